@@ -29,10 +29,10 @@ from twinshore.switch.core.steps import NEVER_HOLDS, STEP_SPECS, STEPS, SwitchKi
 
 ROOT = Path(__file__).resolve().parent.parent
 PHASES_BEGIN, PHASES_END = "<!-- phases -->\n", "<!-- end of phases -->\n"
-DEEDS_BEGIN, DEEDS_END = "<!-- deeds -->\n", "<!-- end of deeds -->\n"
-REBUILD_BEGIN, REBUILD_END = "<!-- deeds of a rebuild -->\n", "<!-- end of deeds of a rebuild -->\n"
-GROUP_BEGIN, GROUP_END = "<!-- deeds of a group -->\n", "<!-- end of deeds of a group -->\n"
-FAILBACK_BEGIN, FAILBACK_END = "<!-- deeds of a fail-back -->\n", "<!-- end of deeds of a fail-back -->\n"
+STEPS_BEGIN, STEPS_END = "<!-- steps -->\n", "<!-- end of steps -->\n"
+REBUILD_BEGIN, REBUILD_END = "<!-- steps of a rebuild -->\n", "<!-- end of steps of a rebuild -->\n"
+GROUP_BEGIN, GROUP_END = "<!-- steps of a group -->\n", "<!-- end of steps of a group -->\n"
+FAILBACK_BEGIN, FAILBACK_END = "<!-- steps of a fail-back -->\n", "<!-- end of steps of a fail-back -->\n"
 CLI_HEAD = """\
 # The command
 
@@ -77,7 +77,7 @@ def writers() -> dict[Path, Callable[[], str]]:
         ),
         ROOT / "docs" / "production.md": lambda: reckoned.production(_read("docs/production.md"), bench),
         ROOT / "docs" / "settings.md": render_settings_page,
-        ROOT / "docs" / "switch.md": lambda: with_deeds(_read("docs/switch.md")),
+        ROOT / "docs" / "switch.md": lambda: with_steps(_read("docs/switch.md")),
         ROOT / "docs" / "versions.md": lambda: reckoned.versions(
             _read("docs/versions.md"), _read("requirements.lock"), tomllib.loads(_read("pyproject.toml")), bench
         ),
@@ -99,15 +99,15 @@ def with_phases(page: str) -> str:
     return f"{head}{PHASES_BEGIN}\n{drawn}\n\n{said}\n\n{PHASES_END}{tail}"
 
 
-def with_deeds(page: str) -> str:
-    """The page with the drawings and the tables of deeds as the code has them."""
-    page = _with_deeds(page, SwitchKind.PLANNED, DEEDS_BEGIN, DEEDS_END)
-    page = _with_deeds(page, SwitchKind.GROUP, GROUP_BEGIN, GROUP_END)
-    page = _with_deeds(page, SwitchKind.FAILBACK, FAILBACK_BEGIN, FAILBACK_END)
-    return _with_deeds(page, SwitchKind.REBUILD, REBUILD_BEGIN, REBUILD_END)
+def with_steps(page: str) -> str:
+    """The page with the drawings and the tables of steps as the code has them."""
+    page = _with_steps(page, SwitchKind.PLANNED, STEPS_BEGIN, STEPS_END)
+    page = _with_steps(page, SwitchKind.GROUP, GROUP_BEGIN, GROUP_END)
+    page = _with_steps(page, SwitchKind.FAILBACK, FAILBACK_BEGIN, FAILBACK_END)
+    return _with_steps(page, SwitchKind.REBUILD, REBUILD_BEGIN, REBUILD_END)
 
 
-def _with_deeds(page: str, kind: SwitchKind, begin: str, end: str) -> str:
+def _with_steps(page: str, kind: SwitchKind, begin: str, end: str) -> str:
     head, _, rest = page.partition(begin)
     _, _, tail = rest.partition(end)
     planned = STEPS[kind]
@@ -120,17 +120,17 @@ def _with_deeds(page: str, kind: SwitchKind, begin: str, end: str) -> str:
         f"    {_node(planned[at])} --> {_node(planned[at + 1])}",
         "```",
     ]
-    rows = ["| deed | what it does | turning back | writers wait |", "| --- | --- | --- | --- |"]
+    rows = ["| step | what it does | turning back | writers wait |", "| --- | --- | --- | --- |"]
     rows += [
-        f"| `{deed}` | {duty.does} | {duty.undoes} | {'yes' if duty.held and kind not in NEVER_HOLDS else ''} |"
-        for deed, duty in ((deed, STEP_SPECS[deed]) for deed in planned)
+        f"| `{step}` | {spec.does} | {spec.undoes} | {'yes' if spec.held and kind not in NEVER_HOLDS else ''} |"
+        for step, spec in ((step, STEP_SPECS[step]) for step in planned)
     ]
     said = "\n".join(drawn), "\n".join(rows)
     return f"{head}{begin}\n{said[0]}\n\n{said[1]}\n\n{end}{tail}"
 
 
-def _node(deed: SwitchStep) -> str:
-    return f"{deed.name.lower()}[{deed}]"
+def _node(step: SwitchStep) -> str:
+    return f"{step.name.lower()}[{step}]"
 
 
 def render_cli_page() -> str:

@@ -133,14 +133,14 @@ class MirrorMaker:
 
 @dataclass(frozen=True, slots=True)
 class Twinshore:
-    """`twinshore mirror run` with its defaults, apart from `tide_s` where it is named."""
+    """`twinshore mirror run` with its defaults, apart from `task_run_s` where it is named."""
 
-    tide_s: float = 0.0
+    task_run_s: float = 0.0
     name: str = "Twinshore"
 
     @property
     def setting(self) -> str:
-        return f"tide_s = {self.tide_s:g}" if self.tide_s else "defaults"
+        return f"task_run_s = {self.task_run_s:g}" if self.task_run_s else "defaults"
 
     def target_topic(self, job: CopyJob) -> str:
         return job.topic
@@ -161,9 +161,9 @@ class Twinshore:
 
     def settings(self, job: CopyJob, folder: Path) -> str:
         """What its settings file holds; the store is in `folder`."""
-        tide = {"tide_s": f"{self.tide_s:g}"} if self.tide_s else {}
+        run = {"task_run_s": f"{self.task_run_s:g}"} if self.task_run_s else {}
         store, topics = folder / "store.db", re.escape(job.topic)
-        return settings_of(job.source, job.target, store=store, topics=topics, mirror=tide)
+        return settings_of(job.source, job.target, store=store, topics=topics, mirror=run)
 
 
 # What a careful operator sets first: batches of 256 KB, and lz4 where the source has it, as MirrorMaker would write

@@ -37,7 +37,7 @@ from twinshore.state.store import open_store
 TOPIC = "orders"
 ARRIVE_S_MAX = 180.0
 CALM_S = (0.5, 3.0)
-PUMPS_S_MAX = 240.0  # a killed driver's successor starts a JVM and waits for the lease
+TASKS_S_MAX = 240.0  # a killed driver's successor starts a JVM and waits for the lease
 BEGIN_S_MAX = 240.0  # two mirrors and six brokers on two cores start slowly
 PAUSE_S = (1.0, 7.0)
 # Preferred leaders are elected again within seconds of a broker's return, not within minutes.
@@ -178,12 +178,12 @@ class Stage:
         store = self._folder / "store.db"
         settings = settings_of(
             self.source.wan_cluster,
-            *(one.wan_cluster for one in self.targets),
+            *(cluster.wan_cluster for cluster in self.targets),
             store=store,
             topics=f"{TOPIC}.*",
-            mirror={"tide_s": 10, "lanes": 2},
+            mirror={"task_run_s": 10, "tasks_per_link": 2},
         )
-        ports = [proxy.port for one in self.targets for proxy in one.proxies]
+        ports = [proxy.port for cluster in self.targets for proxy in cluster.proxies]
         mirror = MirrorProcess(self._folder / f"mirror-{number}", settings, target_ports=ports)
         mirror.start()
         self.mirrors.append(mirror)
@@ -241,22 +241,25 @@ class Stage:
 
     def behind(self, acked: int) -> str:
         """By how much each twin is behind what was acknowledged."""
-        found = {one.name: acked - sum(read_end_offsets(one.cluster, TOPIC, self._partitions)) for one in self.targets}
+        found = {
+            cluster.name: acked - sum(read_end_offsets(cluster.cluster, TOPIC, self._partitions))
+            for cluster in self.targets
+        }
         return ", ".join(f"{name} is {records} records behind" for name, records in found.items())
 
     def _strike(self, strike: Callable[[psutil.Process], None]) -> psutil.Process:
-        """A worker that carries a lane, as soon as there is one: a fault that met nobody would count as survived."""
-        deadline = time.monotonic() + PUMPS_S_MAX
+        """A worker that carries a task, as soon as there is one: a fault that met nobody would count as survived."""
+        deadline = time.monotonic() + TASKS_S_MAX
         while time.monotonic() < deadline:
-            pumps = [pump for mirror in self.mirrors for pump in mirror.pumps()]
-            if pumps:
-                victim = self.chance.choice(pumps)
+            tasks = [task for mirror in self.mirrors for task in mirror.task_processes()]
+            if tasks:
+                victim = self.chance.choice(tasks)
                 with contextlib.suppress(psutil.NoSuchProcess):
                     strike(victim)
                     return victim
             self.check()
             time.sleep(0.1)
-        raise LabError(f"nobody pumps within {PUMPS_S_MAX:.0f} s")
+        raise LabError(f"nobody tasks within {TASKS_S_MAX:.0f} s")
 
     def _pause_worker(self) -> None:
         """Longer than its lease now and then: another will have taken over when it wakes up."""
@@ -289,8 +292,8 @@ class Stage:
         """Returns once records reach each twin: faults before that would meet nothing."""
         deadline = time.monotonic() + BEGIN_S_MAX
         while any(
-            sum(read_end_offsets(one.cluster, TOPIC, self._partitions)) < min(1_000, load.acked or 1)
-            for one in self.targets
+            sum(read_end_offsets(cluster.cluster, TOPIC, self._partitions)) < min(1_000, load.acked or 1)
+            for cluster in self.targets
         ):
             self.check()
             if time.monotonic() > deadline:
@@ -321,7 +324,7 @@ class Stage:
 
     def compared(self) -> Counts:
         """How the twins differ, all of them together; `records` are those of the source."""
-        each = [compare(self.source.cluster, one.cluster, TOPIC, self._partitions) for one in self.targets]
+        each = [compare(self.source.cluster, cluster.cluster, TOPIC, self._partitions) for cluster in self.targets]
         lost, doubled, moved = (sum(getattr(one, name) for one in each) for name in ("lost", "duplicated", "reordered"))
         return Counts(each[0].records, lost, doubled, moved, all(one.identical for one in each))
 
@@ -330,7 +333,7 @@ class Stage:
         for a while, or a disk of this machine, is told as it should be."""
         with_store = open_store(f"sqlite:///{self._folder / 'store.db'}", Secret())
         try:
-            links = [f"{self.source.name}->{one.name}" for one in self.targets]
+            links = [f"{self.source.name}->{cluster.name}" for cluster in self.targets]
             rows = [row for link in links for row in with_store.incidents.rows(link) if row.incident.topic]
         finally:
             with_store.close()

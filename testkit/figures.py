@@ -50,7 +50,7 @@ class Window:
         return self.copier_cpu_s / self.records * 1e6
 
     @property
-    def pump_share(self) -> float:
+    def task_share(self) -> float:
         """The copier's part of all CPU that was spent, brokers included."""
         return self.copier_cpu_s / (self.copier_cpu_s + self.brokers_cpu_s)
 

@@ -172,7 +172,7 @@ def compared(log: Log, offset: int, read: Collection[Record]) -> tuple[int, int]
 
 @contextmanager
 def _twinshore(source: Cluster, target: Cluster, folder: Path) -> Iterator[MirrorProcess]:
-    text = settings_of(source, target, store=folder / "store.db", topics=_topic(".*"), mirror={"lanes": 1})
+    text = settings_of(source, target, store=folder / "store.db", topics=_topic(".*"), mirror={"tasks_per_link": 1})
     text = text.replace("\n[mirror]", "mode = 'mapped'\nmapped_from = 'start'\n\n[mirror]", 1)
     mirror = MirrorProcess(folder, text)
     mirror.start()

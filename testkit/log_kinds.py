@@ -131,7 +131,7 @@ def late(cluster: LabCluster, topic: str, start: int) -> None:
         for _ in range(20):
             assert writer.write(30, at % 2**31).base_offset == at
             at += 30
-        delete_records(cluster.cluster, {writer.named: start})
+        delete_records(cluster.cluster, {writer.partition: start})
     finally:
         kafka.close()
 

@@ -36,7 +36,7 @@ class Moved:
     reordered: int
     looked_up: int
     wrong: int
-    extents: int
+    offset_runs: int
     sentences: tuple[str, ...]
 
 
@@ -133,7 +133,7 @@ class Move:
 
     def _judge(self, by_mirror_maker: int, said: tuple[str, ...]) -> Moved:
         source, copy = read(self.source, self.topic), self._read_copy()
-        lost = doubled = reordered = looked_up = wrong = extents = 0
+        lost = doubled = reordered = looked_up = wrong = offset_runs = 0
         with open_store(self._url) as store:
             for number, (theirs, ours) in enumerate(zip(source, copy, strict=True)):
                 wanted, found = Counter(value for _, value in theirs), Counter(value for _, value in ours)
@@ -142,9 +142,9 @@ class Move:
                 reordered += [value for _, value in theirs] != [value for _, value in ours]
                 tried, bad = self._look_up(store, number, dict(theirs), dict(ours))
                 looked_up, wrong = looked_up + tried, wrong + bad
-                extents += len(store.offset_runs.of(self.link, self.topic, number))
+                offset_runs += len(store.offset_runs.of(self.link, self.topic, number))
         total = sum(len(one) for one in source)
-        return Moved(total, by_mirror_maker, lost, doubled, reordered, looked_up, wrong, extents, said)
+        return Moved(total, by_mirror_maker, lost, doubled, reordered, looked_up, wrong, offset_runs, said)
 
     def _look_up(self, store: Store, number: int, theirs: dict[int, bytes], ours: dict[int, bytes]) -> tuple[int, int]:
         """Every offset that the map knows, from either side; and how often the record there was another one."""

@@ -31,16 +31,16 @@ class RawWriter:
 
     def __init__(self, kafka: KafkaCluster, topic: str) -> None:
         self.kafka = kafka
-        self.named = TopicPartition(topic, 0)
+        self.partition = TopicPartition(topic, 0)
         # A new leader answers 3 or 6 for a moment after metadata names it; this waits until it serves.
-        kafka.list_offsets([self.named], OffsetKind.LOG_END)
+        kafka.list_offsets([self.partition], OffsetKind.LOG_END)
         # Only now: right after its creation metadata may not know the topic, and its id is all zero then.
         self.topic_id = kafka.metadata([topic]).topics[topic].topic_id
         self.producer_id, self.epoch = kafka.init_producer_id()
 
     @property
     def leader(self) -> Connection:
-        return self.kafka.connection_to(self.kafka.leader_of(self.named))
+        return self.kafka.connection_to(self.kafka.leader_of(self.partition))
 
     def write(
         self,
@@ -79,7 +79,7 @@ class RawWriter:
         """The answer to one produce request with these batches for partition 0."""
         leader = self.leader
         version = leader.handwritten_version(PRODUCE_KEY)
-        topic = (self.named.topic, topic_id or self.topic_id, [(0, b"", b"".join(batches))])
+        topic = (self.partition.topic, topic_id or self.topic_id, [(0, b"", b"".join(batches))])
         body = b"".join(encode_produce(version, [topic], acks=acks))
         (answer,) = parse_produce(leader.call_raw(PRODUCE_KEY, version, body), 0, version)
         return answer
@@ -100,7 +100,7 @@ class RawWriter:
             own,
             commit,
             coordinator_epoch,
-            [(self.named.topic, [0])],
+            [(self.partition.topic, [0])],
         )
         view = self.leader.call_raw(MARKERS_KEY, MARKERS_VERSION, encode_markers([(marker, times)]))
         (code,) = {one.error for one in parse_markers(view, 0)}

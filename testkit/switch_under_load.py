@@ -241,7 +241,7 @@ def planned(
         )
         with open_store(f"sqlite:///{store}") as opened:
             (shown,) = list_switches(opened)
-        return _outcome(acked, many, readers, homes, since_s, shown.record.held_s, said)
+        return _outcome(acked, many, readers, homes, since_s, shown.state.held_s, said)
 
 
 def _outcome(

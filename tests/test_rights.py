@@ -73,7 +73,7 @@ def settings_for(source: LabCluster, target: LabCluster, folder: Path) -> Path:
             f'[clusters.{cluster.name}.security]\nsasl = "PLAIN"\nusername = "{USER}"',
             f'password_file = "{seen.security.password.file}"\n',
         ]
-    text += [f'[links."{source.name}->{target.name}"]\n', "[mirror]\nlanes = 1\n"]
+    text += [f'[links."{source.name}->{target.name}"]\n', "[mirror]\ntasks_per_link = 1\n"]
     path = folder / "twinshore.toml"
     path.write_text("\n".join(text))
     return path

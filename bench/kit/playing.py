@@ -97,7 +97,7 @@ def play(tests: Sequence[str], seed: int) -> tuple[Played, ...]:
     with tempfile.TemporaryDirectory(prefix="twinshore-show-") as folder:
         left = Path(folder) / "run"
         command = [*_PYTEST, f"--timeout={TEST_S_MAX}", f"--record={left}", *tests]
-        # Of what pumps survive one whole round is shown, which is more than the tests of each day play.
+        # Of what tasks survive one whole round is shown, which is more than the tests of each day play.
         environment = {**os.environ, "TWINSHORE_SEED": str(seed), "TWINSHORE_DEATHS": "whole"}
         subprocess.run(command, cwd=ROOT, stdout=2, timeout=PLAY_S_MAX, check=False, env=environment)
         return read_run(left).played if left.exists() else ()

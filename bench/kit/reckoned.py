@@ -93,7 +93,7 @@ def operations(page: str, crossing: str, architecture: str, store: str) -> str:
             _kb(_largest(sizes)),
             _STORE,
         ],
-        ["the store, an extent of a mapped topic's map", f"{sizes.extent:.0f} bytes", _STORE],
+        ["the store, an offset run of a mapped topic's map", f"{sizes.offset_run:.0f} bytes", _STORE],
     ]
     return with_sections(page, {"sizes": table(["measured", "size", "evidence"], rows).replace("---:", "---")})
 

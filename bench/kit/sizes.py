@@ -21,12 +21,12 @@ SQLite grows when each partition gets as many rows as it may have.
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """Bytes in SQLite's file, indexes among them. `partition`: without producers of the source;
-    `producer`: with all the batches that are kept of it; `extent`: one row of a mapped topic's map."""
+    `producer`: with all the batches that are kept of it; `offset_run`: one row of a mapped topic's map."""
 
     partition: float
     producer: float
     producers_max: int
-    extent: float
+    offset_run: float
 
 
 def recorded(page: str) -> Sizes:
@@ -43,7 +43,7 @@ def page_of(sizes: Sizes) -> str:
         f"| a partition | {sizes.partition:,.0f} bytes |",
         f"| a producer of the source in a partition, with its last batches; at most {sizes.producers_max:,} are kept"
         f" | {sizes.producer:,.0f} bytes |",
-        f"| an extent of a mapped topic's map | {sizes.extent:,.0f} bytes |",
+        f"| an offset run of a mapped topic's map | {sizes.offset_run:,.0f} bytes |",
     ]
     line = json.dumps({"bench": "store_size", **asdict(sizes)})
     return "\n".join([f"{_HEAD}| what | size |", "| --- | ---: |", *rows, "", "```json", line, "```", ""])

@@ -1,4 +1,4 @@
-"""`python -m bench.measure.beside`: a mirror empties a backlog by every lane, alone and beside proof and delay."""
+"""`python -m bench.measure.beside`: a mirror empties a backlog by every task, alone and beside proof and delay."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Records per second by lanes, and what was proven of them meanwhile. `silent_s`: the longest that the delay
+    """Records per second by tasks, and what was proven of them meanwhile. `silent_s`: the longest that the delay
     monitor's figures stood still."""
 
     alone_s: float
-    lanes_s: float
+    tasks_s: float
     proven_s: float
     silent_s: float
 
     @property
     def kept(self) -> float:
-        return ratio(self.lanes_s, self.alone_s)
+        return ratio(self.tasks_s, self.alone_s)
 
     def sentence(self) -> str:
         return (
-            f"lanes {self.lanes_s:,.0f} records/s, {self.kept:.0%} of {self.alone_s:,.0f} alone; meanwhile"
+            f"tasks {self.tasks_s:,.0f} records/s, {self.kept:.0%} of {self.alone_s:,.0f} alone; meanwhile"
             f" {self.proven_s:,.0f}/s were proven, and the monitor, which judges every {PERIOD_S:g} s, was silent for"
             f" {self.silent_s:.1f} s at most"
         )

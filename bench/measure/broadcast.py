@@ -68,7 +68,7 @@ class Carried:
 
     @property
     def tasks_us(self) -> float:
-        """For a record and a target, of the tasks that carry lanes."""
+        """For a record and a target, of the tasks that carry tasks."""
         return self.tasks_cpu_s / self.records / self.targets * 1e6
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ class Place:
         """Bytes that the source has sent to the mirror so far."""
         return sum(proxy.counters().bytes_to_source for proxy in self.source.proxies)
 
-    def settings(self, folder: Path, topic: str, targets: Sequence[LabCluster], *, together: bool, lanes: int) -> str:
+    def settings(self, folder: Path, topic: str, targets: Sequence[LabCluster], *, together: bool, tasks: int) -> str:
         lines = ["[store]", f'url = "sqlite:///{folder / "store.db"}"']
         reached = (one.wan_cluster if one.proxies else one.cluster for one in targets)
         for cluster in (self.source.wan_cluster, *reached):
@@ -100,12 +100,18 @@ class Place:
         for one in targets:
             lines += [f'[links."{self.source.name}->{one.name}"]', f'topics = ["{topic}.*"]']
             lines += ['broadcast = "prices"'] if together else []
-        # One tide, so that each task is there from the beginning to the end.
-        lines += ["[mirror]", "tide_s = 600", f"lanes = {lanes}", "heartbeat_s = 0", "disk_warn_percent = 0"]
+        # One task run, so that each task is there from the beginning to the end.
+        lines += [
+            "[mirror]",
+            "task_run_s = 600",
+            f"tasks_per_link = {tasks}",
+            "heartbeat_s = 0",
+            "disk_warn_percent = 0",
+        ]
         return "\n".join(lines) + "\n"
 
     @contextmanager
-    def mirror(self, count: int, *, together: bool, lanes: int = 1) -> Iterator[tuple[MirrorProcess, str]]:
+    def mirror(self, count: int, *, together: bool, tasks: int = 1) -> Iterator[tuple[MirrorProcess, str]]:
         """A mirror to so many targets that has carried something to each, and the topic that it carries."""
         self._run += 1
         topic, targets = f"prices-{self._run:04}", self.targets[:count]
@@ -114,7 +120,7 @@ class Place:
         for one in targets:
             forget_links(one.cluster)
         with tempfile.TemporaryDirectory() as folder:
-            text = self.settings(Path(folder), topic, targets, together=together, lanes=lanes)
+            text = self.settings(Path(folder), topic, targets, together=together, tasks=tasks)
             process = MirrorProcess(Path(folder), text)
             process.start()
             try:
@@ -168,7 +174,7 @@ def _rest_cpu(tree: ProcessTree) -> float:
 
 
 def _tasks_s(process: MirrorProcess) -> float:
-    """CPU of Spark's Python workers, which carry lanes, so far."""
+    """CPU of Spark's Python workers, which carry tasks, so far."""
     total = 0.0
     for one in process.look():
         with contextlib.suppress(psutil.Error):

@@ -94,7 +94,7 @@ def run_groups_bench(
         settings = parse_settings(_settings(Path(folder), east, west), name="bench", env={})
         (link,) = settings.links
         stage = _Stage(link, settings, store, groups, partitions, random.Random(seed))
-        brokers = [ProcessTree(broker.child.mark.pid) for lab in (east, west) for broker in lab.brokers]
+        brokers = [ProcessTree(broker.child.identity.pid) for lab in (east, west) for broker in lab.brokers]
         try:
             return stage.measure(rounds, brokers, say)
         finally:

@@ -1,7 +1,7 @@
 """`python -m bench.measure.in_trouble [--turns N]`: what a target in trouble does to the others of its broadcast.
 
 First how many records a second all targets take when the source is written as fast as it goes: saturation. Then, at
-60 % of that, probes go along in a topic of their own on the same lane, and are read on each healthy target: their delay
+60 % of that, probes go along in a topic of their own on the same task, and are read on each healthy target: their delay
 while all is well, and while the last target is dead, stalled, or behind 1 MB/s. It gets well and catches up before the
 next turn. The last line is flat JSON.
 """
@@ -217,7 +217,7 @@ def run_in_trouble(*, turns: int, phase_s: float, records: int, targets: int = T
 
 
 def _saturation(place: Place, process: MirrorProcess, topic: str, records: int) -> float:
-    """Records a second that all targets take, of the second half: the first one warms brokers and lanes."""
+    """Records a second that all targets take, of the second half: the first one warms brokers and tasks."""
     source, count = TopicEndReader(place.source.cluster, topic, PARTITIONS), len(place.targets)
     before, begun_s, written = source.records(), 0.0, 0
     for _ in range(2):

@@ -115,7 +115,7 @@ class Links:
                 lines += [f"[clusters.{one.name}-{number}]", f"bootstrap = {list(one.cluster.bootstrap)}"]
         for number in range(count):
             lines += [f'[links."{self.name(number)}"]', f'topics = ["{self.topic(number)}"]']
-        lines += ["[mirror]", "lanes = 1", "heartbeat_s = 0", "disk_warn_percent = 0"]
+        lines += ["[mirror]", "tasks_per_link = 1", "heartbeat_s = 0", "disk_warn_percent = 0"]
         self.process = MirrorProcess(folder, "\n".join(lines) + "\n")
 
     def name(self, number: int) -> str:

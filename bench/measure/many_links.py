@@ -1,6 +1,6 @@
 """`python -m bench.measure.many_links`: what one mirror process needs for many small links, in threads and connections.
 
-The links go between aliases of two lab clusters, and each has one topic. Pumps are left out unless `--spark`: without
+The links go between aliases of two lab clusters, and each has one topic. Tasks are left out unless `--spark`: without
 them no task of Spark runs, and what is measured is the driver itself. With them, Spark's Python workers are counted as
 well, and the memory of all processes; pages that several share count once (PSS).
 """
@@ -31,7 +31,7 @@ SPOKES = 20  # of one source
 
 
 class Parked:
-    """An engine whose tides carry nothing and never end."""
+    """An engine whose task runs carry nothing and never end."""
 
     host = "127.0.0.1"
 
@@ -52,8 +52,8 @@ class Parked:
         """Nothing runs."""
 
 
-def parked(settings: MirrorSettings, lanes: int, stop: threading.Event) -> TaskEngine:
-    del settings, lanes
+def parked(settings: MirrorSettings, tasks: int, stop: threading.Event) -> TaskEngine:
+    del settings, tasks
     return Parked(stop)
 
 
@@ -66,12 +66,12 @@ def settings_of(east: LabCluster, west: LabCluster, links: int, folder: Path, po
             lines += [f"[clusters.{called}-{number}]", f"bootstrap = {list(cluster.bootstrap)}"]
     for number in range(links):
         lines += [f'[links."east-{number // SPOKES}->west-{number}"]', f"topics = ['small-{number}']"]
-    lines += ["[mirror]", "lanes = 1", "disk_warn_percent = 0", f"metrics_port = {port}"]
+    lines += ["[mirror]", "tasks_per_link = 1", "disk_warn_percent = 0", f"metrics_port = {port}"]
     return "\n".join(lines) + "\n"
 
 
 def figures_of(process: psutil.Process, ports: dict[int, str], links: int) -> dict[str, Any]:
-    """What the process holds now. Threads and descriptors of its lanes are counted with it."""
+    """What the process holds now. Threads and descriptors of its tasks are counted with it."""
     seen = Counter(ports[one.raddr.port] for one in process.net_connections() if one.raddr and one.raddr.port in ports)
     children = [child for child in process.children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
     daemons = {child.pid for child in children if "pyspark.worker" in " ".join(child.cmdline())}
@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--links", type=int, default=200)
     parser.add_argument("--begin-s", type=float, default=240.0, help="how long all links have to begin")
     parser.add_argument("--watch-s", type=float, default=20.0)
-    parser.add_argument("--spark", action="store_true", help="with Spark and its pumps")
+    parser.add_argument("--spark", action="store_true", help="with Spark and its tasks")
     given = parser.parse_args()
     print(json.dumps(measure(given.links, spark=given.spark, begin_s=given.begin_s, watch_s=given.watch_s)))
 

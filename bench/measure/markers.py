@@ -95,7 +95,7 @@ class Stage:
     def carried(self, topic: str, partitions: int, *, leading: int = 0) -> tuple[float, int]:
         """Seconds from the first offset that crossed to the last, log start included, and how many did in that
         time. `leading` records do not count as first: markers of a mirror that has just begun wait some seconds, so
-        that nothing a pump before it may have sent lands behind them."""
+        that nothing a task before it may have sent lands behind them."""
         wanted = self.total(0, topic, partitions)
         begin = self.total(0, topic, partitions, OffsetKind.EARLIEST)
         deadline = time.monotonic() + _PATIENCE_S

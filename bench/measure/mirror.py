@@ -29,7 +29,7 @@ PARTS = (*WORKLOADS, "latency", "replicated")
 SHORT_PARTS = (*WORKLOADS, "latency")
 LATENCY_RATE = 100
 Run = TypeVar("Run", Drain, Latency)
-_TIDE_S = 10.0
+_RUN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class MirrorBench:
             found["p99_vs_p50"] = ratio(middle(mine, _p99), middle(other, _p50))
             found["p999"] = ratio(middle(mine, _p999), middle(other, _p999))
         if "plain" in dict(self.peers):
-            found["pump_share"] = ratio(middle(self.pair("plain")[0], lambda one: one.window.pump_share), 1)
+            found["task_share"] = ratio(middle(self.pair("plain")[0], lambda one: one.window.task_share), 1)
         return found
 
     def words(self) -> dict[str, str]:
@@ -111,7 +111,7 @@ class MirrorBench:
     def to_json(self) -> str:
         """One flat line."""
         order = [f"{name}_rate" for name in WORKLOADS] + [f"{name}_cpu" for name in WORKLOADS]
-        order += ["p50", "p99_vs_p50", "p999", "pump_share"]
+        order += ["p50", "p99_vs_p50", "p999", "task_share"]
         found = self.figures()
         return json.dumps({"bench": "mirror"} | {name: found[name] for name in order if name in found})
 
@@ -198,9 +198,9 @@ class _Run:
         delete_all_topics(sides.source.cluster)
 
     def latency(self, sides: Sides) -> None:
-        """Ours changes its Spark task every tide: a short one, so that many borders lie in the counted time."""
+        """Ours changes its Spark task every task run: a short one, so that many borders lie in the counted time."""
         peer = self._peers.get("plain", MirrorMaker())
-        copiers: tuple[Copier, ...] = (peer, Twinshore(tide_s=_TIDE_S))
+        copiers: tuple[Copier, ...] = (peer, Twinshore(task_run_s=_RUN_S))
         for pace in self._plan.paces:
             topic = self._new_topic(sides, f"bench-direct-{pace.rate}")
             direct = Pace(pace.rate, pace.warm_s, self._plan.direct_s)

@@ -41,9 +41,9 @@ def mirror_section(found: MirrorBench) -> str:
 
 _LATENCY = """\
 From the call of a producer to the hands of a consumer, one process and one clock, 1 KB records over 4 partitions. Our
-copier gives its Spark task up and starts another every tide; here `tide_s = 10` in place of 60, so that the counted
-time holds many such borders. The JVM has 20 s to get warm first, and the copiers run by turns. "none" is a producer
-and a consumer on one cluster with no copier between them."""
+copier hands its partitions to a new Spark task after each task run; here `task_run_s = 10` in place of 60, so that the
+counted time holds many such hand-overs. The JVM has 20 s to get warm first, and the copiers run by turns. "none" is a
+producer and a consumer on one cluster with no copier between them."""
 _RUNS = """\
 The copier's share is that of its own and the brokers' CPU; "others' cores" is how many cores everything else on the
 machine kept busy meanwhile, the bench's own looks included: where that is much, the run was disturbed."""
@@ -86,7 +86,7 @@ def _medians(drains: Sequence[Drain]) -> str:
 def _shares(found: MirrorBench) -> str:
     if "plain" not in dict(found.peers):
         return ""
-    ours, theirs = (middle(runs, lambda one: one.window.pump_share) for runs in found.pair("plain"))
+    ours, theirs = (middle(runs, lambda one: one.window.task_share) for runs in found.pair("plain"))
     return f"Of all CPU spent in the plain workload, brokers included, ours is {ours:.0%}, MirrorMaker's {theirs:.0%}."
 
 
@@ -109,7 +109,7 @@ def _runs(drains: Sequence[Drain]) -> str:
             f"{one.workload}: {one.copier}, {one.setting}",
             f"{one.window.rate:,.0f}",
             f"{one.window.cpu_us:.2f}",
-            f"{one.window.pump_share:.0%}",
+            f"{one.window.task_share:.0%}",
             f"{one.window.others_cores:.2f}",
             f"{one.window.seconds:.1f}",
             f"{one.window.records:,}",

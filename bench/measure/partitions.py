@@ -37,7 +37,7 @@ FLOWING_S_MAX = 60.0
 LATE_MS_MAX = 5_000.0
 MEMORY_MB_MAX = 1_500.0
 DRIVER_THREADS_MAX = 100
-PUMP_THREADS_MAX = 20
+TASK_THREADS_MAX = 20
 
 _PATIENCE_S = 180.0
 _BROKERS = {"log.cleaner.enable": "false", "num.io.threads": "4"}
@@ -54,7 +54,7 @@ class ManyPartitions:
     flowing_s: float
     memory_mb: float
     driver_threads: int
-    pump_threads: int
+    task_threads: int
     late_ms: float
     unequal: int
 
@@ -68,7 +68,7 @@ class ManyPartitions:
             and self.late_ms <= LATE_MS_MAX
             and self.memory_mb <= MEMORY_MB_MAX
             and self.driver_threads <= DRIVER_THREADS_MAX
-            and self.pump_threads <= PUMP_THREADS_MAX
+            and self.task_threads <= TASK_THREADS_MAX
         )
 
     def sentence(self) -> str:
@@ -78,7 +78,7 @@ class ManyPartitions:
             f" {self.plan_s:.1f} s (bound {PLAN_S_MAX:.0f}), flowing {self.flowing_s:.1f} s after the survey began"
             f" ({FLOWING_S_MAX:.0f});"
             f" whole tree {self.memory_mb:,.0f} MB ({MEMORY_MB_MAX:,.0f}); threads: driver {self.driver_threads}"
-            f" ({DRIVER_THREADS_MAX}), pump {self.pump_threads} ({PUMP_THREADS_MAX}); a trickle to all of them arrived"
+            f" ({DRIVER_THREADS_MAX}), task {self.task_threads} ({TASK_THREADS_MAX}); a trickle to all of them arrived"
             f" within {self.late_ms:.0f} ms ({LATE_MS_MAX:,.0f})"
         )
 
@@ -154,13 +154,13 @@ def _measure(
     late_ms = (time.monotonic() - sent_s) * 1000
     memory_mb = tree.memory_mb()
     driver_threads = psutil.Process(mirror.mark.pid).num_threads()
-    pump_threads = max(pump.num_threads() for pump in mirror.pumps())
+    task_threads = max(task.num_threads() for task in mirror.task_processes())
     say("comparing every record")
     here, there = _read(source, wanted), _read(target, wanted)
     unequal = sum(here[named] != there[named] for named in wanted)
     records = sum(len(log) for log in here.values())
     return ManyPartitions(
-        partitions, records, plan_s, flowing_s, memory_mb, driver_threads, pump_threads, late_ms, unequal
+        partitions, records, plan_s, flowing_s, memory_mb, driver_threads, task_threads, late_ms, unequal
     )
 
 

@@ -122,7 +122,7 @@ class Stage:
         loaded, run = self._settings(topic), run_bundle_in_process
         wishes = ProofOptions(digest=digest)
         with tempfile.TemporaryDirectory() as folder, open_store(f"sqlite:///{folder}/store.db") as store:
-            proving = ProofRounds(loaded, store, run, wishes=wishes, tasks=self.tasks, way=CompareMode.EXACT)
+            proving = ProofRounds(loaded, store, run, options=wishes, tasks=self.tasks, mode=CompareMode.EXACT)
             return proving.round(loaded.links)
 
     def say(self, sentence: str) -> None:

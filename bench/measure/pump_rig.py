@@ -48,7 +48,7 @@ RUN_S_MAX = 180.0
 WARM_PART = 0.2
 
 
-# -- the pump
+# -- the task
 
 
 class ToldScout:
@@ -91,7 +91,7 @@ class ToldScout:
 
 
 class Count:
-    """Looks at the CPU of this thread once the pump is warm, and once enough has crossed."""
+    """Looks at the CPU of this thread once the task is warm, and once enough has crossed."""
 
     def __init__(self, wanted: int) -> None:
         self._clock = time.pthread_getcpuclockid(threading.get_ident())
@@ -113,9 +113,9 @@ class Count:
         return 1e6 * (ended_s - began_s) / (last - first)
 
 
-def finish_once(done: threading.Event, desk: CoordinatorServer) -> None:
+def finish_once(done: threading.Event, coordinator: CoordinatorServer) -> None:
     done.wait(RUN_S_MAX)
-    desk.finish_all(LINK)
+    coordinator.finish_all(LINK)
 
 
 def shipped_bounds() -> dict[str, float]:
@@ -135,24 +135,24 @@ def once(workload: str, records: int, limits: TaskLimits) -> float:
     with peers(workload) as addresses:
         setattr(shipped, "BlockingCalls", lambda *_: ToldScout(addresses))  # noqa: B010
         count = Count(records)
-        desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 60.0, take=count.take)
-        desk.open_task((LINK, 0), 30.0)
+        coordinator = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 60.0, take=count.take)
+        coordinator.open_task((LINK, 0), 30.0)
         orders = [
             PartitionConfig(TOPIC, number, TOPIC_ID.hex(), "22" * 16)
             for number in range(WORKLOADS[workload].partitions)
         ]
-        desk.assign((LINK, 0), orders)
+        coordinator.assign((LINK, 0), orders)
         cluster = Cluster("rig", ("127.0.0.1:1",))
         sides = (cluster, cluster, 7, 0, 86_400_000)
-        token = desk.token_of((LINK, 0))
-        at = (desk.host, desk.port, token)
+        token = coordinator.token_of((LINK, 0))
+        at = (coordinator.host, coordinator.port, token)
         order = TaskConfig(LINK, 0, 1, *sides, *at, limits)
-        ender = threading.Thread(target=finish_once, args=(count.done, desk), daemon=True)
+        ender = threading.Thread(target=finish_once, args=(count.done, coordinator), daemon=True)
         ender.start()
-        pump = shipped.TaskRunner(order)
+        task = shipped.TaskRunner(order)
         runner.tune_garbage_collector()
-        why = pump.run()
-        desk.close()
+        why = task.run()
+        coordinator.close()
     if not count.done.is_set():
         raise SystemExit(f"{why}: less than {records} records crossed")
     return count.us()

@@ -2,7 +2,7 @@
 
 A source sends a file's pages as a broker does (sendfile), a sink reads them, and between them one process either copies
 (receives a megabyte, sends it) or splices: reads the 61 bytes of each batch's header, sends them, and has the
-kernel pass the rest on through a pipe without copying. The pump copies: splicing is cheaper for batches of half a
+kernel pass the rest on through a pipe without copying. The task copies: splicing is cheaper for batches of half a
 megabyte alone, and such batches are only there once smaller ones were joined, for which they must be read.
 """
 

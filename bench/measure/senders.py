@@ -1,7 +1,7 @@
-"""`python -m bench.measure.senders [--records N]`: where a line bounds each connection, do several lanes carry more?
+"""`python -m bench.measure.senders [--records N]`: where a line bounds each connection, do several tasks carry more?
 
 A broadcast of two targets, the second behind a line of 5 MB/s for each connection: the same records go there by one
-lane, and by four. Of the records that four lanes carried, each key's order is looked at on the target. The last line is
+task, and by four. Of the records that four tasks carried, each key's order is looked at on the target. The last line is
 flat JSON.
 """
 
@@ -24,19 +24,19 @@ from twinshore.lab.cluster import LabCluster
 from twinshore.lab.watermarks import TopicEndReader
 
 LINE_BYTES_S = 5_000_000.0
-LANES = 4
+TASKS = 4
 RECORDS, RECORDS_LONG = 150_000, 400_000
 IN_ORDER, IN_ORDER_LONG = 400_000, 10_000_000
 KEYS = 1_000
 FILLER = bytes(60)
-# What had arrived while the source was written to, and what comes last, when lanes end, says less of the line.
+# What had arrived while the source was written to, and what comes last, when tasks end, says less of the line.
 FROM_PART, TO_PART = 0.15, 0.9
 SILENT_S_MAX = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Senders:
-    """MB/s over the line by one lane and by several; `misplaced` of `ordered` records did not follow their key's one
+    """MB/s over the line by one task and by several; `misplaced` of `ordered` records did not follow their key's one
     before."""
 
     one_mb_s: float
@@ -50,8 +50,8 @@ class Senders:
 
     def __str__(self) -> str:
         return (
-            f"over {LINE_BYTES_S / 1e6:g} MB/s for each connection one lane carries {self.one_mb_s:.2f} MB/s, {LANES}"
-            f" lanes {self.several_mb_s:.2f}, {self.times:.2f} times as much; of {self.ordered:,} records with"
+            f"over {LINE_BYTES_S / 1e6:g} MB/s for each connection one task carries {self.one_mb_s:.2f} MB/s, {TASKS}"
+            f" tasks {self.several_mb_s:.2f}, {self.times:.2f} times as much; of {self.ordered:,} records with"
             f" {KEYS:,} keys {self.misplaced} did not follow their key's one before"
         )
 
@@ -64,7 +64,7 @@ def run_senders(records: int, in_order: int) -> Senders:
         with place.mirror(2, together=True) as (process, topic):
             one = _rate(place, topic, records)
             process.check()
-        with place.mirror(2, together=True, lanes=LANES) as (process, topic):
+        with place.mirror(2, together=True, tasks=TASKS) as (process, topic):
             several = _rate(place, topic, records)
             process.check()
             keyed = f"{topic}-keyed"

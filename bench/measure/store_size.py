@@ -1,4 +1,5 @@
-"""`python -m bench.measure.store_size`: how many bytes the store has on SQLite for each partition, producer and extent.
+"""`python -m bench.measure.store_size`: how many bytes the store has on SQLite for each partition, producer and
+offset run.
 
 Writes docs/evidence/store.md, from which the pages have their figures; nothing here depends on how fast the machine is.
 """
@@ -19,7 +20,7 @@ from twinshore.state.store import Store, open_store
 LINK, TOPIC = "east->west", "orders"
 PARTITIONS = 2_000
 FULL_PARTITIONS = 20
-EXTENTS = 50_000
+OFFSET_RUNS = 50_000
 # Where a cluster stands after years: SQLite writes a large number in more bytes than a small one.
 NOW_MS, OFFSET, PRODUCER_ID = 1_760_000_000_000, 1_000_000_000, 10_000_000
 _AT_ONCE = 5_000
@@ -32,7 +33,9 @@ def measure_sizes(*, part_of: int = 1) -> Sizes:
         partition=round(_grown(lambda store: _rows(store, partitions)) / partitions, 1),
         producer=round(_grown(lambda store: _producers(store, full)) / (full * PRODUCERS_PER_PARTITION_MAX), 1),
         producers_max=PRODUCERS_PER_PARTITION_MAX,
-        extent=round(_grown(lambda store: _extents(store, EXTENTS // part_of)) / (EXTENTS // part_of), 1),
+        offset_run=round(
+            _grown(lambda store: _offset_runs(store, OFFSET_RUNS // part_of)) / (OFFSET_RUNS // part_of), 1
+        ),
     )
 
 
@@ -62,12 +65,12 @@ def _producers(store: Store, partitions: int) -> None:
         store.progress.record([_receipt(number, known)])
 
 
-def _extents(store: Store, count: int) -> None:
+def _offset_runs(store: Store, count: int) -> None:
     """As a topic of transactions makes them: each commit of the source is an offset that the twin has not."""
-    first = _extent(0)
+    first = _offset_run(0)
     store.offset_runs.adopt([(TwinRow(LINK, TOPIC, 0, "a" * 22, "b" * 22, first.source, first.sequence, 5), first)])
     for begin in range(0, count, _AT_ONCE):
-        gained = tuple(_extent(number) for number in range(begin, min(begin + _AT_ONCE, count)))
+        gained = tuple(_offset_run(number) for number in range(begin, min(begin + _AT_ONCE, count)))
         end = int(gained[-1].source) + gained[-1].length + 1
         store.progress.record(
             [
@@ -90,7 +93,7 @@ def _extents(store: Store, count: int) -> None:
         )
 
 
-def _extent(number: int) -> OffsetRun:
+def _offset_run(number: int) -> OffsetRun:
     return OffsetRun(SourceOffset(OFFSET + number * 11), TargetOffset(OFFSET + number * 10), 10, number * 10)
 
 

@@ -2,7 +2,7 @@
 
     python bench/wire_merge.py
 
-Each workload is split, grouped, merged (every CRC checked) and stamped as the pump does it; the best of several runs
+Each workload is split, grouped, merged (every CRC checked) and stamped as the task does it; the best of several runs
 counts, since the machine is shared.
 """
 

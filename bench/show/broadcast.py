@@ -48,7 +48,7 @@ def claims(seed: int, _only: Collection[str] = ()) -> list[Claim]:
         ),
         Claim(
             "senders",
-            f"on a line of {line} {senders.LANES} lanes carry at least {TIMES_MIN:g} times one lane's, keys in order",
+            f"on a line of {line} {senders.TASKS} tasks carry at least {TIMES_MIN:g} times one lane's, keys in order",
             _senders,
         ),
         Claim(

@@ -301,7 +301,7 @@ def _moving(stack: ExitStack, say: Say) -> _Stage:
     """The same, and a mirror that carries topics of the first to the second."""
     first, second = (stack.enter_context(LabCluster(name, version=KAFKA_NEWEST)) for name in ("first", "second"))
     folder = _folder(stack)
-    few = {"disk_warn_percent": 0, "lanes": 1, "lease_s": 4}
+    few = {"disk_warn_percent": 0, "tasks_per_link": 1, "lease_s": 4}
     text = settings_of(first.cluster, second.cluster, store=folder / "store.db", topics="moving-.*-first", mirror=few)
     mirror = MirrorProcess(folder, text)
     mirror.start()

@@ -71,8 +71,8 @@ def run_trial(long: bool) -> Trial:
         for topic in ("flow-one", "flow-two"):
             source.create_topic(topic, partitions=2)
         source.create_topic("flow-neighbour")
-        # A border of tides takes its milliseconds whatever stands beside it: none lies in a window.
-        limits = {"refresh_s": 1, "lanes": 2, "tide_s": 600}
+        # A border of task runs takes its milliseconds whatever stands beside it: none lies in a window.
+        limits = {"refresh_s": 1, "tasks_per_link": 2, "task_run_s": 600}
         store = Path(folder) / "store.db"
         text = settings_of(source.cluster, target.cluster, store=store, topics="flow-.*", mirror=limits)
         mirror = MirrorProcess(Path(folder), text)

@@ -62,7 +62,7 @@ AGAINST_MIRROR_MAKER = (
     Bound("single-cpu", "single_cpu", "single-record batches: at most 1/10 of its CPU per record", most=1 / 10),
     Bound("p50", "p50", "latency p50 at 100/s: at most a third of MirrorMaker's", most=1 / 3),
     Bound("p99", "p99_vs_p50", "latency p99 at 100/s: under MirrorMaker's p50", under=1),
-    Bound("p999", "p999", "latency p99.9 at 100/s, over the borders of tides: under MirrorMaker's", under=1),
+    Bound("p999", "p999", "latency p99.9 at 100/s, over the borders of task runs: under MirrorMaker's", under=1),
 )
 OVER_DISTANCE = (
     # Distance speeds nothing up: far above 1, something else slowed the near run, and nothing has been shown.

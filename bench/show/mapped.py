@@ -81,7 +81,7 @@ def _map(once: Once[Moved]) -> Callable[[bool], Finding]:
     def run(long: bool) -> Finding:
         found = once(long)
         whole = found.looked_up == found.records - found.by_mirror_maker
-        figure = f"{found.looked_up} offsets looked up both ways, {found.wrong} wrong, {found.extents} extents"
+        figure = f"{found.looked_up} offsets looked up both ways, {found.wrong} wrong, {found.offset_runs} offset runs"
         return Finding(figure, whole and found.wrong == 0, (("mapped_looked_up", found.looked_up),))
 
     return run
@@ -129,7 +129,7 @@ def _look_up(chance: Random, many: int) -> Finding:
                 store.offset_runs.around(LINK, topic, 0, offset, on_target=bool(turn % 2))
                 took[topic].append(time.perf_counter() - begun_s)
     short_ms, long_ms = 1000 * median(took["few"]), 1000 * median(took["many"])
-    figure = f"{few} extents: {short_ms:.2f} ms, {many} extents: {long_ms:.2f} ms (median of {LOOK_UPS})"
+    figure = f"{few} offset runs: {short_ms:.2f} ms, {many} offset runs: {long_ms:.2f} ms (median of {LOOK_UPS})"
     return Finding(figure, long_ms <= SLOWER_MOST * short_ms, (("mapped_look_up_ms", round(long_ms, 3)),))
 
 

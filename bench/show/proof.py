@@ -1,4 +1,4 @@
-"""Claims about proofs: what is found among millions of records, how fast, and what is proven beside full lanes."""
+"""Claims about proofs: what is found among millions of records, how fast, and what is proven beside full tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ with two confluent-kafka consumers, their records compared in Python. Both are t
 TIMES_LEAST = 5.0
 # All three share the machine's cores with the brokers: none may starve, and the monitor may miss none of its
 # judgements. A proof need not keep up with a backlog, so a tenth of what crosses is enough for it.
-LANES_KEEP, PROOF_KEEPS, SILENT_S = 0.4, 0.1, 2 * PERIOD_S
+TASKS_KEEP, PROOF_KEEPS, SILENT_S = 0.4, 0.1, 2 * PERIOD_S
 
 
 def claims(_seed: int, _only: Collection[str] = ()) -> list[Claim]:
@@ -40,7 +40,7 @@ def claims(_seed: int, _only: Collection[str] = ()) -> list[Claim]:
     found.append(
         Claim(
             "proof-and-delay-beside",
-            f"proof and delay run beside lanes that empty a backlog: the lanes keep at least {LANES_KEEP:.0%} of their"
+            f"proof and delay run beside tasks that empty a backlog: the tasks keep at least {TASKS_KEEP:.0%} of their"
             f" rate, the proof at least {PROOF_KEEPS:.0%} of theirs, the monitor is never silent for {SILENT_S:g} s",
             lambda _: _beside(run_beside(to_stderr)),
         )
@@ -58,9 +58,9 @@ def _found(found: Found) -> Finding:
 
 
 def _beside(found: Beside) -> Finding:
-    well = found.kept >= LANES_KEEP and found.proven_s >= PROOF_KEEPS * found.lanes_s and found.silent_s < SILENT_S
+    well = found.kept >= TASKS_KEEP and found.proven_s >= PROOF_KEEPS * found.tasks_s and found.silent_s < SILENT_S
     numbers = (
-        ("beside_lanes_kept", round(found.kept, 3)),
+        ("beside_tasks_kept", round(found.kept, 3)),
         ("beside_proven_s", round(found.proven_s)),
         ("beside_silent_s", round(found.silent_s, 1)),
     )

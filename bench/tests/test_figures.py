@@ -22,7 +22,7 @@ def test_the_start_does_not_count_and_the_end_of_the_time_ends_the_window() -> N
     assert (window.seconds, window.records, window.rate) == (5, 500, 100)
     assert window.copier_cpu_s == 2.5
     assert window.cpu_us == pytest.approx(5_000)
-    assert window.pump_share == pytest.approx(2 / 3)
+    assert window.task_share == pytest.approx(2 / 3)
     assert window.others_cores == pytest.approx(0.75)
 
 

@@ -55,7 +55,7 @@ def test_the_line_is_flat_and_ours_by_the_faster_setting_of_theirs(bench: Mirror
         "p50": 0.25,
         "p99_vs_p50": 0.5,
         "p999": 0.25,
-        "pump_share": 0.4,
+        "task_share": 0.4,
     }
 
 
@@ -67,7 +67,7 @@ def test_the_words_say_what_was_divided_by_what(bench: MirrorBench) -> None:
         "p99_vs_p50": "4.0 ms by 8.0 ms, 6,000 records in 1 runs at 100/s",
         "p999": "8.0 ms by 32.0 ms, 6,000 records in 1 runs at 100/s",
     }
-    assert bench.words().keys() == bench.figures().keys() - {"pump_share"}
+    assert bench.words().keys() == bench.figures().keys() - {"task_share"}
 
 
 def test_the_page_holds_every_run_and_the_line(bench: MirrorBench) -> None:
@@ -118,10 +118,10 @@ def test_a_workload_is_made_of_whole_batches(name: str) -> None:
 
 
 def test_our_settings_are_accepted(tmp_path: Path) -> None:
-    text = Twinshore(tide_s=10).settings(JOB, tmp_path)
+    text = Twinshore(task_run_s=10).settings(JOB, tmp_path)
     settings = parse_settings(text, name="bench", env={})
     assert [link.topics for link in settings.links] == [("bench\\-plain",)]
-    assert settings.mirror.tide_s == 10
+    assert settings.mirror.task_run_s == 10
 
 
 def test_theirs_must_have_taken_what_it_was_given(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The rig of the pump's CPU measures a pump that carries, of this tree and of another."""
+"""The rig of the pump's CPU measures a task that carries, of this tree and of another."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def test_each_workload_crosses_and_its_cpu_is_told(workload: str) -> None:
     assert 0 < of_tree(ROOT, workload, 4_000) < 10_000
 
 
-def test_both_pumps_have_the_bounds_that_the_settings_give() -> None:
+def test_both_tasks_have_the_bounds_that_the_settings_give() -> None:
     """But for connections to what is far; what an older tree does not know is left out."""
     assert limits_from({**shipped_bounds(), "of_a_later_day": 3}) == TaskLimits(far_streams=1)

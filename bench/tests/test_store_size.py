@@ -13,6 +13,6 @@ def test_what_it_writes_is_what_pages_read() -> None:
     for ours, theirs in (
         (found.partition, kept.partition),
         (found.producer, kept.producer),
-        (found.extent, kept.extent),
+        (found.offset_run, kept.offset_run),
     ):
         assert 0.5 < ours / theirs < 2, "the page of evidence is of another store: run the bench again"

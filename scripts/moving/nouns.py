@@ -103,6 +103,7 @@ OffsetResets resets
 OffsetResetPlan plan
 OffsetRuns offset_runs
 OldHomePartition partition
+OutgoingBatch batch
 PartitionConfig config
 PartitionIncident incident
 PartitionLag lag

@@ -98,14 +98,14 @@ def test_parts_summed_up_in_any_order_are_the_whole() -> None:
         halves[1][key] = halves[1][key].add(use) if key in halves[1] else use
     assert halves[1] == whole
     use = whole[EAST]
-    assert (use.flow.requests, use.lasted_s, use.per_s(use.flow.requests)) == (18_000, 300, 60)
+    assert (use.counter.requests, use.lasted_s, use.per_s(use.counter.requests)) == (18_000, 300, 60)
     assert sum(requests for requests, _ in use.points.values()) == 18_000
 
 
 def test_proxies_count_side_by_side() -> None:
     both = [window(0, EAST, SINGLES, "p1"), window(0, EAST, SINGLES, "p2")]
     use = sum_usages(both, 60_000)[EAST]
-    assert use.per_s(use.flow.requests) == 120
+    assert use.per_s(use.counter.requests) == 120
 
 
 def test_topics_of_a_client_are_used_at_the_same_time() -> None:
@@ -114,8 +114,8 @@ def test_topics_of_a_client_are_used_at_the_same_time() -> None:
         EAST._replace(topic="bills"): ClientUsage(GOOD.copy(), {"p1": 10_000}),
     }
     whole = AuditedClient("single", uses).whole(TrafficKind.PRODUCE)
-    assert (whole.flow.requests, whole.lasted_s) == (700, 10)
-    assert uses[EAST].flow.requests == 600, "nothing is changed by looking"
+    assert (whole.counter.requests, whole.lasted_s) == (700, 10)
+    assert uses[EAST].counter.requests == 600, "nothing is changed by looking"
 
 
 def test_a_task_reads_its_slices_of_the_store(filled: Settings) -> None:
@@ -184,8 +184,8 @@ def test_a_finding_about_no_topic_is_drawn_by_all_that_the_client_asks() -> None
     (finding,) = judge_client(
         AuditedClient("single", {key: use for key, use in uses.items() if key.client == "single"}), AdvisorPolicy()
     )
-    assert find_usage(finding, uses).flow.requests == 18_000
-    assert find_usage(replace(finding, topic=""), uses).flow.requests == 21_000
+    assert find_usage(finding, uses).counter.requests == 18_000
+    assert find_usage(replace(finding, topic=""), uses).counter.requests == 21_000
 
 
 def test_what_a_topic_asks_for_is_asked_where_somebody_writes_with_less(settings: Settings) -> None:
@@ -197,7 +197,7 @@ def test_what_a_topic_asks_for_is_asked_where_somebody_writes_with_less(settings
     assert find_weak_acks_topics(uses) == [("east", "orders"), ("gone", "orders")]
     eyes = BlindSpotCollector()
     assert min_insync(uses, settings, eyes) == {}
-    assert [one.what.split()[0] for one in eyes.unseen] == ["min.insync.replicas"]
+    assert [one.what.split()[0] for one in eyes.blind_spots] == ["min.insync.replicas"]
 
 
 def test_without_a_store_nothing_is_judged(settings: Settings) -> None:
@@ -208,4 +208,4 @@ def test_without_a_store_nothing_is_judged(settings: Settings) -> None:
 def test_spark_finds_the_same(filled: Settings) -> None:
     on_spark, here = asked(ClientAuditRequest(), filled), asked(ClientAuditRequest(here=True), filled)
     assert on_spark.audit.findings == here.audit.findings != ()
-    assert on_spark.audit.uses == here.audit.uses
+    assert on_spark.audit.usages == here.audit.usages

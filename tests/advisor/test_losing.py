@@ -38,7 +38,7 @@ def asked(seen: ClusterSnapshot, kinds: tuple[str, ...] = CRASHES, **words: Any)
 
 def lost(found: LossResult) -> dict[ProducerAcks, int]:
     """With which acks a record is lost, and by how many faults."""
-    return {one.setup.acks: one.found[Anomaly.LOST].faults for one in found.answers if one.found}
+    return {one.config.acks: one.found[Anomaly.LOST].faults for one in found.answers if one.found}
 
 
 def test_what_a_topic_is_set_to_reaches_the_model() -> None:
@@ -46,7 +46,7 @@ def test_what_a_topic_is_set_to_reaches_the_model() -> None:
     assert stake == LossInputs("orders", 0, 2, 3, 0, True, 2, False, False, True, True)
     weak = topic("orders", also={"flush.messages": "1"}, unclean_leader_election_enable="true", min_insync_replicas="1")
     found = asked(having(weak), acks="all", idempotent=False, retries=False, in_flight=False, commit="after")
-    setup = found.answers[0].setup
+    setup = found.answers[0].config
     assert (setup.replicas, setup.min_insync, setup.unclean, setup.flush, setup.elr) == (3, 1, True, "each", False)
     assert (setup.idempotent, setup.retries, setup.in_flight, setup.commit) == (False, False, False, "after")
 
@@ -55,7 +55,7 @@ def test_without_acks_each_is_answered() -> None:
     assert lost(asked(SOUND)) == {ProducerAcks.LEADER: 1, ProducerAcks.NONE: 1}
     unclean = having(topic("orders", unclean_leader_election_enable="true", min_insync_replicas="1"))
     assert lost(asked(unclean)) == {ProducerAcks.ALL: 2, ProducerAcks.LEADER: 1, ProducerAcks.NONE: 1}
-    assert [one.setup.idempotent for one in asked(SOUND, idempotent=True).answers] == [True, False, False]
+    assert [one.config.idempotent for one in asked(SOUND, idempotent=True).answers] == [True, False, False]
     assert lost(asked(SOUND, acks="all")) == {}
 
 

@@ -75,7 +75,7 @@ def test_what_the_ledger_alone_still_says_of_a_topic_is_closed(file: Path) -> No
 def test_a_link_that_a_mirror_carries_is_left_alone(file: Path) -> None:
     done = threading.Event()
     with opened(file) as store:
-        held = store.leases.take(LEASE, "a mirror", 2_000, seen=None)
+        held = store.leases.take(LEASE, "a mirror", 2_000, row=None)
 
         def beat() -> None:
             row = held
@@ -100,14 +100,14 @@ def test_a_link_that_a_mirror_carries_is_left_alone(file: Path) -> None:
 def test_a_lease_that_runs_out_is_waited_for(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "GRACE_S", 0.0)
     with opened(file) as store:
-        store.leases.take(LEASE, "a mirror that was killed", 500, seen=None)
+        store.leases.take(LEASE, "a mirror that was killed", 500, row=None)
     forget(file, "bills")
     assert known(file) == [(LINK, "orders"), (BACK, "orders")]
 
 
 def test_what_was_announced_and_agreed_to_ends_with_the_topic_and_the_audit_has_it(file: Path) -> None:
     with opened(file) as store:
-        kinds = (lifecycle.TOPIC_KIND, lifecycle.BEGIN_AGAIN_APPROVAL, lifecycle.DELETE_APPROVAL, lifecycle.KEEP_TWIN)
+        kinds = (lifecycle.TOPIC_KIND, lifecycle.RECREATE_APPROVAL, lifecycle.DELETE_APPROVAL, lifecycle.KEEP_TWIN)
         store.link_states.remember([LinkStateRow(LINK, kind, "bills", "{}", "gone", 1) for kind in kinds])
     forget(file, "bills", "--dry-run")
     with opened(file) as store:

@@ -72,7 +72,7 @@ def test_bash_takes_the_script_and_completes_verbs_and_options_with_it() -> None
         "COMP_WORDS=(twinshore status --wa)\nCOMP_CWORD=2\n_twinshore_completion twinshore\necho ${COMPREPLY[@]}\n"
     )
     done = subprocess.run(["bash", "-c", asks], capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["begin-again", "--watch"], done.stderr
+    assert done.stdout.split() == ["recreate", "--watch"], done.stderr
 
 
 def test_a_shell_that_nobody_knows_is_refused() -> None:

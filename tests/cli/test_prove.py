@@ -26,8 +26,8 @@ def refused(folder: Path, text: str, *words: str) -> ConfigError:
 
 
 def test_a_way_that_is_none_is_refused_with_the_nearest(tmp_path: Path) -> None:
-    found = refused(tmp_path, CLUSTERS + LINK, "--way", "contents")
-    assert found.message == "--way is 'contents'; did you mean content?"
+    found = refused(tmp_path, CLUSTERS + LINK, "--mode", "contents")
+    assert found.message == "--mode is 'contents'; did you mean content?"
 
 
 def test_settings_without_a_link_have_nothing_to_prove(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_link_that_is_none_is_named(tmp_path: Path) -> None:
     [
         ("tasks = 0", "tasks: is 0, the least is 1"),
         ("every_s = 0.1", "every_s: is 0.1, the least is 1"),
-        ("stretch = 5", "stretch: unknown; did you mean stretch_records?"),
+        ("stretch = 5", "stretch: unknown; did you mean range_records?"),
         ("throttle_mb_s = -1", "throttle_mb_s: is -1, the least is 0"),
     ],
 )

@@ -80,7 +80,7 @@ def _receipt(partition: int, to_offset: int, source_end: int) -> ProgressRecord:
     )
 
 
-def _word(ago_s: float, sentence: str = "2 partitions on 1 lane", state: str = "flowing") -> LinkStatus:
+def _word(ago_s: float, sentence: str = "2 partitions on 1 task", state: str = "flowing") -> LinkStatus:
     updated_ms = int((time.time() - ago_s) * 1000)
     return LinkStatus(
         LINK, "a-host process 7 1a2b3c4d", state, sentence, updated_ms, 1, 2, 12_345.6, 7_890_000.0, 40, 1.25, 9.5
@@ -112,7 +112,7 @@ def test_a_link_that_flows_shows_its_figures(store: Store, settings_file: Path) 
     _looked(store, 0)
     lines = _status(settings_file).splitlines()
     assert re.match(r"east->west +flowing +1 +12,346 +7.89 +40 +1.2 +9.5 +\d+$", lines[1].rstrip())
-    assert "east->west: 2 partitions on 1 lane" in [line.rstrip() for line in lines]
+    assert "east->west: 2 partitions on 1 task" in [line.rstrip() for line in lines]
 
 
 def test_how_a_link_with_a_silent_mirror_stands_is_unknown_and_what_was_known_has_its_age(
@@ -312,18 +312,18 @@ def test_a_cluster_that_does_not_answer_is_told_once_for_all_its_links(store: St
     ):
         sentence = describe_outage_with_cause(side, "west", cause)
         rows.append(store.incidents.add(Incident(link, "", -1, kind, -1, -1, POLICY_WAIT, sentence), now_ms=1_000))
-        store.links.save_status(replace(_word(0, f"{sentence}; 2 partitions on 1 lane", "waiting"), link=link))
+        store.links.save_status(replace(_word(0, f"{sentence}; 2 partitions on 1 task", "waiting"), link=link))
     said = [line.rstrip() for line in _status(settings_file).splitlines()]
     assert "\n".join(said).count(cause) == 1
     ids = ", ".join(str(row.id) for row in rows)
     since = f"since 1970-01-01 00:00:01 UTC, 2 links (east->west, west->east), open incidents {ids}"
     assert f"west does not answer: {cause}; {since}" in said
-    assert sum("2 partitions on 1 lane" in line for line in said) == 2
+    assert sum("2 partitions on 1 task" in line for line in said) == 2
     assert len(_json(settings_file)[LINK]["incidents"]) == 1, "programs read each by itself"
 
 
 def test_a_name_in_an_incident_begins_no_line(store: Store, settings_file: Path) -> None:
-    forged = "east->west: 2 partitions on 1 lane"
+    forged = "east->west: 2 partitions on 1 task"
     store.incidents.add(
         Incident(LINK, "", -1, IncidentKind.RIGHTS_LOST, -1, -1, POLICY_WAIT, f"user a\n{forged}"), now_ms=5
     )
@@ -362,7 +362,7 @@ def test_watched_it_shows_what_changes_until_it_is_interrupted(
     with subprocess.Popen(command, stdout=theirs, stderr=theirs, start_new_session=True) as process:
         os.close(theirs)
         try:
-            _read_until(ours, "2 partitions on 1 lane", lambda: store.links.save_status(_word(0)))
+            _read_until(ours, "2 partitions on 1 task", lambda: store.links.save_status(_word(0)))
             changed = "the whole link is paused"
             _read_until(ours, changed, lambda: store.links.save_status(_word(0, changed, "paused")))
             process.send_signal(signal.SIGINT)

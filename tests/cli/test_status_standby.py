@@ -32,7 +32,7 @@ def store(file: Path) -> Iterator[Store]:
 
 def carried(store: Store, ago_s: float) -> None:
     updated_ms = int((time.time() - ago_s) * 1000)
-    store.links.save_status(LinkStatus(LINK, "a-host process 7 1a", "flowing", "2 partitions on 1 lane", updated_ms, 1))
+    store.links.save_status(LinkStatus(LINK, "a-host process 7 1a", "flowing", "2 partitions on 1 task", updated_ms, 1))
 
 
 def stands_by(store: Store, ago_s: float) -> None:

@@ -158,4 +158,4 @@ def test_a_seek_within_on_assign_is_where_it_begins() -> None:
             consumer.seek(TopicPartition(one.topic, one.partition, 7))
 
     with reads({"on_assign": begins}) as consumer:
-        assert offsets(consumer._moves.members["east"].consumer.assigned) == [7]  # type: ignore[attr-defined]
+        assert offsets(consumer._router.members["east"].consumer.assigned) == [7]  # type: ignore[attr-defined]

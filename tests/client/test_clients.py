@@ -110,7 +110,7 @@ def test_how_a_consumer_is_set_is_what_its_own_cluster_says() -> None:
     mine = {**AWAY, "enable.auto.commit": False, "partition.assignment.strategy": "cooperative-sticky"}
     clusters = {"one": {**mine, "group.id": "of one"}, "two": {**AWAY, "group.id": "of two"}}
     consumer = FailoverConsumer({"enable.auto.commit": "true"}, clusters=clusters)
-    found = {name: consumer_mode(site.settings()) for name, site in consumer._reach.sites.items()}
+    found = {name: consumer_mode(site.settings()) for name, site in consumer._discovery.sites.items()}
     assert found == {"one": ConsumerMode(False, True, True), "two": ConsumerMode(True, True, False)}
     assert consumer._name == "of one"
     with raises(ConfigError, "client.setting-missing", cluster="two", key="group.id"):
@@ -157,9 +157,9 @@ def test_a_member_commits_no_place_of_a_partition_that_is_not_its_own() -> None:
     dealt = Dealt({**AWAY, "group.id": "readers"})
     (place,) = consumer._handed.of(dealt, ["orders"])
     assert (place.topic, place.partition, place.offset) == ("orders", 1, 7)
-    consumer._moves.at = {"orders": "away"}
-    member = consumer._moves.members["away"] = Member({**AWAY, "group.id": "readers"}, "readers", "away")
+    consumer._router.at = {"orders": "away"}
+    member = consumer._router.members["away"] = Member({**AWAY, "group.id": "readers"}, "readers", "away")
     member.closer = ConsumerCloser(dealt, "readers", "away")
-    consumer._moves._revoked("away", None, dealt, [TopicPartition("orders", 1)])
+    consumer._router._revoked("away", None, dealt, [TopicPartition("orders", 1)])
     assert consumer._handed.of(dealt, ["orders"]) == []
     dealt.close()

@@ -53,9 +53,9 @@ class PlayedReader:
 
 
 def follow(consumer: FailoverConsumer) -> PlayedReader:
-    consumer._moves._looked_s = 0.0
-    consumer._moves.follow()
-    (member,) = consumer._moves.members.values()
+    consumer._router._looked_s = 0.0
+    consumer._router.follow()
+    (member,) = consumer._router.members.values()
     found: object = member.consumer
     assert isinstance(found, PlayedReader)
     return found
@@ -84,7 +84,7 @@ def test_behind_a_push_it_reads_on_where_it_was_on_the_same_cluster_alone(
     follow(consumer)
     consumer._handed.next["orders", 0] = HANDED_OUT
     clusters = {"east": {"bootstrap.servers": address, "fetch.min.bytes": 2}}
-    consumer._reach._push(PushedSettings(sites_of(clusters, {"group.id": "billing"}), "east", "another one"))
+    consumer._discovery._push(PushedSettings(sites_of(clusters, {"group.id": "billing"}), "east", "another one"))
     if told:  # by a line of the cluster that was pushed: it counts terms of its own
         heard = HomeRecord(topic="orders", home="east", cluster_id=address, term=1)
         monkeypatch.setattr(ByHand, "start", lambda self: (begin(self), self.hears(heard))[0])
@@ -96,7 +96,7 @@ def hears(
     consumer: FailoverConsumer, home: str, term: int, *points: int, step: int = 0, held: bool = False, address: str = ""
 ) -> None:
     state = HomeState.HELD if held else HomeState.SETTLED
-    centre = consumer._moves.centre
+    centre = consumer._router.tracker
     assert isinstance(centre, ByHand)
     cluster_id = address or CLUSTERS[home]["bootstrap.servers"]
     centre.hears(
@@ -116,9 +116,9 @@ def hears(
 
 def test_a_topic_that_is_held_while_orders_are_taken_is_not_parked_and_joined(played: FailoverConsumer) -> None:
     hears(played, "east", 1, step=1, held=True)
-    played._moves._looked_s = 0.0
-    played._moves.follow()
-    centre = played._moves.centre
+    played._router._looked_s = 0.0
+    played._router.follow()
+    centre = played._router.tracker
     assert isinstance(centre, ByHand)
     assert centre._following.says().parked == {"orders"}
     hears(played, "east", 1, step=2)
@@ -131,11 +131,11 @@ def test_a_topic_that_is_held_while_orders_are_taken_is_not_parked_and_joined(pl
         return found
 
     centre.heard = heard  # type: ignore[method-assign]
-    played._moves._looked_s = 0.0
-    played._moves.follow()
+    played._router._looked_s = 0.0
+    played._router.follow()
     assert not (centre._following.says().parked and played.where("orders") == "east")
-    played._moves._looked_s = 0.0
-    played._moves.follow()
+    played._router._looked_s = 0.0
+    played._router.follow()
     assert centre._following.says().parked == {"orders"}
     assert "held" in played.where("orders")
 
@@ -161,9 +161,9 @@ def test_another_cluster_that_takes_a_topic_back_late_says_nothing_of_its_place_
     played._handed.next["orders", 0] = HANDED_OUT
     late = Consumer({"group.id": "billing", "bootstrap.servers": "127.0.0.1:1"})
     for cluster in ("east", "west"):
-        played._moves._revoked(cluster, None, late, [TopicPartition("orders", 0)])
+        played._router._revoked(cluster, None, late, [TopicPartition("orders", 0)])
         assert [one.offset for one in played.position([TopicPartition("orders", 0)])] == [HANDED_OUT]
-    played._moves._revoked("west", None, played._moves.members["west"].consumer, [TopicPartition("orders", 0)])
+    played._router._revoked("west", None, played._router.members["west"].consumer, [TopicPartition("orders", 0)])
     assert played.position([TopicPartition("orders", 0)])[0].offset < 0
     late.close()
 
@@ -198,7 +198,7 @@ def test_what_it_leaves_is_committed_no_further_than_it_was_handed_out_where_a_n
         read = taken(consumer, 30.0, lambda found: len(found) >= 100)
         hears(consumer, "east", 1, step=1, held=True, address=address)
         assert taken(consumer, 1.0) == []
-        (place,) = consumer._moves.members["east"].consumer.committed([TopicPartition("orders", 0)], 10.0)
+        (place,) = consumer._router.members["east"].consumer.committed([TopicPartition("orders", 0)], 10.0)
         assert place.offset == len(read)
         hears(consumer, "east", 1, step=2, address=address)
         read += taken(consumer, 30.0, lambda found: len(found) + len(read) >= 2_000)

@@ -80,7 +80,7 @@ class Log:
 def turns(stage: Stage) -> None:
     """Until its searches are over, and what is left was sent."""
     until_s = steady_s() + 30
-    while not stage.producer._moves.waiting.is_empty("orders"):
+    while not stage.producer._router.pending.is_empty("orders"):
         assert steady_s() < until_s
         stage.turn()
 
@@ -132,7 +132,7 @@ def test_no_more_is_kept_in_mind_of_a_log_than_is_in_doubt(
 ) -> None:
     """It holds calls of the same producer that were answered, and of others, as many as they like."""
     producer, heard, searches = stage.opens("orders", recognise=True), list[Message](), list[SendSearch]()
-    doubts = producer._moves.doubts
+    doubts = producer._router.unconfirmed
     assert doubts is not None
     stage.at("east").lives = False
 
@@ -181,5 +181,5 @@ def test_a_refusal_that_comes_once_is_no_doubt(stage: Stage, monkeypatch: pytest
     producer.produce("orders", b"refused")
     stage.at("east").answers(KafkaError.MSG_SIZE_TOO_LARGE)
     stage.turn()
-    assert producer._moves.doubts is not None
-    assert not producer._moves.doubts._doubts
+    assert producer._router.unconfirmed is not None
+    assert not producer._router.unconfirmed._doubts

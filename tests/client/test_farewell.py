@@ -89,14 +89,14 @@ def test_it_does_not_say_that_it_has_parked_before_it_has_left(mute: type[Mute])
         hears(consumer, "east", 1, step=1, held=True)
 
         def parked() -> set[str]:
-            consumer._moves._looked_s = 0.0
-            consumer._moves.follow()
-            assert isinstance(consumer._moves.centre, ByHand)
-            return set(consumer._moves.centre._following.says().parked)
+            consumer._router._looked_s = 0.0
+            consumer._router.follow()
+            assert isinstance(consumer._router.tracker, ByHand)
+            return set(consumer._router.tracker._following.says().parked)
 
         assert parked() == set()
         mute.answers.set()
-        consumer._moves._parted["orders"]._thread.join(10)  # type: ignore[union-attr]
+        consumer._router._parted["orders"]._thread.join(10)  # type: ignore[union-attr]
         assert parked() == {"orders"}
         assert mute.commits == [("127.0.0.1:1", HANDED_OUT)]
 
@@ -105,7 +105,7 @@ def test_it_does_not_say_that_it_has_parked_before_it_has_left(mute: type[Mute])
 def test_what_is_committed_between_two_homes_is_committed_where_it_arrives(mute: type[Mute], place: int | None) -> None:
     with reads(commits=False) as consumer:
         hears(consumer, "east", 1, step=1, held=True)
-        consumer._moves.follow()
+        consumer._router.follow()
         assert mute.commits == []
         consumer.commit(offsets=None if place is None else [TopicPartition("orders", 0, place)], asynchronous=False)
         assert mute.commits == []
@@ -117,7 +117,7 @@ def test_what_is_committed_between_two_homes_is_committed_where_it_arrives(mute:
 def test_what_stands_at_the_new_home_already_is_not_committed_again(mute: type[Mute]) -> None:
     with reads(commits=False) as consumer:
         hears(consumer, "east", 1, step=1, held=True)
-        consumer._moves.follow()
+        consumer._router.follow()
         consumer.commit(offsets=[TopicPartition("orders", 0, PLACE)])
         hears(consumer, "west", 2, HANDED_OUT)
         follow(consumer)
@@ -134,7 +134,7 @@ def test_what_is_committed_in_on_revoke_is_committed_where_it_leaves(mute: type[
 
     ours = [reads({"on_revoke": commits}, commits=False)]
     hears(ours[0], "east", 1, step=1, held=True)
-    ours[0]._moves.follow()
+    ours[0]._router.follow()
     assert mute.commits == [("127.0.0.1:1", HANDED_OUT - 1)]
     ours[0].close()
     assert mute.commits[1:] == []
@@ -159,7 +159,7 @@ def test_what_a_callback_raises_is_heard_and_the_home_is_left() -> None:
     consumer = reads({"on_revoke": revoked})
     hears(consumer, "west", 2, HANDED_OUT)
     with pytest.raises(ValueError, match="of the application's own"):
-        consumer._moves.follow()
+        consumer._router.follow()
     assert [one.offset for one in follow(consumer).assigned] == [HANDED_OUT]
     with pytest.raises(ValueError, match="of the application's own"):
         consumer.close()
@@ -174,8 +174,8 @@ def test_a_commit_in_on_revoke_at_a_home_that_fell_silent_keeps_nobody_long(mute
     ours = [reads({"on_revoke": commits}, commits=False)]
     hears(ours[0], "west", 2, HANDED_OUT)
     began_s = steady_s()
-    ours[0]._moves._looked_s = 0.0
-    ours[0]._moves.follow()
+    ours[0]._router._looked_s = 0.0
+    ours[0]._router.follow()
     assert steady_s() < began_s + 5
     assert ours[0].where("orders") == "west"
     mute.answers.set()
@@ -191,7 +191,7 @@ def test_what_a_callback_raises_leaves_no_follower_behind() -> None:
         raise ValueError("of the application's own")
 
     consumer = reads({"on_revoke": revoked})
-    centre = consumer._moves.centre
+    centre = consumer._router.tracker
     assert isinstance(centre, ByHand)
     with pytest.raises(ValueError, match="of the application's own"):
         consumer.close()

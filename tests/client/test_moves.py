@@ -70,14 +70,14 @@ def test_what_is_on_its_way_of_a_topic_that_stays_is_not_sent_twice_for_one_that
 def test_a_call_made_while_the_new_homes_client_is_made_does_not_stay_on_its_way_to_the_old_one(stage: Stage) -> None:
     """A librdkafka client takes milliseconds to make; by force no switch has held the topic before."""
     producer = stage.opens("orders")
-    make = producer._moves.client
+    make = producer._router.client
 
     def slowly(cluster: str) -> object:
         if cluster == "west":
             producer.produce("orders", b"meanwhile")
         return make(cluster)
 
-    producer._moves.client = slowly  # type: ignore[method-assign, assignment]
+    producer._router.client = slowly  # type: ignore[method-assign, assignment]
     stage.at("east").lives = False
     stage.hears("west", 2, "orders")
     stage.turn(2)
@@ -200,7 +200,7 @@ def test_a_switch_that_is_heard_of_in_the_middle_of_a_turn_is_told_no_sooner_tha
     for _ in range(3):
         stage.turn()
         if not stage.centre.held():
-            assert (stage.at("east").flying, producer._moves.routes) == ([], {})
+            assert (stage.at("east").flying, producer._router.routes) == ([], {})
     assert not stage.centre.held()
 
 
@@ -387,7 +387,7 @@ def test_a_producer_that_is_closed_while_it_takes_up_a_push_ends_in_good_order(s
     def meanwhile() -> None:
         flushes.append(1)
         if len(flushes) == 3:
-            producer._moves.stopping.set()
+            producer._router.stopping.set()
 
     east.meanwhile = meanwhile
     before = stage.centre
@@ -395,7 +395,7 @@ def test_a_producer_that_is_closed_while_it_takes_up_a_push_ends_in_good_order(s
     stage.turn()
     assert len(flushes) == 3, "it does not wait for what is on its way as long as it else would"
     assert stage.centre is before, "nobody else is asked where topics are at home: whom would they wait for?"
-    producer._moves.stopping.clear()
+    producer._router.stopping.clear()
     east.meanwhile = lambda: None
     assert producer.close(0) == 1
     assert before.goodbyes == 1

@@ -298,7 +298,7 @@ def test_a_pushed_pair_that_cannot_join_for_a_moment_joins_as_soon_as_it_can(
 
         monkeypatch.setattr("twinshore.client.paired_consumer.Consumer", joining(fails_twice))
         pushed = {**CLUSTERS, named or "west": {"bootstrap.servers": "127.0.0.1:3"}}
-        consumer._reach._push(PushedSettings(sites_of(pushed, {"group.id": "ours"}), "west", "another one"))
+        consumer._discovery._push(PushedSettings(sites_of(pushed, {"group.id": "ours"}), "west", "another one"))
         assert consumer.consume(1, 0) == []
         assert (consumer.assignment(), offsets(consumer.position([ClientTopicPartition("east.orders", 0)]))) == (
             [],

@@ -36,9 +36,9 @@ def test_a_spool_waits_for_clusters_that_have_not_said_where_its_topics_are(
 def test_where_topics_are_at_home_is_remembered_beside_a_spool(stage: Stage, tmp_path: Path) -> None:
     stage.opens("orders", spool=tmp_path / "spool")
     stage.hears("west", 2, "orders")
-    stage.producer._moves._reach._heard()
+    stage.producer._router._discovery._heard()
     stage.hears("west", 2, "orders", step=2, held=True)
-    stage.producer._moves._reach._heard()
+    stage.producer._router._discovery._heard()
     stage.producer.kill()
     stage.made.clear()
     stage.opens("orders", spool=tmp_path / "spool")

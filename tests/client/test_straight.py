@@ -41,7 +41,7 @@ def test_what_librdkafka_gives_back_is_each_call_as_it_was_and_in_order() -> Non
     for number, (value, key) in enumerate(calls):
         straight = DirectSend(ways[number % 2])
         straight.number, straight.told = number, print
-        ways[number % 2].produce(straight.way.topic, value, key, -1, straight)
+        ways[number % 2].produce(straight.route.topic, value, key, -1, straight)
         ways[number % 2].sent += 1
     ways[0].send(PendingSend(5_004, "orders", b"sent", None, 3, None, 5, (("a", None),)))
     assert (client.on_its_way("orders"), client.on_its_way("bills"), client.on_their_way()) == (2_503, 2_502, 5_005)
@@ -115,7 +115,7 @@ def test_a_client_that_is_given_up_ends_at_once(stage: Stage) -> None:
         stage.at("east").answers()
     stage.at("east").lives = False
     producer.produce("orders", b"never acknowledged")
-    client = weakref.ref(producer._moves._clients["east"])
+    client = weakref.ref(producer._router._clients["east"])
     gc.disable()
     try:
         stage.hears("west", 2, "orders")
@@ -146,7 +146,7 @@ def test_what_no_record_can_be_is_told_by_librdkafka_as_by_us(
     producer = stage.opens("orders")
     real = Producer(AWAY)
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(producer._moves.routes["orders"], "produce", real.produce)
+        meanwhile.setattr(producer._router.routes["orders"], "produce", real.produce)
         with pytest.raises(error):
             producer.produce(**({"topic": "orders", "value": b"x"} | call))
         producer.produce("orders", "text", "key")
@@ -162,7 +162,7 @@ def test_what_no_record_can_be_is_told_by_librdkafka_as_by_us(
 def test_a_hold_waits_for_a_call_that_is_being_made(stage: Stage) -> None:
     """It would be said that nothing is on its way, and then something is."""
     producer = stage.opens("orders")
-    way = producer._moves.routes["orders"]
+    way = producer._router.routes["orders"]
     taken, came, said = way.produce, threading.Event(), threading.Event()
     overtook: list[bool] = []
 
@@ -180,7 +180,7 @@ def test_a_hold_waits_for_a_call_that_is_being_made(stage: Stage) -> None:
     way.produce = slowly
     thread = threading.Thread(target=holds)
     thread.start()
-    producer._moves.direct_until_s = steady_s() + 60
+    producer._router.direct_until_s = steady_s() + 60
     producer.produce("orders", b"x")
     thread.join(60)
     assert overtook == [False], "a turn has closed the way while a call was going it"
@@ -213,7 +213,7 @@ def test_a_hold_is_said_no_sooner_than_the_last_call_of_any_thread_is_answered(s
             time.sleep(0.005)
             assert len(east.log) == count, "nothing is sent behind it"
             stage.hears("east", 1, "orders", step=step + 1)
-            while "orders" not in producer._moves.routes:
+            while "orders" not in producer._router.routes:
                 stage.turn()
                 east.answers()
     finally:
@@ -225,7 +225,7 @@ def test_a_hold_is_said_no_sooner_than_the_last_call_of_any_thread_is_answered(s
 def test_a_process_that_was_forked_is_told_though_another_thread_was_in_a_call(stage: Stage) -> None:
     producer = stage.opens("orders")
     producer.produce("orders", b"of the parent")
-    with producer._moves.gate:
+    with producer._router.gate:
         child = os.fork()
         if not child:
             signal.alarm(30)

@@ -129,24 +129,24 @@ class Stage:
     def pushes(self, home: str, clusters: Mapping[str, Mapping[str, Any]]) -> None:
         """What the producer goes by from its next turn on."""
         sites = sites_of(clusters, {})
-        self.producer._moves._reach._push(PushedSettings(sites, home, "another one"))
+        self.producer._router._discovery._push(PushedSettings(sites, home, "another one"))
 
     @property
     def centre(self) -> ByHand:
-        found = self.producer._moves.centre
+        found = self.producer._router.tracker
         assert isinstance(found, ByHand)
         return found
 
     def at(self, name: str) -> Played:
         """The client that the producer has of this cluster now."""
-        found = self.producer._moves._clients[name]._producer
+        found = self.producer._router._clients[name]._producer
         assert isinstance(found, Played)
         return found
 
     def turn(self, times: int = 1) -> None:
         for _ in range(times):
-            self.producer._moves.turn()
-            self.producer._moves._warned.tell()
+            self.producer._router.turn()
+            self.producer._router._warnings.tell()
 
     def hears(self, home: str, term: int, *topics: str, step: int = 0, held: bool = False, hold_ms: int = 0) -> None:
         state = HomeState.HELD if held else HomeState.SETTLED

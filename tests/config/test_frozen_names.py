@@ -50,7 +50,7 @@ NAMES = {
     "LINE_VERSION_KEY": ("v", LINES),
     "LINE_VERSION": (1, LINES),
     "CLIENT_ID": ("twinshore", CLIENTS),
-    "PUMP_CLIENT_ID": ("twinshore-pump", CLIENTS),
+    "TASK_CLIENT_ID": ("twinshore-pump", CLIENTS),
     "UNITS_CLIENT_ID": ("twinshore-units", CLIENTS),
     "SCOUT_CLIENT_ID": ("twinshore-scout", CLIENTS),
     "LOOKS_CLIENT_ID": ("twinshore-looks", CLIENTS),

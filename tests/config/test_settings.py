@@ -82,8 +82,8 @@ def test_dotted_names_need_no_quotes() -> None:
 
 
 def test_numbers_may_be_whole_where_a_fraction_is_allowed() -> None:
-    tide_s = parse("[mirror]\ntide_s = 3").mirror.tide_s
-    assert (tide_s, type(tide_s)) == (3.0, float)
+    task_run_s = parse("[mirror]\ntide_s = 3").mirror.task_run_s
+    assert (task_run_s, type(task_run_s)) == (3.0, float)
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,13 @@ def test_numbers_may_be_whole_where_a_fraction_is_allowed() -> None:
         ('[clusters.east]\nbootstrap = ["a:65536"]', "bootstrap: 'a:65536' has no such port"),
         ('[clusters.east]\nbootstrap = ["a:0"]', "bootstrap: 'a:0' has no such port"),
         ('[clusters."ea st"]\nbootstrap = ["a:1"]', "'ea st' is not a cluster's name"),
-        ("[mirror]\nlanes = 1.5", "[mirror] lanes: must be a whole number, not 1.5"),
-        ("[mirror]\nlanes = true", "[mirror] lanes: must be a whole number, not True"),
-        ('[mirror]\ntide_s = "1"', "[mirror] tide_s: must be a number, not '1'"),
-        ("[mirror]\ntide_s = nan", "[mirror] tide_s: must be a finite number, not nan"),
+        ("[mirror]\nlanes = 1.5", "[mirror] tasks_per_link: must be a whole number, not 1.5"),
+        ("[mirror]\nlanes = true", "[mirror] tasks_per_link: must be a whole number, not True"),
+        ('[mirror]\ntide_s = "1"', "[mirror] task_run_s: must be a number, not '1'"),
+        ("[mirror]\ntide_s = nan", "[mirror] task_run_s: must be a finite number, not nan"),
         ("[mirror]\nfetch_mb = 0", "[mirror] fetch_mb: is 0, the least is 1"),
         ("[mirror]\nlease_s = 1e9", "[mirror] lease_s: is 1000000000.0, the most is 120"),
-        ("[mirror]\nlease_s = 2\nreceipts_s = 2", "[mirror] receipts_s: is 2, must be a third of lease_s (2) at most"),
+        ("[mirror]\nlease_s = 2\nreceipts_s = 2", "[mirror] progress_s: is 2, must be a third of lease_s (2) at most"),
         ("mirror = 1", "[mirror] must be a section with keys, not 1"),
         ("clusters = 1", "[clusters] must hold one section per cluster"),
         ('[mirror.spark]\nmastr = "local"', "[mirror.spark] mastr: unknown; did you mean master?"),
@@ -161,9 +161,9 @@ exclude = "x"
 namin = "same"
 mode = "maped"
 [mirror]
-lanes = "two"
+tasks_per_link = "two"
 lease_s = 2
-receipts_s = 3
+progress_s = 3
 [delay]
 blind_s = "x"
 windows = "sprk"
@@ -174,9 +174,9 @@ windows = "sprk"
     said = {line.split(":")[0].strip() for line in lines}
     unknown = {"[stor] unknown; did you mean store?", "[clusters.east] sitee", '[links."east->wets"] namin'}
     kinds = {"[clusters.east.security] tls", "[clusters.west] bootstrap", '[links."east->wets"] exclude'}
-    kinds |= {"[mirror] lanes", "[delay] blind_s"}
+    kinds |= {"[mirror] tasks_per_link", "[delay] blind_s"}
     meanings = {"[clusters.east] bootstrap", "[clusters.east.security] sasl", '[links."east->wets"] topics'}
-    meanings |= {'[links."east->wets"] mode', "[mirror] receipts_s", "[delay] windows"}
+    meanings |= {'[links."east->wets"] mode', "[mirror] progress_s", "[delay] windows"}
     missing = {line.strip() for line in lines if "no cluster 'wets'" in line}
     assert {part.split("?")[0] for part in said} >= {part.split("?")[0] for part in unknown | kinds | meanings}
     assert missing == {"[links.\"east->wets\"] no cluster 'wets'; did you mean west?"}
@@ -288,17 +288,19 @@ def test_the_environment_overrides() -> None:
     settings = parse(
         "[mirror]\nlanes = 2",
         TWINSHORE_STORE_URL="mysql://u@h/d",
-        TWINSHORE_MIRROR_LANES="7",
-        TWINSHORE_MIRROR_TIDE_S="2.5",
+        TWINSHORE_MIRROR_TASKS_PER_LINK="7",
+        TWINSHORE_MIRROR_RUN_S="2.5",
         PATH="x",
     )
-    assert (settings.store.url, settings.mirror.lanes, settings.mirror.tide_s) == ("mysql://u@h/d", 7, 2.5)
+    assert (settings.store.url, settings.mirror.tasks_per_link, settings.mirror.task_run_s) == ("mysql://u@h/d", 7, 2.5)
 
 
 def test_the_environment_is_judged_as_well() -> None:
-    message = refusal("", TWINSHORE_MIRROR_LANS="1", TWINSHORE_MIRROR_LANES="many", TWINSHORE_MIRROR_FETCH_MB="0")
-    assert "TWINSHORE_MIRROR_LANS: unknown; did you mean TWINSHORE_MIRROR_LANES?" in message
-    assert "TWINSHORE_MIRROR_LANES: 'many' does not fit" in message
+    message = refusal(
+        "", TWINSHORE_MIRROR_LANS="1", TWINSHORE_MIRROR_TASKS_PER_LINK="many", TWINSHORE_MIRROR_FETCH_MB="0"
+    )
+    assert "TWINSHORE_MIRROR_LANS: unknown; did you mean TWINSHORE_MIRROR_TASKS_PER_LINK?" in message
+    assert "TWINSHORE_MIRROR_TASKS_PER_LINK: 'many' does not fit" in message
     assert "fetch_mb: is 0, the least is 1" in message
 
 
@@ -316,10 +318,10 @@ def test_what_kubernetes_tells_of_services_is_no_setting() -> None:
         "TWINSHORE_MIRROR_METRICS_PORT": "tcp://10.0.0.4:9464",
         "TWINSHORE_STORE_PORT": "udp://10.0.0.3:5432",
     }
-    assert parse("", **services, TWINSHORE_MIRROR_LANES="7") == parse("[mirror]\nlanes = 7")
+    assert parse("", **services, TWINSHORE_MIRROR_TASKS_PER_LINK="7") == parse("[mirror]\nlanes = 7")
     assert parse("", TWINSHORE_MIRROR_METRICS_PORT="9464").mirror.metrics_port == 9464
     message = refusal("", **services, TWINSHORE_MIRROR_LANS="1", TWINSHORE_DELAY_PORT="9464")
-    assert "TWINSHORE_MIRROR_LANS: unknown; did you mean TWINSHORE_MIRROR_LANES?" in message
+    assert "TWINSHORE_MIRROR_LANS: unknown; did you mean TWINSHORE_MIRROR_TASKS_PER_LINK?" in message
     assert "TWINSHORE_DELAY_PORT: unknown" in message
     assert "SERVICE" not in message
 

@@ -44,7 +44,7 @@ acls = false
 group_acls = true
 principal = "User:CN=mirror"
 deleted = "delete"
-recreated = "begin again"
+recreated = "recreate"
 delete_after_s = 60.0
 quotas = true
 [links."east->west".follow.users.anna]
@@ -61,7 +61,7 @@ password_file = "secret/b"
         group_acls=True,
         principal="User:CN=mirror",
         deleted=DeletedTopicPolicy.DELETE,
-        recreated=RecreatedTopicPolicy.BEGIN_AGAIN,
+        recreated=RecreatedTopicPolicy.RECREATE,
         delete_after_s=60.0,
         quotas=True,
         scram_users=True,
@@ -74,7 +74,7 @@ password_file = "secret/b"
     [
         ("delted = 'keep'", '[links."east->west".follow] delted: unknown; did you mean deleted?'),
         ("deleted = 'archiv'", "deleted: no such value 'archiv'; did you mean archive?"),
-        ("recreated = 'begin-again'", "recreated: no such value 'begin-again'; did you mean begin again?"),
+        ("recreated = 'recreat'", "recreated: no such value 'recreat'; did you mean recreate?"),
         ("every_s = 0.1", "every_s: is 0.1, the least is 0.5"),
         ("settings_exclude = ['(']", "settings_exclude: '(' is not a regular expression"),
         ("principal = 'mirror'", "principal: 'mirror' is not one; did you mean User:mirror?"),

@@ -94,7 +94,7 @@ def test_a_group_that_is_deleted_and_begins_again_lower_is_followed(what: str, *
     for offset in (10, 12, 14):
         stage.commit("g", offset)
         stage.turn()
-    assert (stage.there("g"), worst_status(stage.direction.book.entries["g"])[0]) == (14, GroupSyncStatus.SAME)
+    assert (stage.there("g"), worst_status(stage.direction.sync_state.groups["g"])[0]) == (14, GroupSyncStatus.SAME)
 
 
 def test_who_has_read_on_at_the_target_while_the_group_was_gone_is_not_set_back() -> None:

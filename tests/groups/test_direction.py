@@ -59,7 +59,7 @@ class Stage:
         return self.direction.turn(SCOPE, here, there, _is_meant, self.now_s, may=may, holds=holds)
 
     def state(self, group: str) -> tuple[GroupSyncStatus, int]:
-        return worst_status(self.direction.book.entries[group])[:2]
+        return worst_status(self.direction.sync_state.groups[group])[:2]
 
 
 def test_only_what_changed_is_committed_and_only_what_is_open_is_asked() -> None:
@@ -137,10 +137,10 @@ def test_a_group_that_is_not_listed_for_a_moment_keeps_the_place_to_which_it_rea
     assert stage.there("g") == 80
     stage.east.hidden.add("g")
     stage.turn()
-    assert "g" in stage.direction.book.entries
+    assert "g" in stage.direction.sync_state.groups
     for _ in range(3):
         stage.turn()
-    assert "g" not in stage.direction.book.entries
+    assert "g" not in stage.direction.sync_state.groups
 
 
 def test_a_place_lost_alone_is_found_by_the_next_comparison() -> None:
@@ -186,7 +186,7 @@ def test_a_cluster_that_is_away_is_told_and_nothing_is_forgotten() -> None:
     stage.turn()
     stage.east.away = True
     turn = stage.turn()
-    assert "g" in stage.direction.book.entries
+    assert "g" in stage.direction.sync_state.groups
     assert list(turn.told.values()) == ["east is away"]
     stage.east.away, stage.west.away = False, True
     stage.commit("g", 20)
@@ -201,7 +201,7 @@ def test_what_one_direction_put_there_is_no_reading_for_the_other() -> None:
     stage = Stage()
     stage.east.ends = dict.fromkeys(PARTS, 100)
     back = SyncDirection(stage.west, stage.east, stage.east, SyncState(1000.0, 1e9), decide_commit_back)
-    stage.direction.echo = back.book.expect
+    stage.direction.echo = back.sync_state.expect
     stage.commit("g", 30)
     stage.turn()
     stage.west.groups["g"][TWINS[PARTS[0]]] = CommittedOffset(70)
@@ -345,12 +345,12 @@ def test_a_twins_partition_without_a_leader_holds_up_no_other_topic() -> None:
     assert stage.state("g")[0] is GroupSyncStatus.AWAY
     assert told == {"topic lost of west": "its groups wait: west: lost-0 has no leader"}
     assert turn().told == {}, "it is not asked again at once"
-    assert stage.direction.book.entries["g"].check, "nothing is known of its other place"
+    assert stage.direction.sync_state.groups["g"].check, "nothing is known of its other place"
     stage.west.leaderless.clear()
     for _ in range(20):
         turn()
     assert stage.west.groups["g"][("lost", 0)] == CommittedOffset(10, COMMIT_MARK)
-    assert not stage.direction.book.entries["g"].check
+    assert not stage.direction.sync_state.groups["g"].check
 
 
 @pytest.mark.claim(
@@ -377,7 +377,7 @@ def test_a_commit_that_nobody_answered_does_not_count_as_the_same(what: str) -> 
         stage.west.meanwhile = lambda _: setattr(stage, "clock_s", stage.clock_s + TARGET_READ_MAX_AGE_S)
     stage.turn()
     assert (stage.there("g"), stage.state("g")) == (10, (GroupSyncStatus.AWAY, 0))
-    entries = stage.direction.book.entries
+    entries = stage.direction.sync_state.groups
     word = build_status(entries, SyncRoundResult(groups=2), now_s=stage.now_s, now_ms=1)
     assert last_compared_status(word, compared_groups(entries), "g")[0] == "away"
     assert last_compared_status(word, compared_groups(entries), "other")[0] == "same"

@@ -270,7 +270,7 @@ def test_the_word_of_a_group_that_waits_is_not_that_it_stands_the_same(carried: 
     stage.turn()
     stage.process(900)
     stage.turn()
-    entries = stage.direction.book.entries
+    entries = stage.direction.sync_state.groups
     waiting = {name: (one.since_s, stage.kept.lag_of(name)) for name, one in stage.kept.waiting.items()}
     word = build_status(entries, SyncRoundResult(groups=1), now_s=stage.now_s, now_ms=1, waiting=waiting)
     # Of a group that never had a place on the target nobody can say by how much it is behind.

@@ -118,10 +118,10 @@ class Owing:
             self.rounds = rounds
             rounds.begin(0.0)
         assert rounds._forward is not None
-        self.stage.direction.book, self.stage.direction.rules = rounds._forward.book, rounds._forward.rules
+        self.stage.direction.sync_state, self.stage.direction.rules = rounds._forward.sync_state, rounds._forward.rules
 
     def turn(self) -> None:
-        self.rounds._keep_names(self.stage.direction.book, self.stage.turn())
+        self.rounds._keep_names(self.stage.direction.sync_state, self.stage.turn())
 
     def found(self, group: str) -> None:
         """At 50 on the target, without a mark, and at 95 on the source."""

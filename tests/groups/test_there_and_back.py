@@ -58,7 +58,7 @@ def test_a_group_that_went_away_and_came_home_with_its_topic_follows_again(group
     for _ in range(2):
         stage.turn()
     assert stage.there(group) == 300, "it is not on its own there"
-    assert not stage.direction.book.entries[group].standing
+    assert not stage.direction.sync_state.groups[group].standing
 
 
 @pytest.mark.parametrize("group", ["billing", "reports"])
@@ -138,7 +138,7 @@ def test_what_the_way_there_set_before_says_of_no_place_that_it_was_seen_to_move
             now_s += 1.0
             back.turn(scope, west.listed(), east.listed(), lambda _: True, now_s)
 
-    back.book.expect("g", TWINS[PARTS[0]], 90)
+    back.sync_state.expect("g", TWINS[PARTS[0]], 90)
     turn(SCOPE.reversed())
     turn(EMPTY_SCOPE)
     west.groups["g"], east.groups["g"] = {TWINS[PARTS[0]]: CommittedOffset(200)}, {PARTS[0]: CommittedOffset(150)}

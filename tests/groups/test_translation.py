@@ -1,4 +1,4 @@
-"""Through extents, both ways: a reader goes on at the very next record, wherever it stands."""
+"""Through offset runs, both ways: a reader goes on at the very next record, wherever it stands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from twinshore.groups.core.commit_rules import (
 )
 
 
-def extent(source: int, target: int, length: int) -> OffsetRun:
+def offset_run(source: int, target: int, length: int) -> OffsetRun:
     return OffsetRun(SourceOffset(source), TargetOffset(target), length, sequence=0)
 
 
@@ -39,7 +39,7 @@ def runs_of(shapes: list[tuple[int, int, int]]) -> list[OffsetRun]:
     runs, source, target = [], 0, 0
     for before_source, before_target, length in shapes:
         source, target = source + before_source, target + before_target
-        runs.append(extent(source, target, length))
+        runs.append(offset_run(source, target, length))
         source, target = source + length, target + length
     return runs
 
@@ -72,16 +72,16 @@ def test_there_and_back_reads_the_same_record(shapes: list[tuple[int, int, int]]
 
 
 def test_before_the_first_record_of_the_link_nothing_is_claimed() -> None:
-    translation = RunTranslation(around([extent(100, 500, 0)]))
+    translation = RunTranslation(around([offset_run(100, 500, 0)]))
     assert translation.forward(99) is None
     assert translation.forward(100) == TranslatedOffset(500)
     assert translation.forward(101) == TranslatedOffset(500, reached=False)
     assert translation.back(499) is None
 
 
-def test_offsets_without_records_behind_the_last_extent_are_reached_once_they_have_crossed() -> None:
-    """The end of a transaction: the group stands behind it, and no extent ever will."""
-    runs = around([extent(0, 10, 90)])
+def test_offsets_without_records_behind_the_last_offset_run_are_reached_once_they_have_crossed() -> None:
+    """The end of a transaction: the group stands behind it, and no offset run ever will."""
+    runs = around([offset_run(0, 10, 90)])
     assert RunTranslation(runs, lambda: 90).forward(92) == TranslatedOffset(100, reached=False)
     assert RunTranslation(runs, lambda: 92).forward(92) == TranslatedOffset(100)
 

@@ -26,8 +26,8 @@ def test_a_group_that_is_refused_hinders_none_that_is_answered() -> None:
     answer = FindCoordinatorResponse(throttle_time=i32Timedelta.parse(datetime.timedelta(0)), coordinators=coordinators)
     found = parse_coordinators(answer, "west")
     assert found.nodes == {"a": 1, "z": 2}
-    assert list(found.refused) == ["forbidden"]
-    error = found.refused["forbidden"]
+    assert list(found.errors) == ["forbidden"]
+    error = found.errors["forbidden"]
     assert (error.code, error.retriable) == (30, False)
     assert error.message.startswith("west: coordinator of group forbidden: ")
     assert "Describe on group forbidden" in error.hint

@@ -173,9 +173,9 @@ def test_an_event_loop_holds_the_same_talks() -> None:
                 while True:
                     writer.writelines(exchange.ask(question.key, question.version, [question.body], 0.0))
                     while (found := exchange.answer()) is None:
-                        came = await reader.read(len(exchange.framer.room()))
-                        exchange.framer.room()[: len(came)] = came
-                        exchange.framer.took(len(came))
+                        came = await reader.read(len(exchange.frame_reader.room()))
+                        exchange.frame_reader.room()[: len(came)] = came
+                        exchange.frame_reader.took(len(came))
                     question = talk.send(found.view[found.position :])
             except StopIteration as end:
                 learnt: Result = end.value

@@ -15,7 +15,7 @@ from twinshore.lab.cache import cache_folder
 from twinshore.lab.errors import LabError
 from twinshore.lab.jars import IvyProgress, MavenModule, fetch_jars, fetch_kafka_classpath, fetch_mirrormaker_classpath
 
-_MODULE = MavenModule("org.example", "tide", "1.0")
+_MODULE = MavenModule("org.example", "run", "1.0")
 _SETTINGS = """
 <ivysettings>
   <settings defaultResolver="here"/>
@@ -30,7 +30,7 @@ _SETTINGS = """
 _POM = """
 <project>
   <modelVersion>4.0.0</modelVersion>
-  <groupId>org.example</groupId><artifactId>tide</artifactId><version>1.0</version>
+  <groupId>org.example</groupId><artifactId>task run</artifactId><version>1.0</version>
 </project>
 """
 _ASK = """
@@ -42,7 +42,7 @@ print(fetch_jars("the tide", MavenModule("org.example", "tide", "1.0")))
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, and a repository that holds one module."""
-    home = tmp_path / "repository" / "org" / "example" / "tide" / "1.0"
+    home = tmp_path / "repository" / "org" / "example" / "run" / "1.0"
     home.mkdir(parents=True)
     (home / "tide-1.0.pom").write_text(_POM)
     with zipfile.ZipFile(home / "tide-1.0.jar", "w") as jar:
@@ -69,7 +69,7 @@ def test_two_who_ask_at_once_get_the_same_whole_folder_fetched_once(cache: Path)
     said = [asker.communicate(timeout=120) for asker in askers]
     assert [output for output, _ in said] == [f"{cache}/jars/tide-1.0\n"] * 2
     assert [jar.name for jar in (cache / "jars" / "tide-1.0").iterdir()] == ["tide-1.0.jar"]
-    assert sum(errors.count("fetching the tide (once") for _, errors in said) == 1
+    assert sum(errors.count("fetching the task run (once") for _, errors in said) == 1
 
 
 def test_what_does_not_exist_is_named_and_leaves_nothing(
@@ -110,8 +110,8 @@ def test_class_paths_hold_brokers_and_mirrormaker_with_one_logger() -> None:
 
 def test_progress_has_an_end_in_sight() -> None:
     """In Ivy's own words: first what belongs together, then file by file."""
-    seen = IvyProgress().after(":: resolving dependencies ::").after("\tfound org.example#tide;1.0 in here")
+    seen = IvyProgress().after(":: resolving dependencies ::").after("\tfound org.example#task run;1.0 in here")
     seen = seen.after("\tfound org.example#moon;2.0 in here")
     assert str(seen).endswith("2 modules so far")
-    seen = seen.after("downloading tide-1.0.jar ...").after("\t[SUCCESSFUL ] org.example#tide;1.0!tide.jar (3ms)")
+    seen = seen.after("downloading tide-1.0.jar ...").after("\t[SUCCESSFUL ] org.example#task run;1.0!tide.jar (3ms)")
     assert str(seen) == "1 of 2 files"

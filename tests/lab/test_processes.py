@@ -122,7 +122,7 @@ def test_marks_of_the_clock_are_read_still(tmp_path: Path) -> None:
         assert mark.alive()
         mark.end()
         assert not mark.alive(), "a zombie is taken for a process"
-        assert not child.mark.alive(), "a zombie is taken for a process"
+        assert not child.identity.alive(), "a zombie is taken for a process"
     finally:
         child.end()
     with pytest.raises(psutil.NoSuchProcess):
@@ -132,9 +132,9 @@ def test_marks_of_the_clock_are_read_still(tmp_path: Path) -> None:
 def test_a_detached_process_is_not_ended_with_us_but_by_its_mark(tmp_path: Path) -> None:
     child = start_child(["sleep", "300"], folder=tmp_path, tied=False)
     try:
-        assert child.mark.alive()
-        child.mark.end(patience_s=5)
-        assert not child.mark.alive()
+        assert child.identity.alive()
+        child.identity.end(patience_s=5)
+        assert not child.identity.alive()
     finally:
         child.end()
 

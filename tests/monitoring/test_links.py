@@ -79,7 +79,7 @@ def test_a_view_has_the_links_word_its_lag_and_what_is_open(store: Store, settin
         Incident(LINK, "orders", 0, IncidentKind.RETENTION_GAP, 5, 9, POLICY_STOP, "they are gone"), now_ms=1
     )
     view, back = read_link_views(store, settings, (), clock=lambda: now_ms, topics=True)
-    assert (view.link, view.state, view.lag, back.word) == (
+    assert (view.link, view.state, view.lag, back.status) == (
         LINK,
         "flowing",
         LinkLag(40, 0.0, LAG_FROM_MIRROR, 0, 0.0),

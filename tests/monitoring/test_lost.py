@@ -27,7 +27,7 @@ def test_what_never_crossed_of_a_topic_that_was_deleted_is_told_for_hours() -> N
     state.take([], {}, over_ms, DELETED, {"orders": {}})
     assert not wrong(state, over_ms)
     assert state.knows_no_more(sign.key, over_ms) == DELETED["orders"]
-    assert not state.views
+    assert not state.lags
 
 
 def test_a_topic_that_was_deleted_and_made_again_is_judged_by_what_it_is() -> None:

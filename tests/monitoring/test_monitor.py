@@ -227,7 +227,7 @@ def test_a_machine_that_slept_or_was_set_back_makes_no_alarm_and_forgets_no_age(
         assert stage.told == []
         assert any("the machine's clock moved by" in line for line in stage.said)
         after(0.5, 150)
-        (view,) = stage.monitor.states[LINK].views.values()
+        (view,) = stage.monitor.states[LINK].lags.values()
         assert view.recovery_point_ms == 4_500
         (row,) = store.delay.watchers()
         assert row.heartbeat_ms == pytest.approx(machine.wall_s * 1_000, abs=1)

@@ -111,12 +111,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield found
 
 
-def adopt(store: Store, extent: OffsetRun) -> None:
-    store.offset_runs.adopt([(TwinRow(LINK.name, "orders", 0, "aa", "bb", extent.source, extent.sequence, 5), extent)])
+def adopt(store: Store, offset_run: OffsetRun) -> None:
+    store.offset_runs.adopt(
+        [(TwinRow(LINK.name, "orders", 0, "aa", "bb", offset_run.source, offset_run.sequence, 5), offset_run)]
+    )
 
 
 def test_a_mapped_twin_that_ends_with_a_transaction_is_not_behind(store: Store) -> None:
-    # Ten records from 40 on lie from 1000 on; the source's offset 50 is the commit marker, which is in no extent.
+    # Ten records from 40 on lie from 1000 on; the source's offset 50 is the commit marker, which is in no offset run.
     begun = OffsetRun(SourceOffset(40), TargetOffset(1_000), 0, 0)
     carried = begun._replace(length=10)
     adopt(store, begun)

@@ -63,14 +63,14 @@ def test_a_paused_topic_is_behind_on_purpose() -> None:
     for ms in range(0, 30_000, 1_000):
         state.take([reading(ms, 100 + ms, 100)._replace(paused=True)], {}, ms)
     assert not wrong(state, 30_000)
-    assert next(iter(state.views.values())).state == "paused"
+    assert next(iter(state.lags.values())).state == "paused"
 
 
 def test_somebody_elses_copy_has_a_lag_but_no_alarm_of_ours() -> None:
     state = MonitoredLink(LINK, 0)
     for ms in range(0, 30_000, 1_000):
         state.take([reading(ms, 100 + ms, 100, axis=OffsetRelation.FOREIGN)], {}, ms)
-    (view,) = state.views.values()
+    (view,) = state.lags.values()
     assert (view.lag_records, view.recovery_point_ms) == (29_000, 28_000)
     assert not wrong(state, 29_000)
 
@@ -83,10 +83,10 @@ def test_a_restarted_monitor_knows_how_old_a_backlog_is() -> None:
     second = MonitoredLink(LINK, 300_000)
     second.restore([row])
     second.take([reading(300_000, 90_000, 100)], {}, 300_000)
-    assert next(iter(second.views.values())).recovery_point_ms == 300_000 - 500
+    assert next(iter(second.lags.values())).recovery_point_ms == 300_000 - 500
     fresh = MonitoredLink(LINK, 300_000)
     fresh.take([reading(300_000, 90_000, 100)], {}, 300_000)
-    assert next(iter(fresh.views.values())).recovery_point_ms == 0
+    assert next(iter(fresh.lags.values())).recovery_point_ms == 0
 
 
 def test_heartbeats_that_stop_are_missed_and_those_that_never_came_are_not() -> None:
@@ -213,7 +213,7 @@ def test_a_topic_that_is_known_to_be_over_raises_nothing_and_is_forgotten() -> N
         if ms < 10_000 or ms >= 10_000 + MISSING_TOPIC_GRACE_MS:
             assert {row.topic for row in state.rows()} == ({"orders", "gone"} if there else {"orders"}), ms
         assert state.left == ({"gone"} if ms >= 10_000 + MISSING_TOPIC_GRACE_MS else set()), ms
-    assert {place.topic for place in state.views} == {"orders"}
+    assert {place.topic for place in state.lags} == {"orders"}
     assert set(state.seen_ms) == {"", "orders"}
     state.take([reading(130_000, 1, 1, topic="gone")], {}, 130_000)
     assert not state.left and "gone" in {row.topic for row in state.rows()}, "it was made again"
@@ -360,10 +360,10 @@ def test_a_groups_place_is_shown_beside_the_sources() -> None:
         place=MonitoredPartition(LINK, "orders", 0, "billing"), source_commit=80, target_commit=70
     )
     state.take([at], {}, 0)
-    (view,) = state.views.values()
+    (view,) = state.lags.values()
     assert (view.source_end, view.target_end, view.lag_records) == (80, 70, 10)
     state.take([at._replace(target_commit=None)], {}, 0)
-    assert next(iter(state.views.values())).target_end == -1
+    assert next(iter(state.lags.values())).target_end == -1
 
 
 def test_the_windows_sentence_says_what_moved_and_what_did_not() -> None:

@@ -58,9 +58,9 @@ def test_where_nobody_proves_anything_all_is_not_well() -> None:
 def look(end: int, stored: ProofRow | None, now_ms: int) -> PartitionScan:
     return PartitionScan(
         link=LINK,
-        named=NAMED,
+        partition=NAMED,
         twin="orders",
-        way=CompareMode.EXACT,
+        mode=CompareMode.EXACT,
         source_start=0,
         source_end=end,
         target_end=end,

@@ -14,7 +14,7 @@ from twinshore.proof.core.planning import apply_results, refresh_idle_proof
 from twinshore.state.core.values import Incident, IncidentRow, ProofRow, ProofState
 
 LEVEL = replace(LOOK, target_end=1_000)
-MAPPED = replace(LOOK, way=CompareMode.EXTENTS, extents=((10, 100, 300), (310, 900, 400)), target_end=1_300)
+MAPPED = replace(LOOK, mode=CompareMode.OFFSET_MAP, offset_runs=((10, 100, 300), (310, 900, 400)), target_end=1_300)
 
 
 def proven(look: PartitionScan) -> ProofRow:
@@ -57,13 +57,13 @@ def test_where_offsets_had_no_record_the_least_that_is_left_is_counted() -> None
 
 
 def test_a_gap_that_is_open_is_never_called_identical_nor_kept_young() -> None:
-    look = replace(LEVEL, stored=proven(LEVEL), told=(opened(IncidentKind.RETENTION_GAP, 400, 600),))
+    look = replace(LEVEL, stored=proven(LEVEL), rows=(opened(IncidentKind.RETENTION_GAP, 400, 600),))
     assert [row.id for row in look.open_incidents] == [7]
     assert refresh_idle_proof(look, 10**9) is None
-    assert refresh_idle_proof(replace(look, told=()), 10**9) is not None
-    behind = replace(look, told=(opened(IncidentKind.CORRUPT_BATCH, 1_000),))
+    assert refresh_idle_proof(replace(look, rows=()), 10**9) is not None
+    behind = replace(look, rows=(opened(IncidentKind.CORRUPT_BATCH, 1_000),))
     assert behind.open_incidents == (), "nothing was said of what lies there"
-    past = replace(look, told=(opened(IncidentKind.RETENTION_GAP, 2, 10),))
+    past = replace(look, rows=(opened(IncidentKind.RETENTION_GAP, 2, 10),))
     assert past.open_incidents == (), "that part is gone on both sides"
 
 
@@ -78,7 +78,7 @@ def test_what_is_gone_of_a_twins_beginning_is_looked_at_in_each_round() -> None:
     assert [(one.start, one.end) for one in cut(more)] == [(10, 300), (1_000, 1_100)]
     failed = apply_results(more, cut(more), [answer(one, to=10, trouble="away")], 9)
     assert (failed.to_offset, failed.proven_ms) == (1_000, 5)
-    anew = replace(look, way=CompareMode.COMPACTED, stored=replace(proven(LEVEL), mode="compacted"))
+    anew = replace(look, mode=CompareMode.COMPACTED, stored=replace(proven(LEVEL), mode="compacted"))
     assert anew.resumable_proof is None, "of a compacted twin only all of it says which keys are gone"
 
 
@@ -106,7 +106,7 @@ def test_of_a_mapped_twin_what_its_own_cluster_took_leaves_the_books() -> None:
 
 
 def test_by_content_a_shorter_side_is_laid_beside_the_other_anew() -> None:
-    look = replace(LOOK, way=CompareMode.CONTENT, target_end=1_000)
+    look = replace(LOOK, mode=CompareMode.CONTENT, target_end=1_000)
     row = replace(proven(look), to_offset=1_000, target_offset=1_000)
     assert replace(look, stored=row).resumable_proof == row
     assert replace(look, stored=row, target_end=700).resumable_proof is None
@@ -114,6 +114,6 @@ def test_by_content_a_shorter_side_is_laid_beside_the_other_anew() -> None:
 
 
 def test_nothing_is_compared_over_what_the_mirror_rests_at() -> None:
-    look = replace(LOOK, target_end=1_100, told=(opened(IncidentKind.TRUNCATION, 600, 700),))
+    look = replace(LOOK, target_end=1_100, rows=(opened(IncidentKind.TRUNCATION, 600, 700),))
     last = cut(look)[-1]
     assert (last.end, last.target_end) == (600, -1)

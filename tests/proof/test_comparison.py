@@ -170,21 +170,24 @@ def test_a_mapped_twin_is_compared_through_its_runs(seed: int) -> None:
     log = records(chance, 150, start=40, holes=0.1)
     foreign = [Record(n, 5, b"before", b"the link") for n in range(30)]
     twin, at = list(foreign), 30
-    extents: list[MappedRun] = []
+    offset_runs: list[MappedRun] = []
     for record in log:
         if chance.random() < 0.05:
             at += chance.randint(1, 5)
         twin.append(record._replace(offset=at))
-        if extents and (extents[-1].source + extents[-1].length, extents[-1].target + extents[-1].length) == (
+        if offset_runs and (
+            offset_runs[-1].source + offset_runs[-1].length,
+            offset_runs[-1].target + offset_runs[-1].length,
+        ) == (
             record.offset,
             at,
         ):
-            extents[-1] = extents[-1]._replace(length=extents[-1].length + 1)
+            offset_runs[-1] = offset_runs[-1]._replace(length=offset_runs[-1].length + 1)
         else:
-            extents.append(MappedRun(record.offset, at, 1))
+            offset_runs.append(MappedRun(record.offset, at, 1))
         at += 1
     end = log[-1].offset + 1
-    placement = MappedAlignment(extents, end)
+    placement = MappedAlignment(offset_runs, end)
     one, other = batched(chance, log, end), batched(chance, twin, at)
     tally = CompareProgress(40)
     assert compare_by_offset(chunks(one), placement.placed(chunks(other)), tally, end), f"seed {seed}"
@@ -193,5 +196,5 @@ def test_a_mapped_twin_is_compared_through_its_runs(seed: int) -> None:
     del twin[100]
     lacks = CompareProgress(40)
     broken = chunks(batched(chance, twin, at))
-    assert not compare_by_offset(chunks(one), MappedAlignment(extents, end).placed(broken), lacks, end)
+    assert not compare_by_offset(chunks(one), MappedAlignment(offset_runs, end).placed(broken), lacks, end)
     assert lacks.at == log[70].offset

@@ -43,7 +43,7 @@ def test_rounds_go_on_until_stopped_whatever_one_of_them_says(log_lines: LogLine
 
 
 def test_the_settings_are_what_is_wished_for() -> None:
-    settings = ProofSettings(stretch_records=5_000, throttle_mb_s=2.5, digest=False)
+    settings = ProofSettings(range_records=5_000, throttle_mb_s=2.5, digest=False)
     assert proof_options(settings) == ProofOptions(5_000, 2_500_000, False)
 
 

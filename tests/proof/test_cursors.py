@@ -104,7 +104,7 @@ def test_whatever_comes_in_whatever_order_a_proof_is_never_younger_than_its_olde
 
 
 def test_a_compacted_log_is_read_again_whole() -> None:
-    wanted: CompareRange = replace(WHOLE, way=CompareMode.COMPACTED)
+    wanted: CompareRange = replace(WHOLE, mode=CompareMode.COMPACTED)
     row = advance_reread(ROW, wanted, CompareResult(0, 10, 950, records=70, bytes=33), 50)
     assert (row.to_offset, row.records, row.bytes_read, row.read_ms) == (950, 70, 33, 50)
     assert advance_reread(ROW, wanted, CompareResult(0, 10, 899, records=70), 50) == ROW

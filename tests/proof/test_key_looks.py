@@ -32,9 +32,9 @@ def look(target_end: int, source_end: int, target_id: str = "bb") -> PartitionSc
     named = TopicPartition("small", 0)
     return PartitionScan(
         link="east->west",
-        named=named,
+        partition=named,
         twin="small",
-        way=CompareMode.COMPACTED,
+        mode=CompareMode.COMPACTED,
         source_start=0,
         source_end=source_end,
         target_end=target_end,

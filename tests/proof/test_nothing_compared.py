@@ -20,7 +20,7 @@ from twinshore.state.core.values import ProgressRecord, TwinRow
 TOPIC_ID = uuid.UUID(int=7).hex
 
 
-def extent(length: int) -> OffsetRun:
+def offset_run(length: int) -> OffsetRun:
     """Where the records behind the first hundred lie."""
     return OffsetRun(SourceOffset(COUNT), TargetOffset(90), length, 0)
 
@@ -36,13 +36,15 @@ def test_a_mapped_twin_to_which_nothing_was_carried_yet_is_not_said_to_be_identi
 ) -> None:
     with rig(tmp_path, log(), spoilt()[:90]) as two:
         twin = TwinRow("east->west", TOPIC, 0, TOPIC_ID, TOPIC_ID, COUNT, 0, 1)
-        two.store.offset_runs.adopt([(twin, extent(0))])
+        two.store.offset_runs.adopt([(twin, offset_run(0))])
         for _ in range(2):
             report = two.round(None, again=again)
             assert exit_code(report) == 2
             (verdict, line) = describe_report(report)
             assert verdict.startswith("cannot tell: 0 of 1 partitions identical, 1 cannot be told")
-            assert f"small-0: nothing was compared (extents): nothing is carried yet, from offset {COUNT} on" in line
+            assert (
+                f"small-0: nothing was compared (offset runs): nothing is carried yet, from offset {COUNT} on" in line
+            )
             (told,) = as_values(report)["partitions"]
             assert told["nothing_compared"] and "empty" not in "".join(describe_report(report, everything=True))
         assert exit_code(two.round(CompareMode.CONTENT)) == 1, "it was never the same"
@@ -63,7 +65,7 @@ def test_a_mapped_twin_to_which_nothing_was_carried_yet_is_not_said_to_be_identi
             first_ms=1,
             last_ms=1,
         )
-        two.store.progress.record([replace(given, offset_runs=(extent(5),))])
+        two.store.progress.record([replace(given, offset_runs=(offset_run(5),))])
         assert exit_code(two.round(None, again=again)) == 0
         two.target.start = 95
         (_, line) = describe_report(two.round(None, again=again), everything=True)

@@ -39,7 +39,7 @@ def test_a_sample_can_be_drawn_again(tmp_path: Path) -> None:
         settings = load_settings(two.settings, {})
         prepared = prepare(ProofRequest(sample=0.5, seed=7), settings)
         again = prepare(ProofRequest(sample=0.5, seed=prepared.seed), settings)
-        assert (again.wishes, prepared.wishes.seed) == (prepared.wishes, 7)
+        assert (again.options, prepared.options.seed) == (prepared.options, 7)
         report = ProofReport((), (), 0.0)
         assert values_of(report, prepared, settings)["seed"] == 7
         *_, last = sentences_of(report, prepared, settings, everything=False, now_ms=1)

@@ -156,7 +156,7 @@ def late(record: Record) -> Callable[[Pair], None]:
 
 @pytest.mark.parametrize("value", [None, b"here again"])
 def test_a_key_that_is_settled_while_both_sides_are_read_is_not_owed(value: bytes | None) -> None:
-    """A tombstone that the pump had fetched before the source's cleaner took it, or a new value."""
+    """A tombstone that the task had fetched before the source's cleaner took it, or a new value."""
     with pair(cleaned(written()), missed()) as two:
         late(Record(COUNT, 1, b"k14", value))(two)
         found = two.look()

@@ -32,16 +32,16 @@ from twinshore.state.core.values import ProofState
 EAST, WEST = Cluster("east", ("one:1",)), Cluster("west", ("two:1",))
 LOOK = PartitionScan(
     link="east->west",
-    named=TopicPartition("orders", 3),
+    partition=TopicPartition("orders", 3),
     twin="orders",
-    way=CompareMode.EXACT,
+    mode=CompareMode.EXACT,
     source_start=10,
     source_end=1_000,
     target_end=900,
     source_topic_id="aa",
     target_topic_id="bb",
 )
-SMALL = ProofOptions(stretch_records=200)
+SMALL = ProofOptions(range_records=200)
 DIFFERENCE = ProofDifference(
     DifferenceKind.CHANGED_VALUE, 450, "it is another", RecordPreview(450, 1, None, "v", (("h", None),)), None
 )
@@ -178,21 +178,21 @@ def test_what_retention_takes_meanwhile_is_not_said_to_be_proven_either() -> Non
 
 def test_what_is_gone_from_a_mapped_pair_is_on_neither_side() -> None:
     assert replace(LOOK, source_start=700).gone_below == 700
-    look = replace(LOOK, way=CompareMode.EXTENTS, source_start=700, extents=((10, 100, 300), (310, 900, 400)))
+    look = replace(LOOK, mode=CompareMode.OFFSET_MAP, source_start=700, offset_runs=((10, 100, 300), (310, 900, 400)))
     assert replace(look, target_start=50).gone_below == 10, "what lay before the first one is none of the link's"
     assert replace(look, target_start=150).gone_below == 60
     assert replace(look, target_start=400).gone_below == 310, "the twin holds all of the second one"
     assert replace(look, target_start=1_299).gone_below == 700
     assert replace(look, target_start=1_300).gone_below == 700
-    assert replace(look, extents=()).gone_below == 0
+    assert replace(look, offset_runs=()).gone_below == 0
 
 
 def test_by_content_one_stretch_follows_the_other_on_both_sides() -> None:
-    look = replace(LOOK, way=CompareMode.CONTENT, target_end=80)
-    (first,) = cut(look, ProofOptions(stretch_records=600))
+    look = replace(LOOK, mode=CompareMode.CONTENT, target_end=80)
+    (first,) = cut(look, ProofOptions(range_records=600))
     assert (first.start, first.end, first.target_start, first.target_end) == (10, 610, -1, -1)
     row = apply_results(look, [first], [answer(first, target_to=55)], 5)
-    (last,) = cut(replace(look, stored=row), ProofOptions(stretch_records=600))
+    (last,) = cut(replace(look, stored=row), ProofOptions(range_records=600))
     assert (last.start, last.end, last.target_start, last.target_end) == (610, 1_000, 55, 80)
     whole = apply_results(replace(look, stored=row), [last], [answer(last, target_to=80)], 6)
     assert cut(replace(look, stored=whole)) == []
@@ -201,13 +201,15 @@ def test_by_content_one_stretch_follows_the_other_on_both_sides() -> None:
     assert cut(cut_off)[0].target_start == -1, "both are laid beside each other anew"
 
 
-def test_a_mapped_partition_ends_where_its_extents_do() -> None:
-    look = replace(LOOK, way=CompareMode.EXTENTS, extents=((10, 100, 300), (350, 400, 50)))
+def test_a_mapped_partition_ends_where_its_offset_runs_do() -> None:
+    look = replace(LOOK, mode=CompareMode.OFFSET_MAP, offset_runs=((10, 100, 300), (350, 400, 50)))
     assert [(one.start, one.end) for one in cut(look)] == [(10, 210), (210, 400)]
-    adopted = replace(look, extents=((350, 400, 50),))
+    adopted = replace(look, offset_runs=((350, 400, 50),))
     assert [(one.start, one.end) for one in cut(adopted)] == [(350, 400)], "what came before is none of the link's"
-    long = replace(look, source_start=0, source_end=250_000, target_end=250_000, extents=((0, 0, 250_000),))
-    assert [one.end for one in cut(long, ProofOptions())] == [100_000, 200_000, 250_000], "each may be of many extents"
+    long = replace(look, source_start=0, source_end=250_000, target_end=250_000, offset_runs=((0, 0, 250_000),))
+    assert [one.end for one in cut(long, ProofOptions())] == [100_000, 200_000, 250_000], (
+        "each may be of many offset runs"
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -233,7 +235,8 @@ def test_a_sample_changes_what_is_known_only_by_a_difference() -> None:
 def test_short_stretches_share_a_task_and_none_is_lost() -> None:
     chance = random.Random(3)
     wanted = [
-        CompareRange(EAST, WEST, LOOK.named, "orders", CompareMode.EXACT, 0, chance.randrange(300)) for _ in range(500)
+        CompareRange(EAST, WEST, LOOK.partition, "orders", CompareMode.EXACT, 0, chance.randrange(300))
+        for _ in range(500)
     ]
     bundles = list(bundle_ranges(wanted, 1_000))
     assert [one for bundle in bundles for one in bundle] == wanted
@@ -242,8 +245,8 @@ def test_short_stretches_share_a_task_and_none_is_lost() -> None:
 
 
 def test_orders_and_answers_travel_as_text() -> None:
-    mapped = replace(LOOK, way=CompareMode.EXTENTS, extents=((10, 100, 300),), cluster_ids=("e", "w"))
-    stretch = replace(cut(mapped)[0], bytes_s=2.5, extents=((10, 100, 300),))
+    mapped = replace(LOOK, mode=CompareMode.OFFSET_MAP, offset_runs=((10, 100, 300),), cluster_ids=("e", "w"))
+    stretch = replace(cut(mapped)[0], bytes_s=2.5, offset_runs=((10, 100, 300),))
     assert (stretch.cluster_ids, stretch.topic_ids) == (("e", "w"), ("aa", "bb"))
     assert CompareRange.from_json(stretch.to_json()) == stretch
     proven = answer(stretch, difference=DIFFERENCE, digest=2**127 + 1, trouble="é")

@@ -57,9 +57,9 @@ def logged(broker: SmallBroker) -> list[Record]:
 def look_of(named: TopicPartition, way: CompareMode, source_end: int, target_end: int) -> PartitionScan:
     return PartitionScan(
         link="east->west",
-        named=named,
+        partition=named,
         twin=TOPIC,
-        way=way,
+        mode=way,
         source_start=0,
         source_end=source_end,
         target_end=target_end,
@@ -322,7 +322,7 @@ def test_a_record_without_a_key_may_have_been_cleaned_away_on_either_side() -> N
 def test_a_record_behind_the_end_of_a_compacted_source_is_foreign() -> None:
     whole = keyed(120)
     with cleaned(whole[:100], whole, (100, 120)) as stretch:
-        look = look_of(stretch.named, CompareMode.COMPACTED, 100, 120)
+        look = look_of(stretch.partition, CompareMode.COMPACTED, 100, 120)
         for _ in range(2):
             (one,) = asked = plan_ranges(look, stretch.source, stretch.target, ProofOptions())
             found = prove(one)
@@ -352,7 +352,7 @@ def test_a_mapped_twins_own_retention_in_the_midst_of_a_proof_is_no_difference(m
     with east.serving() as one, west.serving() as other:
         named = TopicPartition(TOPIC, 0)
         stretch = CompareRange(
-            one, other, named, TOPIC, CompareMode.EXTENTS, 0, 100, extents=((0, 30, 50), (50, 80, 50))
+            one, other, named, TOPIC, CompareMode.OFFSET_MAP, 0, 100, offset_runs=((0, 30, 50), (50, 80, 50))
         )
         found = prove(stretch)
     assert (found.difference, found.trouble) == (None, "")
@@ -366,7 +366,7 @@ def test_by_content_retention_on_either_side_is_no_difference(sides: Sides, side
     east, west, stretch = sides
     broker = east if side == "source" else west
     kept_from = broker.log[len(broker.log) // 2][1].base_offset
-    wanted = replace(stretch, way=CompareMode.CONTENT, target_start=0, target_end=stretch.end)
+    wanted = replace(stretch, mode=CompareMode.CONTENT, target_start=0, target_end=stretch.end)
 
     def cut(position: int) -> None:
         broker.fetched.append(position)
@@ -387,8 +387,8 @@ def test_by_content_retention_on_either_side_is_no_difference(sides: Sides, side
 def test_by_content_a_stretch_that_retention_has_passed_leaves_the_next_to_find_its_beginning(sides: Sides) -> None:
     east, _, stretch = sides
     east.start = east.log[len(east.log) // 2][1].base_offset
-    look = look_of(stretch.named, CompareMode.CONTENT, stretch.end, stretch.end)
-    wishes = ProofOptions(stretch_records=east.start // 2)
+    look = look_of(stretch.partition, CompareMode.CONTENT, stretch.end, stretch.end)
+    wishes = ProofOptions(range_records=east.start // 2)
     row = apply_results(look, [], [], 1)
     look = replace(look, stored=replace(row, to_offset=3, target_offset=3, records=3))
     for _ in range(9):

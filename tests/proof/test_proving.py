@@ -61,9 +61,9 @@ class Rig:
         again: bool = False,
     ) -> ProofReport:
         loaded = load_settings(self.settings, {})
-        wishes = ProofOptions(stretch_records=30, sample=sample)
+        wishes = ProofOptions(range_records=30, sample=sample)
         proving = ProofRounds(
-            loaded, self.store, run_bundle_in_process, wishes=wishes, tasks=1, way=way, settle_s=0.0, stopped=stopped
+            loaded, self.store, run_bundle_in_process, options=wishes, tasks=1, mode=way, settle_s=0.0, stopped=stopped
         )
         return proving.round(loaded.links, [TOPIC], again=again)
 
@@ -356,7 +356,7 @@ def test_deletions_that_were_paid_close_their_row(tmp_path: Path) -> None:
         two.target.log = two.source.log
         loaded = load_settings(two.settings, {})
         proving = ProofRounds(
-            loaded, two.store, run_bundle_in_process, wishes=ProofOptions(), tasks=1, way=CompareMode.COMPACTED
+            loaded, two.store, run_bundle_in_process, options=ProofOptions(), tasks=1, mode=CompareMode.COMPACTED
         )
         assert exit_code(proving.round(loaded.links, [TOPIC], again=True)) == 0
         (closed,) = two.store.incidents.rows()

@@ -46,9 +46,9 @@ class Again:
         loaded = load_settings(self.two.settings, {})
         self.links = loaded.links
         section = replace(loaded.proof, reread_mb_s=self.mb_s, read_again_h=self.read_again_h)
-        wishes = ProofOptions(stretch_records=30)
+        wishes = ProofOptions(range_records=30)
         self.proving = ProofRounds(
-            loaded, self.two.store, run_bundle_in_process, wishes=wishes, tasks=1, way=self.way, settle_s=0.0
+            loaded, self.two.store, run_bundle_in_process, options=wishes, tasks=1, mode=self.way, settle_s=0.0
         )
         self.hands = Rereader(
             loaded.having(proof.SECTION, section),

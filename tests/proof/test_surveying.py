@@ -28,7 +28,7 @@ from twinshore.state.store import Store, open_store
     [
         (False, True, False, CompareMode.EXACT),
         (False, True, True, CompareMode.COMPACTED),
-        (True, True, False, CompareMode.EXTENTS),
+        (True, True, False, CompareMode.OFFSET_MAP),
         (True, True, True, None),
         (False, False, False, CompareMode.CONTENT),
         (False, False, True, None),
@@ -55,9 +55,9 @@ def test_a_compacted_topic_that_others_mirror_is_told_as_not_compared(tmp_path: 
         finally:
             source.close()
             target.close()
-    assert [look.way for look in asked_for.looks] == [CompareMode.CONTENT]
+    assert [look.mode for look in asked_for.looks] == [CompareMode.CONTENT]
     if policy == "delete":
-        assert ([look.way for look in found.looks], found.lacks) == ([CompareMode.CONTENT], ())
+        assert ([look.mode for look in found.looks], found.lacks) == ([CompareMode.CONTENT], ())
     else:
         assert found.looks == ()
         (lack,) = found.lacks
@@ -82,7 +82,7 @@ def test_what_is_carried_and_cannot_be_seen_is_named(tmp_path: Path, unseen: str
         source, target = KafkaCluster(one), KafkaCluster(other)
         try:
             surveyor = LinkScanner(Link("east", "west", (".*",)), store, source, target)
-            assert [look.named.topic for look in surveyor.look().looks] == [TOPIC]
+            assert [look.partition.topic for look in surveyor.look().looks] == [TOPIC]
             assert surveyor.look().lacks == ()
             brokers[unseen].hidden = True
             hidden = surveyor.look()
@@ -100,7 +100,7 @@ def test_what_is_carried_and_cannot_be_seen_is_named(tmp_path: Path, unseen: str
     assert f"topic {TOPIC} on {unseen}" in lack.sentence
     (lack,) = leaderless.lacks
     assert (lack.partition, lack.sentence) == (0, f"{TOPIC}-0 has no leader on {unseen}")
-    assert [look.named.partition for look in short.looks] == [0]
+    assert [look.partition.partition for look in short.looks] == [0]
     assert {(lack.partition, lack.sentence) for lack in short.lacks} == {
         (1, f"{TOPIC} has no partition 1 on {place}") for place in ("east", "west")
     }
@@ -215,7 +215,7 @@ def test_a_topic_that_is_compacted_no_more_is_compared_so_until_its_cleaned_part
             store.link_states.remember(found.cleaned)
             assert found.lacks == ()
             (look,) = found.looks
-            return look.way
+            return look.mode
 
         try:
             assert (

@@ -88,9 +88,9 @@ def test_the_verdict_says_how_much_of_the_source_lies_beyond_what_both_have() ->
     ]
     verdict = next(describe_report(report(GOOD, *others)))
     assert "the source has 113 offsets not compared (orders 100, lists 7, bills 5, ...)" in verdict
-    level = replace(GOOD, row=replace(ROW, source_end=900), look=replace(LOOK, source_high=900))
+    level = replace(GOOD, row=replace(ROW, source_end=900), scan=replace(LOOK, source_high=900))
     assert "beyond" not in next(describe_report(report(level)))
-    open_from = replace(level, look=replace(LOOK, source_high=1_500))
+    open_from = replace(level, scan=replace(LOOK, source_high=1_500))
     assert "has 600 offsets not compared (orders 600)" in next(describe_report(report(open_from))), (
         "a transaction is open"
     )
@@ -119,7 +119,7 @@ def test_of_a_sample_nothing_is_called_identical() -> None:
 
 
 def test_the_verdict_says_what_was_compared_by_a_map_of_offsets() -> None:
-    mapped = replace(GOOD, row=replace(ROW, mode=CompareMode.EXTENTS, source_end=900))
+    mapped = replace(GOOD, row=replace(ROW, mode=CompareMode.OFFSET_MAP, source_end=900))
     level = replace(GOOD, row=replace(ROW, source_end=900))
     assert "3 of 3 partitions identical, 1 of them " in next(describe_report(report(mapped, level, level)))
 

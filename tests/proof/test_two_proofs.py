@@ -35,8 +35,8 @@ def typed(two: Rig, meanwhile: Callable[[], None], *, again: bool) -> ProofRepor
         return answers
 
     loaded = load_settings(two.settings, {})
-    wishes = ProofOptions(stretch_records=30)
-    proving = ProofRounds(loaded, two.store, run, wishes=wishes, tasks=1, way=CompareMode.EXACT, settle_s=0.0)
+    wishes = ProofOptions(range_records=30)
+    proving = ProofRounds(loaded, two.store, run, options=wishes, tasks=1, mode=CompareMode.EXACT, settle_s=0.0)
     return proving.round(loaded.links, [TOPIC], again=again)
 
 
@@ -153,7 +153,7 @@ def test_results_go_on_from_what_another_process_has_proven() -> None:
 @pytest.mark.parametrize("way", CompareMode)
 def test_a_proof_behind_the_ends_that_were_seen_is_taken_over_whole(way: CompareMode) -> None:
     stands = replace(STANDS, mode=way.value, target_offset=610, source_end=620)
-    early = replace(LOOK, way=way, source_end=500, target_end=500, extents=((10, 10, 490),))
+    early = replace(LOOK, mode=way, source_end=500, target_end=500, offset_runs=((10, 10, 490),))
     look = rebase_scan(early, stands)
     assert look is not None
     assert apply_results(look, [], [], 9) == replace(stands, last_incident_id=LOOK.last_incident_id)

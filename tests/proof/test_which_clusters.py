@@ -51,7 +51,7 @@ def test_a_proof_compares_no_other_cluster_and_no_other_topic(
         said: list[str] = []
         loaded, run = load_settings(two.settings, {}), changed(two, change, said)
         proving = ProofRounds(
-            loaded, two.store, run, wishes=ProofOptions(), tasks=1, way=CompareMode.EXACT, settle_s=0.0
+            loaded, two.store, run, options=ProofOptions(), tasks=1, mode=CompareMode.EXACT, settle_s=0.0
         )
         report = proving.round(loaded.links, [TOPIC])
         assert exit_code(report) == 2 and said[0] in "\n".join(describe_report(report)), "\n".join(

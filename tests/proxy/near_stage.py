@@ -50,6 +50,6 @@ def level_at(made: FollowerFetch, at_s: float, now: RoutingTable, term: int = 0)
 
 
 def client(made: FollowerFetch, place: BrokerId, address: str = PARIS) -> ClientSession:
-    talk = ClientSession(place, LAYOUT, lambda: None, near=made)
+    talk = ClientSession(place, LAYOUT, lambda: None, follower_fetch=made)
     talk.comes_from(address)
     return talk

@@ -58,8 +58,8 @@ class World:
 
     def does(self, asked: ResetOffsets) -> list[str]:
         meant = plan(asked, SETTINGS, self.store)
-        if meant.refused:
-            raise meant.refused
+        if meant.refusal:
+            raise meant.refusal
         return [step.sentence(done=True) for step in act(asked, meant, SETTINGS, self.store, "anna")]
 
 

@@ -22,7 +22,7 @@ KNOWN = seen(homes={"shared": "east", "bills": "west"})
 class Talk:
     def __init__(self) -> None:
         self.flows = TrafficTable()
-        self.session = ClientSession(EAST, LAYOUT, lambda: None, flows=self.flows)
+        self.session = ClientSession(EAST, LAYOUT, lambda: None, traffic=self.flows)
 
     def counted(self, topic: str, kind: TrafficKind, cluster: str = "east") -> TrafficCounter:
         return dict(self.flows.window())[TrafficKey("app", topic, cluster, kind)]
@@ -97,7 +97,7 @@ def test_a_count_that_no_batch_can_have_adds_nothing() -> None:
 def test_who_is_to_hear_how_long_it_took_is_on_the_move_and_refusals_count() -> None:
     talk = Talk()
     move = talk.sends(("orders", batch()), ("shared", batch()))
-    assert len(move.flows) == 2
+    assert len(move.counters) == 2
     given = produce.ProduceResponse(
         [produce.ProduceResponsePartition("orders", 0, 7, -1), produce.ProduceResponsePartition("shared", 0, 0, 5)]
     )

@@ -42,7 +42,7 @@ def forced(known: ProducerTail | None = KNOWN, *, unsure: bool = False) -> Routi
 
 def counted() -> tuple[ClientSession, TrafficTable]:
     flows = TrafficTable()
-    return ClientSession(WEST, LAYOUT, lambda: None, flows=flows), flows
+    return ClientSession(WEST, LAYOUT, lambda: None, traffic=flows), flows
 
 
 def answer_to(

@@ -28,11 +28,11 @@ def test_a_port_that_somebody_has_is_told_once_and_taken_when_it_is_free(log_lin
         with socket.create_server(("127.0.0.1", layout.port_of("west", 2))):
             await doors.bind()
             for _ in range(3):
-                await doors.open(house.seen)
+                await doors.open(house.table)
             assert len(log_lines) == 1
             assert mentions(log_lines[0], f"port {layout.port_of('west', 2)}", "broker 2", "west")
             assert collector.trouble() == log_lines[0]
-        await doors.open(house.seen)
+        await doors.open(house.table)
         assert collector.trouble() == ""
         await doors.open_first()
         ports = [
@@ -42,7 +42,7 @@ def test_a_port_that_somebody_has_is_told_once_and_taken_when_it_is_free(log_lin
         for port in ports:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.close()
-        house.seen = seen(away=("east", "west"))
+        house.table = seen(away=("east", "west"))
         assert collector.trouble() == "no cluster answers"
         assert collector.clusters()["west"] == {"answers": False, "brokers": 1, "topics": 2}
         house.counts.requests[0] += 3

@@ -191,7 +191,7 @@ def test_clients_must_show_a_certificate_where_that_is_asked_for(tmp_path: Path)
         await is_served(client)
         (guest,) = stage.house.guests
         assert isinstance(guest, ClientConnection)
-        assert guest._brokers.who == ClientPrincipal("CN=app")
+        assert guest._brokers.principal == ClientPrincipal("CN=app")
         bare = await stage.client(own.client())
         assert await bare.is_hung_up_on()
         await is_told(stage, "it shows no certificate, and [proxy] client_ca_file asks for one")
@@ -258,7 +258,7 @@ def test_a_login_that_is_right_is_served_and_a_wrong_one_waits_and_hears_so(tmp_
         await client.hears()
         assert await log_in(client, "anna", ANNA) == 0
         await is_served(client)
-        counted = dict(stage.house.flows.window())[TrafficKey("app", "", "", TrafficKind.CLIENT)]
+        counted = dict(stage.house.traffic.window())[TrafficKey("app", "", "", TrafficKind.CLIENT)]
         assert (counted.software, counted.connections) == ("kept 1.2", 1)
         began_s = asyncio.get_running_loop().time()
         liar = await stage.client()
@@ -401,7 +401,7 @@ def test_the_name_that_a_client_asks_for_says_which_broker_it_means(
     own = rig(tmp_path, node_hosts=NAMES)
 
     async def play(stage: Stage) -> None:
-        stage.house.layout = replace(stage.house.layout, node_hosts=NAMES)
+        stage.house.addressing = replace(stage.house.addressing, node_hosts=NAMES)
         client = await at_name(stage, own, name)
         await is_served(client)
         (guest,) = stage.house.guests
@@ -415,7 +415,7 @@ def test_a_name_of_no_broker_is_told_in_one_sentence(tmp_path: Path) -> None:
     own = rig(tmp_path, node_hosts=NAMES)
 
     async def play(stage: Stage) -> None:
-        stage.house.layout = replace(stage.house.layout, node_hosts=NAMES)
+        stage.house.addressing = replace(stage.house.addressing, node_hosts=NAMES)
         client = await at_name(stage, own, "node-8.kafka.example")
         assert await client.is_hung_up_on()
         await is_told(stage, "'node-8.kafka.example'")

@@ -44,8 +44,8 @@ def settings(folder: Path, *clusters: Cluster) -> Settings:
 def stages(asked: MoveGroups, known: Settings) -> list[GroupsMoveStage]:
     with open_store(known.store.url) as store:
         meant = plan(asked, known, store)
-        if meant.refused:
-            raise meant.refused
+        if meant.refusal:
+            raise meant.refusal
         return [step.stage for step in meant.steps]
 
 
@@ -62,7 +62,7 @@ def test_groups_move_there_and_back_and_what_was_begun_is_ended(
     with raises(ConfigError, "proxy.cluster-not-behind", cluster="north", clusters="east, west"):
         stages(MoveGroups("north"), known)
     assert stages(MoveGroups(), known) == []
-    assert plan(MoveGroups("west"), known, None).refused is not None, "nobody knows where they would stand"
+    assert plan(MoveGroups("west"), known, None).refusal is not None, "nobody knows where they would stand"
     with raises(RefusedError, "proxy.groups-home-answers", home="east"):
         stages(MoveGroups("west", force=True), known)
     whole = [GroupsMoveStage.GATHER, GroupsMoveStage.HOLD, GroupsMoveStage.COPY, GroupsMoveStage.MOVE]
@@ -135,7 +135,7 @@ def test_away_from_a_home_that_is_gone_they_go_by_force_alone(
     with raises(RefusedError, "proxy.groups-home-silent", home="gone"):
         stages(MoveGroups("west"), known)
     assert done(MoveGroups("west", force=True), known) == [(GroupsMoveStage.MOVE, "west")]
-    back = plan(MoveGroups("gone", force=True), known, None).refused
+    back = plan(MoveGroups("gone", force=True), known, None).refusal
     assert back is not None and "gone does not answer" in str(back)
 
 
@@ -185,7 +185,7 @@ def test_groups_that_have_gathered_go_along_or_stay(
     with open_store(known.store.url) as store:
         asking = SwitchCaller("test", said.append, threading.Event())
         meant = groups_move.plan_with_switch("west", known, store, SwitchPlan())
-        assert groups_move.plan_with_switch("west", known, store, WavesPlan()).refused, (
+        assert groups_move.plan_with_switch("west", known, store, WavesPlan()).refusal, (
             "consumers would wait for all waves"
         )
         with groups_move.GroupsWithSwitch(meant, "west", known, store, asking, SwitchPlan()) as gathering:

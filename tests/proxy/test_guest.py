@@ -378,7 +378,7 @@ def test_how_long_a_broker_took_is_counted_also_where_it_is_asked_for_a_part() -
             ("orders", 0),
             ("bills", 6),
         ]
-        (flow,) = [flow for key, flow in stage.house.flows.window() if key.kind is TrafficKind.PRODUCE]
+        (flow,) = [flow for key, flow in stage.house.traffic.window() if key.kind is TrafficKind.PRODUCE]
         assert (flow.requests, flow.answered) == (1, 1)
 
     on_stage(play, answers)

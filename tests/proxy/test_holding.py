@@ -21,7 +21,7 @@ TORN = ELSEWHERE._replace(torn="east->west")
 
 
 def lead(stage: Stage, one: HomeRoute) -> None:
-    stage.house.changed(replace(stage.house.seen, leads={"orders": one}))
+    stage.house.changed(replace(stage.house.table, leads={"orders": one}))
 
 
 async def error_in(client: Client) -> tuple[int, int]:
@@ -188,7 +188,7 @@ def test_a_proxy_that_hears_nothing_of_switches_holds_all_writers() -> None:
         client.ask(PRODUCE, 9, 11, records("orders"))
         await until(stage, 1)
         assert stage.house.heard({"east": float("inf")}), "it was deaf"
-        stage.house.changed(stage.house.seen)
+        stage.house.changed(stage.house.table)
         assert await error_in(client) == (11, 0)
 
     on_stage(play, acknowledges)

@@ -24,7 +24,7 @@ def test_a_client_and_its_connection_to_a_broker_take_a_few_kilobytes() -> None:
         def client() -> tuple[Any, Any]:
             guest = ClientConnection(EAST, stage.house)
             return guest, BrokerConnection(
-                EAST, guest._brokers, stage.house.gate.access(EAST.cluster, guest._brokers.who)
+                EAST, guest._brokers, stage.house.gate.access(EAST.cluster, guest._brokers.principal)
             )
 
         kept = [client()]
@@ -48,9 +48,9 @@ def test_a_client_that_says_nothing_holds_no_buffer() -> None:
         (guest,) = stage.house.guests
         assert isinstance(guest, ClientConnection)
         (line,) = guest._brokers._lines.values()
-        assert len(guest._framer.buffer) > 200_000 and len(line.framer.buffer) > 0
+        assert len(guest._framer.buffer) > 200_000 and len(line.frame_reader.buffer) > 0
         stage.house.look()
-        assert len(guest._framer.buffer) == len(line.framer.buffer) == 0
+        assert len(guest._framer.buffer) == len(line.frame_reader.buffer) == 0
         client.ask(PRODUCE, 9, 2, records("orders"))
         assert (await client.hears())[0] == 2
 

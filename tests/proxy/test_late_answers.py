@@ -33,7 +33,7 @@ def test_nothing_is_said_to_wait_before_the_loop_itself_holds() -> None:
     house = ProxyContext(BrokerAddressing("127.0.0.1", 1, ("east", "west"), 4), seen(), lambda: None, gate)
     house.quiet = follows.quiet
     house.writes(["orders"])
-    following = follows._centre._following
+    following = follows._tracker._following
     following.read(
         "east",
         {
@@ -45,7 +45,7 @@ def test_nothing_is_said_to_wait_before_the_loop_itself_holds() -> None:
     )
     house.written(["orders"])
     assert following.says().parked == frozenset(), "the next request goes out"
-    house.seen = replace(house.seen, leads={"orders": HomeRoute("east", 1, held=True)})
+    house.table = replace(house.table, leads={"orders": HomeRoute("east", 1, held=True)})
     house.writes(["orders"])
     house.written(["orders"])
     assert following.says().parked == {"orders"}
@@ -85,7 +85,7 @@ def test_an_errand_that_writes_may_arrive_for_a_while_once_its_broker_is_lost() 
         quiet: list[str] = []
         stage.house.quiet = quiet.append
         wrote = {("orders", 1): {MINE: ProducerTail(3, 9)}}
-        stage.house.changed(replace(stage.house.seen, leads={"orders": HomeRoute("east", 3)}, wrote=wrote))
+        stage.house.changed(replace(stage.house.table, leads={"orders": HomeRoute("east", 3)}, wrote=wrote))
         client = await stage.client()
         two = [
             produce.ProduceRequestPartition("orders", 0, batch(0)),
@@ -94,7 +94,7 @@ def test_an_errand_that_writes_may_arrive_for_a_while_once_its_broker_is_lost() 
         client.ask(PRODUCE, 9, 1, produce.write_produce_request(9, produce.ProduceRequest(None, -1, 1000, two)))
         while not stage.heard:
             await asyncio.sleep(0.01)
-        stage.house.changed(replace(stage.house.seen, leads={"orders": HomeRoute("east", 3, held=True)}))
+        stage.house.changed(replace(stage.house.table, leads={"orders": HomeRoute("east", 3, held=True)}))
         stage.lines[0].transport.abort()
         await asyncio.wait_for(client.hears(), 5)
         assert (quiet, stage.house.in_flight_writes["orders"]) == ([], 1)

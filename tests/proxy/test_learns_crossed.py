@@ -40,7 +40,7 @@ def heard(store: LazyStore | None, monkeypatch: pytest.MonkeyPatch) -> tuple[Hom
         follows, found = HomeWatcher("proxy", CLUSTERS, store), list[HomesUpdate]()
         follows.changed = found.append
         follows._loop = asyncio.get_running_loop()
-        following = follows._centre._following
+        following = follows._tracker._following
         for one in CLUSTERS:
             following.met(one.name, f"{one.name}-id")
         following.read("west", {"shared": FORCED}, 1.0)

@@ -89,8 +89,8 @@ def test_plain(version: int) -> None:
     assert (number, by_kio(SASL_HANDSHAKE, 1, body).mechanisms) == (7, (SCRAM, "PLAIN"))
     step = ours.step(message(b"\0anna\0sesame", version), HANDLED_API_VERSIONS)
     assert isinstance(step, CheckCredentials)
-    assert step.who == ClientPrincipal("anna", "sesame")
-    assert "sesame" not in repr(step.who)
+    assert step.principal == ClientPrincipal("anna", "sesame")
+    assert "sesame" not in repr(step.principal)
     assert by_kio(SASL_AUTHENTICATE, version, said(SASL_AUTHENTICATE, version, step.entered)[1]).error_code == 0
     told = by_kio(SASL_AUTHENTICATE, version, said(SASL_AUTHENTICATE, version, step.refused)[1])
     assert (told.error_code, told.error_message) == (Code.SASL_AUTHENTICATION_FAILED, UNTOLD)
@@ -105,7 +105,7 @@ def test_scram() -> None:
     server_first = by_kio(SASL_AUTHENTICATE, 2, said(SASL_AUTHENTICATE, 2, step.frame)[1]).auth_bytes
     step = ours.step(message(client.final(server_first)), HANDLED_API_VERSIONS)
     assert isinstance(step, AcceptLogin)
-    assert step.who == ClientPrincipal("anna")
+    assert step.principal == ClientPrincipal("anna")
     client.verify(by_kio(SASL_AUTHENTICATE, 2, said(SASL_AUTHENTICATE, 2, step.frame)[1]).auth_bytes)
 
 

@@ -37,7 +37,7 @@ def lookout(tmp_path: Path) -> ClusterWatcher:
     made = ClusterWatcher([Cluster("east", ("e:1",)), Cluster("west", ("w:1",))], LAYOUT, store)
     made._stored = StoredHomes({"orders": "east"}, {"orders": 1})
     made._take(FOUND)
-    assert made.seen.route("orders") == "east"
+    assert made.table.route("orders") == "east"
     return made
 
 
@@ -51,9 +51,9 @@ def test_a_topic_stays_where_it_was_until_the_clusters_say_that_it_moved(
     lookout._take(FOUND)
     now[0] += HOME_RECORDS_INTERVAL_S - 0.1
     lookout._take(FOUND)
-    assert lookout.seen.route("orders") == "east"
+    assert lookout.table.route("orders") == "east"
     lookout.led(HomesUpdate({"orders": HomeRoute("west", 2)}, until_s={"west": 1e9}))
-    assert lookout.seen.route("orders") == "west"
+    assert lookout.table.route("orders") == "west"
 
 
 def test_where_they_say_nothing_the_store_is_believed_in_the_end(
@@ -66,7 +66,7 @@ def test_where_they_say_nothing_the_store_is_believed_in_the_end(
     lookout._take(FOUND)
     now[0] += HOME_RECORDS_INTERVAL_S
     lookout._take(FOUND)
-    assert lookout.seen.route("orders") == "west"
+    assert lookout.table.route("orders") == "west"
 
 
 @pytest.mark.claim("proxy", "unheard", "a proxy that starts while a cluster is silent leads no client to a twin")
@@ -77,12 +77,12 @@ def test_a_higher_term_of_the_store_counts_more_than_the_word_of_a_home_that_is_
     monkeypatch.setattr(module, "steady_s", lambda: now[0])
     lookout._stored = StoredHomes({"orders": "west"}, {"orders": 2})
     lookout.led(HomesUpdate({"orders": HomeRoute("east", 1)}, until_s={"west": 1e9}))
-    assert lookout.seen.route("orders") == "east", "a word of the switch may be on its way"
+    assert lookout.table.route("orders") == "east", "a word of the switch may be on its way"
     now[0] += HOME_RECORDS_INTERVAL_S
     lookout._take(FOUND)
-    assert (lookout.seen.route("orders"), lookout.seen.leads["orders"].term) == ("west", 2)
+    assert (lookout.table.route("orders"), lookout.table.leads["orders"].term) == ("west", 2)
     lookout.led(HomesUpdate({"orders": HomeRoute("east", 3)}, until_s={"west": 1e9}))
-    assert lookout.seen.route("orders") == "east"
+    assert lookout.table.route("orders") == "east"
 
 
 @pytest.mark.claim("proxy", "torn", "two processes lead a topic of two clusters to no two of them, and say so")
@@ -101,20 +101,20 @@ def test_two_processes_of_different_age_lead_a_topic_of_two_clusters_to_no_two_o
 
     old, new = begun(), begun()
     old._take({**FOUND, "east": replace(FOUND["east"], topics=frozenset())})
-    assert old.seen.route("orders") == "west"
+    assert old.table.route("orders") == "west"
     for one in (old, new):
         one._take(FOUND)
-    assert [one.seen.route("orders") for one in (old, new)] == ["west", None]
+    assert [one.table.route("orders") for one in (old, new)] == ["west", None]
     now[0] += TWIN_RECORD_GRACE_S
     old._take(FOUND)
-    assert old.seen.route("orders") is None
+    assert old.table.route("orders") is None
     assert [mentions(one, "orders", "no leader", "east, west") for one in log_lines] == [True, True]
 
 
 def test_who_follows_no_switches_goes_by_the_store_at_once(lookout: ClusterWatcher) -> None:
     lookout._stored = StoredHomes({"orders": "west"}, {"orders": 2})
     lookout._take(FOUND)
-    assert lookout.seen.route("orders") == "west"
+    assert lookout.table.route("orders") == "west"
 
 
 @pytest.mark.claim("proxy", "words-first", "no client comes in before home words were read, or waited for")
@@ -126,11 +126,11 @@ def test_clients_come_in_once_home_words_were_read(monkeypatch: pytest.MonkeyPat
     follows._began_s = now[0]
     now[0] += 10 * SUBSCRIPTION_LEASE_S
     assert not follows.has_read_home_records(), "no cluster was read"
-    follows._centre._unheard.discard("east")
+    follows._tracker._unheard.discard("east")
     now[0] = 100.0 + SUBSCRIPTION_LEASE_S - 0.1
     assert not follows.has_read_home_records(), "west may say a higher word"
     now[0] = 100.0 + SUBSCRIPTION_LEASE_S
     assert follows.has_read_home_records(), "west was waited for"
-    follows._centre._unheard.clear()
+    follows._tracker._unheard.clear()
     now[0] = 100.0
     assert follows.has_read_home_records()

@@ -323,7 +323,7 @@ def test_a_breaker_on_another_topic_leaves_it_all_as_it_is() -> None:
     box.take([row], 1)
 
     def talk(place: BrokerId) -> ClientSession:
-        found = ClientSession(place, LAYOUT, lambda: None, box, near=made)
+        found = ClientSession(place, LAYOUT, lambda: None, box, follower_fetch=made)
         found.comes_from(PARIS)
         return found
 

@@ -94,7 +94,7 @@ def test_what_two_real_clusters_look_like(
     (tmp_path / "other").mkdir()
     served = ProxyProcess(tmp_path / "other", [east.cluster, silent])
     found = preview_proxy(load_settings(served.settings, {}), (only,))
-    assert (found.seen.route(only), found.unknown, found.exit_code) == ("east", [], 1)
+    assert (found.table.route(only), found.unknown, found.exit_code) == ("east", [], 1)
     assert any(mentions(one, "silent") for one in found.sentences())
 
 

@@ -72,7 +72,7 @@ def test_a_client_that_joins_is_answered_once_its_group_is_held_no_more() -> Non
     async def play(stage: Stage) -> None:
         house = stage.house
         hearing = ResetSync(
-            house.resets, lambda way: house.in_flight_writes[way] > 0, lambda: house.changed(house.seen)
+            house.resets, lambda way: house.in_flight_writes[way] > 0, lambda: house.changed(house.table)
         )
         hearing.tick(wall_ms())
         hearing.take((1, (held(),)))

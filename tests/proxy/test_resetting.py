@@ -113,7 +113,7 @@ def test_groups_do_not_move_while_one_of_them_is_set(played: World, monkeypatch:
         check_no_reset_under_way(played.store)
     monkeypatch.setattr(groups_move, "_words", lambda *_: Nothing())
     meant = groups_move.plan(groups_move.MoveGroups("west"), BOTH, played.store)
-    assert isinstance(meant.refused, RefusedError) and meant.refused.code == "proxy.reset-running"
+    assert isinstance(meant.refusal, RefusedError) and meant.refusal.code == "proxy.reset-running"
     assert played.store.proxy_resets.change(replace(held, until_ms=wall_ms() - 1), seen=1)
     check_no_reset_under_way(played.store)
 

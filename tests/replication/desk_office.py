@@ -1,4 +1,4 @@
-"""A desk with pumps at its door, for tests over real sockets."""
+"""A coordinator with tasks at its door, for tests over real sockets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ W = TypeVar("W")
 
 
 class LinePump(CoordinatorClient):
-    """A pump that is nothing but its line, and keeps its grant as a pump's core does."""
+    """A task that is nothing but its line, and keeps its grant as a pump's core does."""
 
     def __init__(self, order: TaskConfig) -> None:
         super().__init__(order)
@@ -67,43 +67,47 @@ class LinePump(CoordinatorClient):
 
 
 class Office:
-    """A desk, what it was told, and for how long the link is ours."""
+    """A coordinator, what it was told, and for how long the link is ours."""
 
     def __init__(self) -> None:
         self.accounts: list[TaskReport] = []
         self.allowed_s = 100.0
-        self.pumps: list[LinePump] = []
-        self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: self.allowed_s, take=self.accounts.append)
-        self.desk.open_task(KEY, GRANT_S)
+        self.tasks: list[LinePump] = []
+        self.coordinator = CoordinatorServer("127.0.0.1", allowed_s=lambda _: self.allowed_s, take=self.accounts.append)
+        self.coordinator.open_task(KEY, GRANT_S)
 
-    def order(self, tide: int, *, token: str = "") -> TaskConfig:
+    def order(self, run: int, *, token: str = "") -> TaskConfig:
         cluster = Cluster("east", ("127.0.0.1:1",))
-        desk = self.desk
-        at = {"desk_host": desk.host, "desk_port": desk.port, "desk_token": token or desk.token_of(KEY)}
-        return TaskConfig(LINK, 0, tide, cluster, cluster, producer_id=1, producer_epoch=0, state_expiry_ms=1, **at)  # type: ignore[arg-type]
+        coordinator = self.coordinator
+        at = {
+            "coordinator_host": coordinator.host,
+            "coordinator_port": coordinator.port,
+            "coordinator_token": token or coordinator.token_of(KEY),
+        }
+        return TaskConfig(LINK, 0, run, cluster, cluster, producer_id=1, producer_epoch=0, state_expiry_ms=1, **at)  # type: ignore[arg-type]
 
-    def pump(self, tide: int, *, token: str = "") -> LinePump:
-        self.pumps.append(LinePump(self.order(tide, token=token)))
-        return self.pumps[-1]
+    def task(self, run: int, *, token: str = "") -> LinePump:
+        self.tasks.append(LinePump(self.order(run, token=token)))
+        return self.tasks[-1]
 
 
 class Passage:
-    """A way to a desk that can break on the desk's side alone, as where a network forgets a connection: the pump's end
-    stays open, and nothing comes through it any more."""
+    """A way to a coordinator that can break on the desk's side alone, as where a network forgets a connection: the
+    pump's end stays open, and nothing comes through it any more."""
 
-    def __init__(self, desk: CoordinatorServer) -> None:
+    def __init__(self, coordinator: CoordinatorServer) -> None:
         self._door = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._door.getsockname()[1]
         self._ends: list[socket.socket] = []
-        self._desk = desk
+        self._coordinator = coordinator
         threading.Thread(target=self._pass_on, daemon=True).start()
 
     def _pass_on(self) -> None:
-        pump, _ = self._door.accept()
-        desk = socket.create_connection((self._desk.host, self._desk.port))
-        self._ends = [desk, pump]
-        threading.Thread(target=self._copy, args=(desk, pump), daemon=True).start()
-        self._copy(pump, desk)
+        task, _ = self._door.accept()
+        coordinator = socket.create_connection((self._coordinator.host, self._coordinator.port))
+        self._ends = [coordinator, task]
+        threading.Thread(target=self._copy, args=(coordinator, task), daemon=True).start()
+        self._copy(task, coordinator)
 
     @staticmethod
     def _copy(begin: socket.socket, end: socket.socket) -> None:
@@ -111,7 +115,7 @@ class Passage:
             while got := begin.recv(1 << 16):
                 end.sendall(got)
 
-    def break_at_the_desk(self) -> None:
+    def break_at_the_coordinator(self) -> None:
         self._ends[0].shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -137,8 +141,8 @@ def until(holds: Callable[[], bool], within_s: float = 3.0) -> None:
         time.sleep(0.01)
 
 
-def going(office: Office, tide: int = 0) -> LinePump:
-    return begun(office.pump(tide))
+def going(office: Office, run: int = 0) -> LinePump:
+    return begun(office.task(run))
 
 
 def begun(line: LinePump) -> LinePump:

@@ -1,4 +1,4 @@
-"""Tides at the real desk, with tasks that have no loop: what rafts are tried with."""
+"""Task runs at the real coordinator, with tasks that have no loop: what task groups are tried with."""
 
 from __future__ import annotations
 
@@ -37,29 +37,31 @@ WITHIN_S = 60.0
 
 
 class Task:
-    """A raft's task without a loop: it hears orders, and each pump that it begins stands by at the desk at once."""
+    """A raft's task without a loop: it hears orders, and each task that it begins stands by at the coordinator at
+    once.
+    """
 
     def __init__(self, order: TaskGroupConfig, *, mute: bool, poison: str = "", dies: bool = False) -> None:
         self.order = order
-        who = {"token": order.desk_token, "raft": order.raft, "tide": order.tide}
-        self.line = DriverConnection(order.desk_host, order.desk_port, **who)
-        self.pumps: dict[int, tuple[TaskConfig, LinePump]] = {}
+        who = {"token": order.coordinator_token, "task_group": order.task_group, "run": order.run}
+        self.line = DriverConnection(order.coordinator_host, order.coordinator_port, **who)
+        self.tasks: dict[int, tuple[TaskConfig, LinePump]] = {}
         self.over, self.dead, self.lost = threading.Event(), threading.Event(), threading.Event()
         self.mute = mute
         self.leaving = False
-        # The link whose pump freezes the task, or ends it, as soon as it carries; "" for none.
+        # The link whose task freezes the task, or ends it, as soon as it carries; "" for none.
         self.poison, self.dies = poison, dies
 
     def run(self) -> str:
         try:
-            while not self.over.wait(0.01) and not (self.leaving and not self.pumps):
+            while not self.over.wait(0.01) and not (self.leaving and not self.tasks):
                 if not self.mute:
                     self.turn()
         except CoordinatorLost:
             pass
         finally:
-            for _, pump in self.pumps.values():
-                pump.close()
+            for _, task in self.tasks.values():
+                task.close()
             self.line.close()
         if self.dead.is_set():
             raise RuntimeError("exit code 137")
@@ -69,45 +71,45 @@ class Task:
         self.line.tell(encode_message(TaskGroupAlive()))
         for message in self.line.heard():
             match decode_for_task_group(message):
-                case StartTask(berth, order):
-                    self.pumps[berth] = order, LinePump(order)
-                    self.pumps[berth][1].ready()
+                case StartTask(slot, order):
+                    self.tasks[slot] = order, LinePump(order)
+                    self.tasks[slot][1].ready()
                 case StopTaskGroup():
                     self.leaving = True
-        for berth, (order, pump) in list(self.pumps.items()):
+        for slot, (order, task) in list(self.tasks.items()):
             if self.order.tells:
-                self.line.tell(encode_message(SlotTurn(berth)))
+                self.line.tell(encode_message(SlotTurn(slot)))
             try:
-                words = pump.words()
-                if order.link == self.poison and pump.grant.until_s:
+                words = task.words()
+                if order.link == self.poison and task.grant.until_s:
                     self.mute = True
                     if self.dies:
                         self.dead.set()
                         self.over.set()
                     return
             except CoordinatorLost as error:
-                self.ends(berth, error.message)
+                self.ends(slot, error.message)
                 continue
             if Finish() in words:
-                pump.done()
-                self.ends(berth, "finished")
+                task.done()
+                self.ends(slot, "finished")
             else:
-                pump.asks()
+                task.asks()
         if self.order.tells:
             self.line.tell(encode_message(SlotTurn(0)))
 
-    def ends(self, berth: int, sentence: str, *, died: bool = False) -> None:
-        self.pumps.pop(berth)[1].close()
-        self.line.tell(encode_message(SlotEnded(berth, sentence, died)))
+    def ends(self, slot: int, sentence: str, *, died: bool = False) -> None:
+        self.tasks.pop(slot)[1].close()
+        self.line.tell(encode_message(SlotEnded(slot, sentence, died)))
 
 
 class Dock:
-    """Tides of several links, with room for one raft and its heir."""
+    """Task runs of several links, with room for one task group and its heir."""
 
     def __init__(
-        self, tide_s: float, said: LogLines, *, grant_s: float = GRANT_S, poison: str = "", dies: bool = False
+        self, task_run_s: float, said: LogLines, *, grant_s: float = GRANT_S, poison: str = "", dies: bool = False
     ) -> None:
-        self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: grant_s, take=lambda _: None)
+        self.coordinator = CoordinatorServer("127.0.0.1", allowed_s=lambda _: grant_s, take=lambda _: None)
         self.said = said
         self.tasks: list[Task] = []
         self.mute = False
@@ -117,15 +119,15 @@ class Dock:
         # By name: how the tasks that run are ended from outside.
         self.killed: dict[str, threading.Event] = {}
         self.poison, self.dies = poison, dies
-        self.tides = TaskPool(self.desk, tide_s, self._run, tasks=3, end=self._end)
+        self.task_pool = TaskPool(self.coordinator, task_run_s, self._run, tasks=3, end=self._end)
         for number in range(LINKS):
             self.open(f"link-{number}", grant_s)
 
     def open(self, link: str, grant_s: float = GRANT_S) -> None:
-        self.desk.open_task((link, 0), grant_s)
-        at = self.desk.host, self.desk.port, self.desk.token_of((link, 0))
+        self.coordinator.open_task((link, 0), grant_s)
+        at = self.coordinator.host, self.coordinator.port, self.coordinator.token_of((link, 0))
         order = TaskConfig(link, 0, 0, SIDE, SIDE, 1, 0, 60_000, *at)
-        self.tides.open_task((link, 0), lambda tide: replace(order, tide=tide))
+        self.task_pool.open_task((link, 0), lambda run: replace(order, run=run))
 
     def _end(self, name: str) -> None:
         self.killed[name].set()
@@ -154,26 +156,26 @@ class Dock:
                 self.running -= 1
 
     def _run_alone(self, order: TaskConfig, killed: threading.Event) -> str:
-        assert order.link == self.poison, "no other lane of these has a task of its own"
-        pump = LinePump(order)
+        assert order.link == self.poison, "no other task of these has a task of its own"
+        task = LinePump(order)
         try:
-            pump.ready()
-            while not (self.closed.is_set() or killed.wait(0.01) or pump.grant.until_s):
-                pump.words()
+            task.ready()
+            while not (self.closed.is_set() or killed.wait(0.01) or task.grant.until_s):
+                task.words()
             while not (self.dies or self.closed.is_set() or killed.wait(0.01)):
                 pass  # it hangs
         finally:
-            pump.close()
+            task.close()
         raise RuntimeError("job cancelled")
 
     def manned(self, links: set[str]) -> float:
-        """Which part of these links a pump carries now."""
-        posts = [self.desk._core._posts[link, 0] for link in sorted(links)]
-        return sum(post.relay.manned(steady_s()) for post in posts) / len(posts)
+        """Which part of these links a task carries now."""
+        posts = [self.coordinator._coordinator._assignments[link, 0] for link in sorted(links)]
+        return sum(post.ownership.manned(steady_s()) for post in posts) / len(posts)
 
     def held(self) -> dict[str, int | None]:
         keys: list[TaskKey] = [(f"link-{number}", 0) for number in range(LINKS)]
-        return {key[0]: self.desk.holding(key)[0] for key in keys}
+        return {key[0]: self.coordinator.holding(key)[0] for key in keys}
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + WITHIN_S
@@ -185,14 +187,14 @@ class Dock:
         def all_there() -> bool:
             if len(self.tasks) <= number:
                 return False
-            aboard = {(order.link, order.tide) for order, _ in list(self.tasks[number].pumps.values())}
+            aboard = {(order.link, order.run) for order, _ in list(self.tasks[number].tasks.values())}
             return aboard == set(self.held().items())
 
         self.until(all_there, f"task {number} carries all")
 
     def close(self) -> None:
         self.closed.set()
-        self.tides.close()
-        self.desk.close()
+        self.task_pool.close()
+        self.coordinator.close()
         for task in self.tasks:
             task.over.set()

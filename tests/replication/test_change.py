@@ -43,8 +43,8 @@ def links(settings: Settings, store: Store) -> dict[str, tuple[str, ...]]:
 
 def do(asked: LinkRequest, settings: Settings, store: Store) -> list[str]:
     planned = change.plan(asked, settings, store)
-    if planned.refused:
-        raise planned.refused
+    if planned.refusal:
+        raise planned.refusal
     return [step.sentence(done=True) for step in change.act(planned, settings, store, by="anna")]
 
 
@@ -274,8 +274,8 @@ def test_what_a_turn_refuses_is_refused_to_a_link_that_is_added_the_other_way_ro
     do(RemoveLink(LINK), settings, store)
     planned = change.plan(AddLink(BACK), settings, store)
     assert planned.steps == (), "a dry run shows it"
-    assert planned.refused
-    assert "is there no more, has twins on west (orders)" in str(planned.refused.message)
+    assert planned.refusal
+    assert "is there no more, has twins on west (orders)" in str(planned.refusal.message)
     with pytest.raises(RefusedError):
         do(AddLink(BACK), settings, store)
     assert do(AddLink(BACK, ['exclude=["ord.*"]']), settings, store)
@@ -346,7 +346,7 @@ def test_a_topic_at_home_on_the_target_is_left_alone_and_one_that_was_brought_go
     store.twins.save([TwinRow(LINK, topic, 0, "aa", f"b{topic}", 0, 0, 1) for topic in ("orders", "moved")])
     do(RemoveLink(LINK), settings, store)
     planned = change.plan(AddLink(BACK), settings, store)
-    assert (planned.refused, len(planned.steps)) == (None, 1)
+    assert (planned.refusal, len(planned.steps)) == (None, 1)
     assert [mentions(one, BACK, "at home on east: orders") for one in planned.shown] == [True]
 
 
@@ -354,9 +354,9 @@ def test_twins_of_a_link_between_the_same_clusters_are_known_by_any_name(setting
     """Clusters may have other names by now: their ids are compared, as far as links have told them."""
     store.twins.save([TwinRow("old->older", "orders", 0, "aa", "bb", 0, 0, 1)])
     put(store, removed_link_row(new_link_row("old->older", {}, 1, "anna"), 2, "anna"))
-    assert change.plan(AddLink(BACK), settings, store).refused is None, "it never began"
+    assert change.plan(AddLink(BACK), settings, store).refusal is None, "it never began"
     store.links.save_identity(LinkIdentity("old->older", 1, 0, "id-old", "id-older"))
-    assert change.plan(AddLink(BACK), settings, store).refused is None, "a mirror knows it by their ids"
+    assert change.plan(AddLink(BACK), settings, store).refusal is None, "a mirror knows it by their ids"
     store.links.save_identity(LinkIdentity("west->north", 2, 0, "id-older", "id-north"))
     store.links.save_identity(LinkIdentity("north->east", 3, 0, "id-north", "id-old"))
     do(AddLink("west->north", ['topics=["bills"]']), settings, store)

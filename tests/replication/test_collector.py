@@ -68,7 +68,7 @@ def scrape(meters: Meters, store: Store, bounds: SeriesLimits | None = None) -> 
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 
 
-def test_what_pumps_tell_is_counted_for_partition_topic_and_link(meters: Meters, store: Store) -> None:
+def test_what_tasks_tell_is_counted_for_partition_topic_and_link(meters: Meters, store: Store) -> None:
     told(meters, carried("orders", 0, 0, 5, 5), carried("orders", 1, 0, 2, 6))
     told(meters, carried("orders", 0, 5, 7, 7))
     found = scrape(meters, store)
@@ -82,7 +82,7 @@ def test_what_pumps_tell_is_counted_for_partition_topic_and_link(meters: Meters,
     assert found['twinshore_link_partitions{link="east->west"}'] == 2
 
 
-def test_a_recovery_point_grows_though_no_pump_speaks_of_it(meters: Meters, store: Store) -> None:
+def test_a_recovery_point_grows_though_no_task_speaks_of_it(meters: Meters, store: Store) -> None:
     told(meters, carried("orders", 0, 0, 5, 5))
     now_s = time.monotonic()
     meters.looked(NAME, {TopicPartition("orders", 0): 8}, now_s - 60)
@@ -115,7 +115,7 @@ def test_the_quota_that_holds_a_link_back_is_the_one_that_status_tells(meters: M
         found = generate_latest(registry).decode()
         assert 'quota_bytes_per_second{link="east->west",side="target"} 250000.0' in found
         assert 'quota_bytes_per_second{link="east->west",side="source"} 0.0' in found
-        assert "target's quota: 0.25 MB/s" in recorder.live[NAME].held_back()
+        assert "target's quota: 0.25 MB/s" in recorder.stats[NAME].held_back()
     finally:
         recorder.close()
 
@@ -136,8 +136,8 @@ def test_how_a_link_of_a_broadcast_is_read_is_served_and_of_others_nothing(meter
     try:
         recorder.take(TaskReport(NAME, 0, (carried("orders", 0, 0, 5, 5),), (), {}))
         assert served() == []
-        for lane in (0, 1):
-            recorder.take(TaskReport(NAME, lane, (), (), {JOINED_KEY: 2.0, QUEUED_KEY: 500.0, READ_KEY: 7_000.0}))
+        for task in (0, 1):
+            recorder.take(TaskReport(NAME, task, (), (), {JOINED_KEY: 2.0, QUEUED_KEY: 500.0, READ_KEY: 7_000.0}))
         assert served() == [1_000.0, 4.0, 14_000.0]
         recorder.take(TaskReport(NAME, 1, (), (), {JOINED_KEY: 1.0, QUEUED_KEY: 0.0, READ_KEY: 1_000.0}))
         assert served() == [500.0, 3.0, 15_000.0]

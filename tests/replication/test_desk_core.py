@@ -1,4 +1,4 @@
-"""What the desk decides, event by event: values in, values out."""
+"""What the coordinator decides, event by event: values in, values out."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ORDER = PartitionConfig("orders", 0, "aa", "bb", receipt_to=3, receipt_epoch=1)
 
 
 class Hall:
-    """A desk with two lanes at a time that a test moves on, and what was wanted since it was last asked."""
+    """A coordinator with two tasks at a time that a test moves on, and what was wanted since it was last asked."""
 
     def __init__(self) -> None:
         self.core, self.now_s = Coordinator(), 100.0
@@ -52,19 +52,19 @@ class Hall:
         for key in (ONE, TWO):
             self.core.open_task(key, GRANT_S, token)
 
-    def says(self, seat: TaskSession, word: TaskMessage) -> None:
-        self.core.hear(seat, word, self.now_s, LEFT_S)
+    def says(self, session: TaskSession, word: TaskMessage) -> None:
+        self.core.hear(session, word, self.now_s, LEFT_S)
 
-    def begun(self, key: tuple[str, int], tide: int = 0, token: str = TOKEN) -> TaskSession:
-        """A pump that goes."""
-        seat = self.core.arrive(key, tide, token)
-        assert seat
-        self.says(seat, TaskReady())
-        assert isinstance(self.told(seat)[-1], StartWriting)
-        return seat
+    def begun(self, key: tuple[str, int], run: int = 0, token: str = TOKEN) -> TaskSession:
+        """A task that goes."""
+        session = self.core.arrive(key, run, token)
+        assert session
+        self.says(session, TaskReady())
+        assert isinstance(self.told(session)[-1], StartWriting)
+        return session
 
-    def told(self, seat: TaskSession) -> list[CoordinatorMessage]:
-        return [one.word for one in self.core.wanted() if isinstance(one, SendToTask) and one.seat == seat]
+    def told(self, session: TaskSession) -> list[CoordinatorMessage]:
+        return [one.word for one in self.core.wanted() if isinstance(one, SendToTask) and one.session == session]
 
     def tick(self) -> None:
         self.core.tick(self.now_s, dict.fromkeys(self.core.awaited(), LEFT_S))
@@ -74,62 +74,62 @@ class Hall:
 def hall() -> Iterator[Hall]:
     made = Hall()
     yield made
-    for post in made.core._posts.values():
-        assert post.relay.holder in (None, *post.pumps), "who may write is not there"
+    for post in made.core._assignments.values():
+        assert post.ownership.holder in (None, *post.tasks), "who may write is not there"
 
 
 def carried(begin: int, end: int, epoch: int) -> PartitionProgress:
     return PartitionProgress("orders", 0, begin, end, end - begin, 10, 1, end, 0, 5, 6, (), epoch=epoch)
 
 
-def test_a_new_twin_is_untouched_once_whatever_lane_it_comes_to_again(hall: Hall) -> None:
+def test_a_new_twin_is_untouched_once_whatever_task_it_comes_to_again(hall: Hall) -> None:
     new, later = replace(ORDER, untouched=True), replace(ORDER, partition=1, untouched=True)
     hall.core.assign(ONE, [new], 0.0)
-    seat = hall.core.arrive(ONE, 0, TOKEN)
-    assert seat
-    assert hall.told(seat) == [Assign((new,))]
-    hall.says(seat, TaskReady())
-    (go,) = hall.told(seat)
+    session = hall.core.arrive(ONE, 0, TOKEN)
+    assert session
+    assert hall.told(session) == [Assign((new,))]
+    hall.says(session, TaskReady())
+    (go,) = hall.told(session)
     assert isinstance(go, StartWriting)
     assert go.untouched == (ORDERS,)
     hall.core.assign(ONE, [later], 0.0)
-    assert hall.told(seat) == [Assign((later,))]
+    assert hall.told(session) == [Assign((later,))]
     assert not hall.core.withdraw(LINK, "orders", -1, hall.now_s)
     for partition in (0, 1):
-        hall.says(seat, Released(TopicPartition("orders", partition), None, None))
+        hall.says(session, Released(TopicPartition("orders", partition), None, None))
     hall.core.withdraw(LINK, "orders", -1, hall.now_s)
     hall.core.wanted()
     hall.core.assign(ONE, [new, later], 0.0)
-    assert hall.told(seat) == [Assign((ORDER, replace(ORDER, partition=1)))]
+    assert hall.told(session) == [Assign((ORDER, replace(ORDER, partition=1)))]
     hall.core.assign(TWO, [replace(new, topic="bills")], 0.0)
-    assert hall.core._posts[TWO].untouched == set(), "by its id it is the same twin"
+    assert hall.core._assignments[TWO].untouched == set(), "by its id it is the same twin"
     hall.core.assign(TWO, [replace(new, topic="bills", target_topic_id="cc", partition=2)], 0.0)
-    assert hall.core._posts[TWO].untouched == {TopicPartition("bills", 2)}
+    assert hall.core._assignments[TWO].untouched == {TopicPartition("bills", 2)}
 
 
-def test_a_pump_is_told_what_is_on_its_lane_and_how_much_it_may_fetch(hall: Hall) -> None:
+def test_a_task_is_told_what_is_on_its_task_and_how_much_it_may_fetch(hall: Hall) -> None:
     bounds = TaskRateLimits(1000.0, {}, {"orders": 2})
     hall.core.assign(ONE, [ORDER], 0.0)
     hall.core.bound(ONE, bounds)
     assert hall.core.wanted() == [], "nobody is there to be told"
-    seat = hall.core.arrive(ONE, 0, TOKEN)
-    assert hall.core.wanted() == [SendToTask(seat, Assign((ORDER,))), SendToTask(seat, bounds)]  # type: ignore[arg-type]
+    session = hall.core.arrive(ONE, 0, TOKEN)
+    assert hall.core.wanted() == [SendToTask(session, Assign((ORDER,))), SendToTask(session, bounds)]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("tide", "token"), [(0, TOKEN), (1, "guess"), (1, "")])
-def test_a_namesake_and_a_stranger_are_not_let_in(hall: Hall, tide: int, token: str) -> None:
+@pytest.mark.parametrize(("run", "token"), [(0, TOKEN), (1, "guess"), (1, "")])
+def test_a_namesake_and_a_stranger_are_not_let_in(hall: Hall, run: int, token: str) -> None:
     hall.begun(ONE)
-    assert hall.core.arrive(ONE, tide, token) is None
+    assert hall.core.arrive(ONE, run, token) is None
     assert hall.core.arrive((LINK, 2), 0, token) is None
     assert hall.core.wanted() == []
 
 
 def test_a_grant_answers_a_question_and_ends_with_the_lease(hall: Hall) -> None:
-    seat = hall.begun(ONE)
-    hall.core.hear(seat, TaskProgress([], [], {}, 7.0), hall.now_s, 1.5)
-    assert hall.told(seat) == [LeaseGranted(7.0, 1.5)]
-    hall.core.hear(seat, TaskProgress([], [], {}, 8.0), hall.now_s, 0.0)
-    assert hall.told(seat) == [Stop()]
+    session = hall.begun(ONE)
+    hall.core.hear(session, TaskProgress([], [], {}, 7.0), hall.now_s, 1.5)
+    assert hall.told(session) == [LeaseGranted(7.0, 1.5)]
+    hall.core.hear(session, TaskProgress([], [], {}, 8.0), hall.now_s, 0.0)
+    assert hall.told(session) == [Stop()]
 
 
 def test_what_an_heir_says_of_offsets_counts_for_nothing(hall: Hall) -> None:
@@ -174,7 +174,7 @@ def test_an_heir_waits_out_the_grant_of_a_holder_that_is_lost(hall: Hall) -> Non
     assert isinstance(went, StartWriting)
 
 
-def test_a_partition_changes_lanes_when_its_lane_has_let_go_of_it(hall: Hall) -> None:
+def test_a_partition_changes_tasks_when_its_task_has_let_go_of_it(hall: Hall) -> None:
     hall.core.assign(ONE, [ORDER], 0.0)
     giver, taker = hall.begun(ONE), hall.begun(TWO)
     assert hall.core.move(LINK, ORDERS, 1)
@@ -190,7 +190,7 @@ def test_a_partition_changes_lanes_when_its_lane_has_let_go_of_it(hall: Hall) ->
     assert hall.core.placed(LINK) == {ORDERS: 1}
 
 
-def test_what_was_asked_for_stays_where_it_is_when_its_pump_is_lost(hall: Hall) -> None:
+def test_what_was_asked_for_stays_where_it_is_when_its_task_is_lost(hall: Hall) -> None:
     hall.core.assign(ONE, [ORDER], 0.0)
     giver = hall.begun(ONE)
     hall.begun(TWO)
@@ -223,7 +223,7 @@ def test_a_word_of_an_earlier_term_is_not_its_namesakes(hall: Hall) -> None:
     hall.says(old, TaskProgress([carried(3, 9, 1)], [], {}, 0.0))
     hall.core.depart(old, hall.now_s, LEFT_S)
     assert hall.core.wanted() == []
-    assert hall.core.holding(ONE, hall.now_s)[0] == new.tide
+    assert hall.core.holding(ONE, hall.now_s)[0] == new.run
 
 
 def test_a_new_term_waits_for_the_grants_of_the_last_one(hall: Hall) -> None:
@@ -231,16 +231,16 @@ def test_a_new_term_waits_for_the_grants_of_the_last_one(hall: Hall) -> None:
     hall.core.close_link(LINK)
     assert not hall.core.idle(LINK, hall.now_s)
     hall.open("another")
-    seat = hall.core.arrive(ONE, 0, "another")
-    assert seat
-    hall.says(seat, TaskReady())
-    assert hall.told(seat) == [Assign(())]
+    session = hall.core.arrive(ONE, 0, "another")
+    assert session
+    hall.says(session, TaskReady())
+    assert hall.told(session) == [Assign(())]
     hall.now_s += GRANT_S + LEASE_SLACK_S
     hall.tick()
-    assert [type(word) for word in hall.told(seat)] == [StartWriting]
+    assert [type(word) for word in hall.told(session)] == [StartWriting]
 
 
-def test_a_link_that_stops_begins_no_pump(hall: Hall) -> None:
+def test_a_link_that_stops_begins_no_task(hall: Hall) -> None:
     holder = hall.begun(ONE)
     heir = hall.core.arrive(ONE, 1, TOKEN)
     assert heir
@@ -252,8 +252,8 @@ def test_a_link_that_stops_begins_no_pump(hall: Hall) -> None:
     hall.says(holder, TaskFinished([], [], [], {}, 0.0, []))
     assert not [one for one in hall.core.wanted() if isinstance(one, SendToTask)]
     assert hall.core.arrive(ONE, 2, TOKEN) is None
-    for seat in (holder, heir):
-        hall.core.depart(seat, hall.now_s, LEFT_S)
+    for session in (holder, heir):
+        hall.core.depart(session, hall.now_s, LEFT_S)
     assert hall.core.idle(LINK, hall.now_s)
 
 
@@ -263,13 +263,13 @@ def lost(for_s: float) -> Handoff:
 
 
 def waits(words: Iterable[CoordinatorMessage]) -> dict[tuple[int, bool], float]:
-    """For how long a pump that was told this must wait, by where it begins and by whether it knows what may land."""
-    found = [one for word in words if isinstance(word, StartWriting | TakeOver) for one in word.handovers]
+    """For how long a task that was told this must wait, by where it begins and by whether it knows what may land."""
+    found = [one for word in words if isinstance(word, StartWriting | TakeOver) for one in word.handoffs]
     return {(one.position, one.strays_moved): one.strays_s for one in found if not one.calm}
 
 
-def test_what_may_land_is_known_when_a_partition_comes_back_to_a_lane(hall: Hall) -> None:
-    """A withdrawal forgot it, and the next pump waited for less."""
+def test_what_may_land_is_known_when_a_partition_comes_back_to_a_task(hall: Hall) -> None:
+    """A withdrawal forgot it, and the next task waited for less."""
     hall.core.assign(ONE, [ORDER], hall.now_s)
     giver, taker = hall.begun(ONE), hall.begun(TWO)
     assert not hall.core.withdraw(LINK, "orders", 0, hall.now_s)
@@ -282,16 +282,16 @@ def test_what_may_land_is_known_when_a_partition_comes_back_to_a_lane(hall: Hall
     assert waits(hall.told(taker)) == {(-1, True): 20.0}
 
 
-def test_what_may_land_is_known_where_a_partition_comes_to_a_lane_between_two_pumps(hall: Hall) -> None:
+def test_what_may_land_is_known_where_a_partition_comes_to_a_task_between_two_tasks(hall: Hall) -> None:
     hall.core.assign(ONE, [ORDER], hall.now_s)
     giver = hall.begun(ONE)
     assert hall.core.move(LINK, ORDERS, 1)
     hall.says(giver, Released(ORDERS, lost(30.0), None))
     hall.now_s += 5.0
-    seat = hall.core.arrive(TWO, 0, TOKEN)
-    assert seat
-    hall.says(seat, TaskReady())
-    assert waits(hall.told(seat)) == {(-1, True): 25.0}
+    session = hall.core.arrive(TWO, 0, TOKEN)
+    assert session
+    hall.says(session, TaskReady())
+    assert waits(hall.told(session)) == {(-1, True): 25.0}
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) 
 def test_a_link_waits_where_the_store_refuses_each_look_for_a_minute(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is on its lanes goes on; topics on no lane wait for as long as the store will not have what they need."""
+    """What is on its tasks goes on; topics on no task wait for as long as the store will not have what they need."""
 
     def stands() -> tuple[str, str]:
         word = place.recorder.words()[LINK]
@@ -38,8 +38,8 @@ def test_a_link_waits_where_the_store_refuses_each_look_for_a_minute(
         raise StoreError("the store will not have it")
 
     place.turned(lambda sentence: "flowing" in sentence)
-    place.desk.assign((LINK, 0), [PartitionConfig("orders", 0, "00", "00")])
-    monkeypatch.setattr(place.desk, "unmanned", lambda _: frozenset())
+    place.coordinator.assign((LINK, 0), [PartitionConfig("orders", 0, "00", "00")])
+    monkeypatch.setattr(place.coordinator, "unmanned", lambda _: frozenset())
     monkeypatch.setattr(LinkController, "_survey", fails)
     monkeypatch.setattr(place.driver, "_surveyed_at_s", 0.0)
     for hindered_s, state in ((0.0, "flowing"), (SCAN_STALLED_S, "waiting")):
@@ -50,7 +50,7 @@ def test_a_link_waits_where_the_store_refuses_each_look_for_a_minute(
         assert "the store will not have it" in stands()[1]
     monkeypatch.setattr(LinkController, "_survey", lambda _: None)
     place.turned(lambda sentence: "flowing" in sentence)
-    assert stands() == ("flowing", "1 partition on 1 lane")
+    assert stands() == ("flowing", "1 partition on 1 task")
 
 
 def test_who_has_lost_the_lease_in_the_middle_of_a_turn_says_no_more_which_filters_hold(

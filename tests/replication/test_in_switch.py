@@ -28,10 +28,10 @@ class Stage:
         self.store = store
         self.said = said
         self.recorder = ProgressRecorder(store, "here", 60.0)
-        self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=self.recorder.take)
-        self.desk.open_task((LINK, 0), 2.0)
+        self.coordinator = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=self.recorder.take)
+        self.coordinator.open_task((LINK, 0), 2.0)
         link = Link("east", "west", ("orders", "bills"), ())
-        self.ear = SwitchRequests(lambda: link, store, self.desk, self.recorder)
+        self.ear = SwitchRequests(lambda: link, store, self.coordinator, self.recorder)
 
     def let_go(self) -> bool:
         return all(row.stopped_ms for row in self.store.topics_in_switch.of(PAIR))
@@ -42,13 +42,13 @@ def stage(tmp_path: Path, log_lines: LogLines) -> Iterator[Stage]:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         made = Stage(store, log_lines)
         yield made
-        made.desk.close()
+        made.coordinator.close()
         made.recorder.close()
 
 
 def test_a_topic_is_let_go_once_that_is_asked_and_what_was_told_of_it_is_written_first(stage: Stage) -> None:
     order = PartitionConfig("orders", 0, "a" * 32, "b" * 32)
-    stage.desk.assign((LINK, 0), [order])
+    stage.coordinator.assign((LINK, 0), [order])
     assert not stage.ear.changed(), "nothing was asked"
     stage.store.topics_in_switch.begin([ROW])
     assert stage.ear.changed()
@@ -67,7 +67,7 @@ def test_a_topic_is_let_go_once_that_is_asked_and_what_was_told_of_it_is_written
     stage.ear.let_go(active=True)
     assert stage.let_go()
     assert [at.to_offset for at in stage.store.progress.positions(LINK)] == [7]
-    assert stage.desk.placed(LINK) == {}
+    assert stage.coordinator.placed(LINK) == {}
     assert [mentions(one, LINK, "orders", "let go") for one in stage.said] == [True]
 
 

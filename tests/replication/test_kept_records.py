@@ -14,7 +14,7 @@ from twinshore.state.core.values import SwitchRow
 from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchState, SwitchStatus, SwitchStep
 from twinshore.switch.operations.run import switch_state_values
 
-FORCED = replace(record(SwitchKind.FORCED), kept="west", deed=SwitchStep.FENCE)
+FORCED = replace(record(SwitchKind.FORCED), kept="west", step=SwitchStep.FENCE)
 ONE = FORCED.id
 
 
@@ -32,17 +32,17 @@ def test_a_switch_that_the_store_does_not_know_is_taken_up_as_it_stands() -> Non
 
 
 def test_what_has_gone_on_there_is_news_and_what_the_store_keeps_is_not() -> None:
-    row, later = taken(FORCED), switch_state_values(replace(FORCED, deed=SwitchStep.PROMOTE))
+    row, later = taken(FORCED), switch_state_values(replace(FORCED, step=SwitchStep.PROMOTE))
     assert find_new_switches({ONE: switch_state_values(FORCED)}, [row], NOW_MS) == []
-    assert [json.loads(one.switch_state)["deed"] for one in find_new_switches({ONE: later}, [row], NOW_MS)] == ["flip"]
+    assert [json.loads(one.switch_state)["step"] for one in find_new_switches({ONE: later}, [row], NOW_MS)] == ["flip"]
     ours = replace(row, switch_state=replace(FORCED, kept="").to_json())
     assert find_new_switches({ONE: later}, [ours], NOW_MS) == []
     assert find_obsolete_records({ONE: later}, [ours]) == [ONE], "a process with the store goes on with it"
 
 
-@pytest.mark.parametrize("deed", STEPS[SwitchKind.FORCED])
-def test_a_cluster_keeps_a_switch_until_nobody_works_on_it_without_the_store(deed: SwitchStep) -> None:
-    open_yet = replace(FORCED, deed=deed)
+@pytest.mark.parametrize("step", STEPS[SwitchKind.FORCED])
+def test_a_cluster_keeps_a_switch_until_nobody_works_on_it_without_the_store(step: SwitchStep) -> None:
+    open_yet = replace(FORCED, step=step)
     assert find_obsolete_records({ONE: switch_state_values(open_yet)}, [taken(open_yet)]) == []
     for over in (
         replace(open_yet, state=SwitchStatus.DONE).as_kept(),
@@ -56,8 +56,8 @@ def test_a_cluster_keeps_a_switch_until_nobody_works_on_it_without_the_store(dee
 
 
 def test_what_is_done_without_the_store_waits_for_it_behind_its_point_of_no_return() -> None:
-    owed = replace(FORCED, state=SwitchStatus.DONE, deed=SwitchStep.RELEASE).as_kept()
-    assert (owed.deed, owed.state, owed.awaits_store, owed.committed) == (
+    owed = replace(FORCED, state=SwitchStatus.DONE, step=SwitchStep.RELEASE).as_kept()
+    assert (owed.step, owed.state, owed.awaits_store, owed.committed) == (
         SwitchStep.APPLY_SETTINGS,
         SwitchStatus.RUNNING,
         True,

@@ -190,7 +190,7 @@ def test_a_process_that_was_told_which_links_carries_no_other(tmp_path: Path, st
 
 
 def test_settings_turn_no_link_round_that_has_twins(tmp_path: Path, store: Store) -> None:
-    """As `link turn` does not: the mirror would take twins for originals where no journal of twins can be read."""
+    """As `link reverse` does not: the mirror would take twins for originals where no journal of twins can be read."""
     adopt_settings(settings_of(tmp_path, section(LINK, "orders|bills")), store, by="the settings")
     store.links.save_identity(LinkIdentity(LINK, 1, 0, "a", "b"))
     store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])

@@ -118,7 +118,7 @@ def test_clocks_of_two_hosts_may_differ_a_little() -> None:
     assert [is_fresh(age_s, 9.0) for age_s in (10, 9, 0, -4, -6, -3_600)] == [False, True, True, True, False, False]
 
 
-def test_looks_count_for_what_no_pump_tells_of_and_an_older_account_does_not_take_them_back() -> None:
+def test_looks_count_for_what_no_task_tells_of_and_an_older_account_does_not_take_them_back() -> None:
     meters, now_s = Meters(), time.monotonic()
     told(meters, ORDERS, 0, 5, 5)
     meters.looked(LINK, {ORDERS: 30}, now_s)

@@ -11,7 +11,7 @@ from twinshore.kafka.transport import WOULD_BLOCK, dial
 
 
 def test_a_closed_connection_delivers_nothing_more() -> None:
-    """A broker that hung reads again, long after: it must not find the requests of a pump that has let go."""
+    """A broker that hung reads again, long after: it must not find the requests of a task that has let go."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
         transport = dial(("127.0.0.1", server.getsockname()[1]), Security())

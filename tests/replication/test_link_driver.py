@@ -32,7 +32,7 @@ pytestmark = pytest.mark.claim(
     "groups",
     "word-of-links",
     "the log says of a link what status says; a look that fails makes no link flow that is paused or "
-    "has no pump, and none wait of which lanes carry",
+    "has no task, and none wait of which tasks carry",
 )
 
 LINK = "east->west"
@@ -52,15 +52,15 @@ heartbeat_s = 0
 
 
 class Place:
-    """A driver with a store, a desk and tides that never end; its clusters answer nothing."""
+    """A driver with a store, a coordinator and task runs that never end; its clusters answer nothing."""
 
     def __init__(self, folder: Path, said: LogLines, security: str = "") -> None:
         self.said = said
         self.settings: Settings = parse_settings(SETTINGS.format(security=security), name="settings.toml", env={})
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
         self.recorder = ProgressRecorder(self.store, "first", 0.02)
-        self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=self.recorder.take)
-        self.tides = TaskPool(self.desk, 60.0, self._run)
+        self.coordinator = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=self.recorder.take)
+        self.runs = TaskPool(self.coordinator, 60.0, self._run)
         self.link: Link = self.settings.links[0]
         self.driver = self.begun()
 
@@ -69,11 +69,11 @@ class Place:
             self.link,
             self.settings,
             store=self.store,
-            desk=self.desk,
-            tides=self.tides,
+            coordinator=self.coordinator,
+            runs=self.runs,
             recorder=self.recorder,
             owner="first",
-            lanes=1,
+            tasks=1,
             outages=OutageLog(),
         )
 
@@ -91,9 +91,9 @@ class Place:
             time.sleep(0.02)
 
     def close(self) -> None:
-        self.tides.close()
+        self.runs.close()
         self.driver.close(clean=True)
-        self.desk.close()
+        self.coordinator.close()
         self.recorder.close()
         self.store.close()
 
@@ -150,13 +150,13 @@ def test_a_store_that_fails_while_a_term_begins_costs_a_turn_and_nothing_else(
     failing_once(monkeypatch, place.store.incidents, "rows")
     place.turned(lambda sentence: "the store does not answer" in sentence)
     place.turned(lambda sentence: "1 partition stopped by incidents" in sentence)
-    place.desk.assign((LINK, 0), [PartitionConfig("orders", 0, "00", "00")])
-    assert set(place.desk.placed(LINK)) == {TopicPartition("orders", 0)}
+    place.coordinator.assign((LINK, 0), [PartitionConfig("orders", 0, "00", "00")])
+    assert set(place.coordinator.placed(LINK)) == {TopicPartition("orders", 0)}
     assert any("orders-1 rests: corrupt batch" in sentence for sentence in place.said)
 
 
 @pytest.mark.usefixtures("answering")
-def test_brokers_that_forget_sooner_than_was_believed_have_the_lanes_begin_anew(
+def test_brokers_that_forget_sooner_than_was_believed_have_the_tasks_begin_anew(
     places: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = places()
@@ -169,7 +169,7 @@ def test_brokers_that_forget_sooner_than_was_believed_have_the_lanes_begin_anew(
 
 
 @pytest.mark.usefixtures("answering")
-def test_a_cut_that_is_forbidden_while_the_mirror_runs_has_the_lanes_begin_anew(
+def test_a_cut_that_is_forbidden_while_the_mirror_runs_has_the_tasks_begin_anew(
     places: Callable[..., Place], tmp_path: Path
 ) -> None:
     place = places()
@@ -180,11 +180,11 @@ def test_a_cut_that_is_forbidden_while_the_mirror_runs_has_the_lanes_begin_anew(
     assert place.driver._safety.against()
     place.turned(lambda sentence: "flowing" in sentence)
     assert place.driver._order(0, 1).never_cut
-    assert sum("its lanes begin anew" in sentence for sentence in place.said) == 1
+    assert sum("its tasks begin anew" in sentence for sentence in place.said) == 1
 
 
 @pytest.mark.usefixtures("answering")
-def test_pumps_cut_nothing_while_nobody_knows_what_may_be_cut(places: Callable[..., Place], tmp_path: Path) -> None:
+def test_tasks_cut_nothing_while_nobody_knows_what_may_be_cut(places: Callable[..., Place], tmp_path: Path) -> None:
     place, file = places(), tmp_path / "now.toml"
     place.driver._safety._file = file
     for text, never in ((SETTINGS, False), ("[safety\n", True), (SETTINGS, False)):
@@ -192,7 +192,7 @@ def test_pumps_cut_nothing_while_nobody_knows_what_may_be_cut(places: Callable[.
         place.driver._safety.against()
         place.turned(lambda sentence: "flowing" in sentence)
         assert place.driver._order(0, 1).never_cut is never, text
-    assert any("be cut off again; its lanes begin anew" in sentence for sentence in place.said)
+    assert any("be cut off again; its tasks begin anew" in sentence for sentence in place.said)
 
 
 @pytest.mark.usefixtures("answering")
@@ -207,7 +207,7 @@ def test_a_term_says_again_which_filters_hold(places: Callable[..., Place]) -> N
     edited = replace(place.link, topics=("lists",))
     other = OperatorOverrides(edited, [edited], place.store)
     other.changed()
-    other.acknowledge(lanes_left=True)
+    other.acknowledge(tasks_left=True)
     assert said().startswith('[["lists"]')
     place.driver._end_term()
     place.turned(lambda _: said().startswith('[["orders"]'))
@@ -223,7 +223,7 @@ def test_a_term_begins_with_what_the_settings_file_forbids_at_that_moment(
     place.driver._safety._file = tmp_path / "now.toml"
     place.turned(lambda sentence: "flowing" in sentence)
     assert place.driver._order(0, 1).never_cut
-    assert not any("its lanes begin anew" in sentence for sentence in place.said), "no pump ever had another order"
+    assert not any("its tasks begin anew" in sentence for sentence in place.said), "no task ever had another order"
 
 
 def test_a_long_look_deals_out_nothing_by_an_order_that_holds_no_more(
@@ -274,12 +274,12 @@ def test_one_topics_bytes_or_one_secret_file_hold_up_their_own_link_alone(
 
 
 @pytest.mark.usefixtures("answering")
-def test_what_is_on_its_lanes_flows_while_a_look_fails_and_log_and_status_say_the_same(
+def test_what_is_on_its_tasks_flows_while_a_look_fails_and_log_and_status_say_the_same(
     places: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = places()
     place.turned(lambda sentence: "flowing" in sentence)
-    place.desk.assign((LINK, 0), [PartitionConfig("orders", 0, "00", "00")])
+    place.coordinator.assign((LINK, 0), [PartitionConfig("orders", 0, "00", "00")])
     error = KafkaError("east: metadata: nobody answers in time", retriable=True)
 
     def agrees(sentence: str) -> str:
@@ -300,7 +300,7 @@ def test_what_is_on_its_lanes_flows_while_a_look_fails_and_log_and_status_say_th
         (set(), True, "east does not answer", "paused"),
         (everything, True, "", "paused"),
     ):
-        monkeypatch.setattr(place.desk, "unmanned", lambda _, unmanned=unmanned: unmanned)
+        monkeypatch.setattr(place.coordinator, "unmanned", lambda _, unmanned=unmanned: unmanned)
         control = replace(place.link.control, paused=paused)
         monkeypatch.setattr(place.driver, "link", replace(place.link, control=control))
         monkeypatch.setattr(place.driver._ruling, "link", replace(place.link, control=control))
@@ -308,7 +308,7 @@ def test_what_is_on_its_lanes_flows_while_a_look_fails_and_log_and_status_say_th
         sentence = place.driver.turn()
         assert error.message in sentence
         assert agrees(sentence) == state, sentence
-    monkeypatch.setattr(place.desk, "unmanned", lambda _: set())
+    monkeypatch.setattr(place.coordinator, "unmanned", lambda _: set())
     for control, state in ((replace(place.link.control, paused=False), "waiting"), (place.link.control, "flowing")):
         monkeypatch.setattr(place.driver, "link", replace(place.link, control=control))
         monkeypatch.setattr(place.driver._ruling, "link", replace(place.link, control=control))
@@ -345,13 +345,13 @@ def test_a_cluster_whose_authorities_are_not_there_is_waited_for(places: Callabl
 
 
 @pytest.mark.usefixtures("answering")
-def test_a_term_that_ends_takes_along_what_its_pumps_told(
+def test_a_term_that_ends_takes_along_what_its_tasks_told(
     places: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = places()
     place.turned(lambda sentence: "flowing" in sentence)
     place.recorder.take(TaskReport(LINK, 0, (PartitionProgress("orders", 0, 0, 5, 5, 50, 1, 9, 2, 1, 2),), (), {}))
-    live = place.recorder.live[LINK]
+    live = place.recorder.stats[LINK]
     place.turned(lambda _: bool(live.heard))
     assert live.lag == {TopicPartition("orders", 0): 4}
     with monkeypatch.context() as lost:
@@ -366,7 +366,7 @@ def test_a_link_that_another_store_has_taken_over_carries_nothing_more(
 ) -> None:
     place = places()
     place.turned(lambda sentence: "flowing" in sentence)
-    place.desk.assign((LINK, 0), [PartitionConfig("orders", 0, "00", "00")])
+    place.coordinator.assign((LINK, 0), [PartitionConfig("orders", 0, "00", "00")])
 
     def fails(_: LinkController) -> None:
         raise RefusedError("it is written by store 3f2a09c1")
@@ -375,4 +375,4 @@ def test_a_link_that_another_store_has_taken_over_carries_nothing_more(
     with pytest.raises(RefusedError):
         place.turned(lambda _: False)
     assert not place.driver.is_ours()
-    assert not place.desk.placed(LINK)
+    assert not place.coordinator.placed(LINK)

@@ -238,7 +238,7 @@ def test_a_late_line_of_a_process_that_lost_the_lease_accuses_nobody(begin: Begi
     for _ in range(3):
         heir.notes.check()
         clock[0] += RETRY_INTERVAL_S
-    writer = heir.notes.told.writer
+    writer = heir.notes.state.writer
     assert writer
     assert (writer.process, writer.generation) == ("the second process", 2)
     # Whose lease is gone reads of its heir: that is no copy either.
@@ -334,9 +334,9 @@ def test_a_store_that_is_not_there_yet_is_named_without_an_id(
 
 def test_a_writer_of_a_newer_version_is_left_as_it_is_and_told_once(begin: Begin, clock: list[float]) -> None:
     first = begin("first")
-    writer = first.notes.told.writer
+    writer = first.notes.state.writer
     assert writer
-    key, _ = first.notes.told.writer_line(writer)
+    key, _ = first.notes.state.writer_line(writer)
     first.reader.append([(key, b'{"v":2}')], 1)
     for _ in range(2):
         clock[0] += 60.0

@@ -49,7 +49,7 @@ def test_a_driver_whose_source_could_not_be_watched_leaves_no_task_behind(
     measures = MetricsService(place.settings.mirror, links, place.store, place.recorder, Meters())
     registry = SimpleNamespace(settings_around=lambda _: place.settings)
     engine = cast(TaskEngine, SimpleNamespace())
-    rooms = (place.store, cast(LinkRegistry, registry), place.recorder, measures, engine, place.desk, place.tides)
+    rooms = (place.store, cast(LinkRegistry, registry), place.recorder, measures, engine, place.coordinator, place.runs)
     shared = MirrorContext("first", {}, 1, *rooms, outages=OutageLog())
 
     def none_left(*_: object, **__: object) -> None:

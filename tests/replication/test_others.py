@@ -42,7 +42,7 @@ def holds(store: Store, link: Link) -> None:
     """The link's mirror reads these settings, and has acknowledged them."""
     ruled = OperatorOverrides(link, [link], store)
     ruled.changed()
-    ruled.acknowledge(lanes_left=True)
+    ruled.acknowledge(tasks_left=True)
 
 
 def wishes(store: Store, link: Link, topics: list[str]) -> None:
@@ -55,7 +55,7 @@ def test_two_processes_with_other_settings_never_carry_one_topic(store: Store) -
     wishes(store, A, ["a.*", "x.*"])
     of_a = OperatorOverrides(A, [A, B], store)
     assert of_a.changed()
-    of_a.acknowledge(lanes_left=True)
+    of_a.acknowledge(tasks_left=True)
     assert of_a.link.topics == ("a.*", "x.*")
     assert TopicConflicts(A, store).kept([OF_A], {}) == [OF_A]
     says(store, A)
@@ -81,14 +81,14 @@ def test_two_processes_with_other_settings_never_carry_one_topic(store: Store) -
     anew = OperatorOverrides(A, [A, B_EDITED], store)
     anew.changed()
     assert anew.link.topics == ("a.*",)
-    assert eye.kept([OF_B], {}) == [], "pumps may still write"
+    assert eye.kept([OF_B], {}) == [], "tasks may still write"
     assert anew.take_unwanted_topics({"x.1"}, lambda _: False) == ["x.1"]
-    anew.acknowledge(lanes_left=True)
-    assert eye.kept([OF_B], {}) == [], "its pump has not let go of it"
+    anew.acknowledge(tasks_left=True)
+    assert eye.kept([OF_B], {}) == [], "its task has not let go of it"
     assert anew.take_unwanted_topics({"x.1"}, lambda _: True) == []
-    anew.acknowledge(lanes_left=False)
-    assert eye.kept([OF_B], {}) == [], "pumps of lanes that were closed may still write"
-    anew.acknowledge(lanes_left=True)
+    anew.acknowledge(tasks_left=False)
+    assert eye.kept([OF_B], {}) == [], "tasks of tasks that were closed may still write"
+    anew.acknowledge(tasks_left=True)
     assert eye.judged([OF_B], {}) == [OF_B]
     assert eye.kept([OF_B], {}) == [OF_B]
 
@@ -117,7 +117,7 @@ def test_of_two_that_begin_at_once_one_goes_on(store: Store) -> None:
 
 @pytest.mark.parametrize("why", ["stopped", "silent for long", "of a clock that is late", "never heard", "flowing"])
 def test_the_first_row_keeps_another_link_out_whether_or_not_its_mirror_seems_to_live(store: Store, why: str) -> None:
-    """What clocks of two hosts say of a mirror proves nothing: pumps of one that seems dead may write."""
+    """What clocks of two hosts say of a mirror proves nothing: tasks of one that seems dead may write."""
     assert TopicConflicts(A, store).kept([OF_A], {}) == [OF_A]
     if why != "never heard":
         ago_ms = {"silent for long": 3_600_000, "of a clock that is late": 61_000}.get(why, 0)

@@ -1,4 +1,4 @@
-"""What is carried, how its twin is made, which topics are refused and in which words; lanes and their loads."""
+"""What is carried, how its twin is made, which topics are refused and in which words; tasks and their loads."""
 
 from __future__ import annotations
 
@@ -162,9 +162,9 @@ def test_the_remedy_names_the_verb_that_works_for_the_twin(source: SourceTopic, 
     (exact,), (mapped,) = plan(source, target, KNOWN), plan(source, target, replace(KNOWN, mapped=True))
     assert isinstance(exact, Refuse)
     assert isinstance(mapped, Refuse)
-    assert "`twinshore mirror begin-again`" in exact.hint
+    assert "`twinshore mirror recreate`" in exact.hint
     assert "`twinshore mirror forget`" in mapped.hint
-    assert "begin-again" not in mapped.hint, "it is refused there"
+    assert "recreate" not in mapped.hint, "it is refused there"
 
 
 def test_an_empty_target_that_begins_where_the_source_does_is_accepted() -> None:
@@ -192,55 +192,55 @@ def parts(count: int) -> list[TopicPartition]:
     return [TopicPartition("t", number) for number in range(count)]
 
 
-def test_every_partition_has_one_lane_and_keeps_it() -> None:
+def test_every_partition_has_one_task_and_keeps_it() -> None:
     for seed in range(200):
         chance = random.Random(seed)
-        lanes, ours = chance.randint(1, 8), parts(chance.randint(0, 60))
+        tasks, ours = chance.randint(1, 8), parts(chance.randint(0, 60))
         rate = {named: chance.choice((0.0, 1e3, 1e6, 1e8)) for named in ours if chance.random() < 0.8}
-        now = {named: chance.randrange(lanes + 2) for named in ours if chance.random() < 0.4}
-        found = assign_partitions(ours, lanes, now=now, rate=rate)
+        now = {named: chance.randrange(tasks + 2) for named in ours if chance.random() < 0.4}
+        found = assign_partitions(ours, tasks, now=now, rate=rate)
         assert found.keys() == set(ours)
-        assert set(found.values()) <= set(range(lanes))
-        assert all(found[named] == lane for named, lane in now.items() if lane < lanes), f"seed {seed}"
-        assert assign_partitions(ours, lanes, now=found, rate=rate) == found
+        assert set(found.values()) <= set(range(tasks))
+        assert all(found[named] == task for named, task in now.items() if task < tasks), f"seed {seed}"
+        assert assign_partitions(ours, tasks, now=found, rate=rate) == found
 
 
 def test_a_thousand_quiet_partitions_spread_evenly() -> None:
     found = assign_partitions(parts(1000), 4)
-    assert [list(found.values()).count(lane) for lane in range(4)] == [250] * 4
+    assert [list(found.values()).count(task) for task in range(4)] == [250] * 4
 
 
-def test_a_link_has_a_lane_for_two_cores_and_eight_at_most() -> None:
+def test_a_link_has_a_task_for_two_cores_and_eight_at_most() -> None:
     assert [default_task_count(cores) for cores in (1, 2, 3, 4, 16, 64)] == [1, 1, 1, 2, 8, 8]
 
 
-def test_heavy_partitions_do_not_share_a_lane_while_another_is_free() -> None:
+def test_heavy_partitions_do_not_share_a_task_while_another_is_free() -> None:
     rate = dict.fromkeys(parts(4), 1e6)
     assert sorted(assign_partitions(parts(40), 4, rate=rate)[named] for named in parts(4)) == [0, 1, 2, 3]
 
 
-def loads(placed: dict[TopicPartition, int], rate: dict[TopicPartition, float], lanes: int) -> list[float]:
-    found = [0.0] * lanes
-    for named, lane in placed.items():
-        found[lane] += rate.get(named, 0.0)
+def loads(placed: dict[TopicPartition, int], rate: dict[TopicPartition, float], tasks: int) -> list[float]:
+    found = [0.0] * tasks
+    for named, task in placed.items():
+        found[task] += rate.get(named, 0.0)
     return found
 
 
-def test_moves_never_make_the_heaviest_lane_heavier() -> None:
+def test_moves_never_make_the_heaviest_task_heavier() -> None:
     for seed in range(300):
         chance = random.Random(seed)
-        lanes, ours = chance.randint(1, 6), parts(chance.randint(1, 40))
-        placed = {named: chance.randrange(lanes) for named in ours}
+        tasks, ours = chance.randint(1, 6), parts(chance.randint(1, 40))
+        placed = {named: chance.randrange(tasks) for named in ours}
         rate = {named: chance.choice((0.0, 10.0, 1e3, 1e5)) for named in ours}
-        before = loads(placed, rate, lanes)
-        found = plan_moves(placed, rate, lanes)
-        for named, lane in found:
-            assert placed[named] != lane, f"seed {seed}"
-            placed[named] = lane
-        after = loads(placed, rate, lanes)
+        before = loads(placed, rate, tasks)
+        found = plan_moves(placed, rate, tasks)
+        for named, task in found:
+            assert placed[named] != task, f"seed {seed}"
+            placed[named] = task
+        after = loads(placed, rate, tasks)
         assert max(after) <= max(before), f"seed {seed}"
         assert len({named for named, _ in found}) == len(found)
-        if max(before) < 1.5 * sum(before) / lanes or not sum(before):
+        if max(before) < 1.5 * sum(before) / tasks or not sum(before):
             assert found == []
 
 
@@ -249,7 +249,7 @@ def test_one_giant_is_left_where_it_is() -> None:
     assert plan_moves(placed, {parts(1)[0]: 1e9}, 4) == []
 
 
-def test_a_crowded_lane_is_relieved() -> None:
+def test_a_crowded_task_is_relieved() -> None:
     placed = dict.fromkeys(parts(8), 0)
     rate = dict.fromkeys(parts(8), 1000.0)
     for _ in range(5):
@@ -257,9 +257,9 @@ def test_a_crowded_lane_is_relieved() -> None:
     assert max(loads(placed, rate, 4)) <= 1.5 * 2000
 
 
-def test_a_partition_of_a_broadcast_is_on_the_same_lane_of_each_link() -> None:
+def test_a_partition_of_a_broadcast_is_on_the_same_task_of_each_link() -> None:
     named = [TopicPartition(topic, number) for topic in ("a", "b") for number in range(8)]
     one = assign_partitions(named, 3, fixed=True)
     other = assign_partitions(named[5:], 3, now={named[7]: 1}, rate={named[6]: 1e9}, fixed=True)
-    assert other == {key: lane for key, lane in one.items() if key in other}, "whatever else the link carries"
+    assert other == {key: task for key, task in one.items() if key in other}, "whatever else the link carries"
     assert set(one.values()) == {0, 1, 2}

@@ -1,4 +1,6 @@
-"""Rafts at the real desk: which lanes board, what is launched, and what is left when a task ends, dies or is frozen."""
+"""Task groups at the real coordinator: which tasks board, what is launched, and what is left when a task ends, dies
+or is frozen.
+"""
 
 from __future__ import annotations
 
@@ -36,83 +38,83 @@ def dock(log_lines: LogLines) -> Iterator[Dock]:
     made.close()
 
 
-def test_small_lanes_of_several_links_board_one_raft(dock: Dock) -> None:
+def test_small_tasks_of_several_links_board_one_task_group(dock: Dock) -> None:
     dock.until_all_are_held_by(0)
     assert len(dock.tasks) == 1
     assert dock.said == []
     dock.open("link-late")
-    dock.until(lambda: dock.desk.holding(("link-late", 0))[0] == 0, "a later link boards too")
+    dock.until(lambda: dock.coordinator.holding(("link-late", 0))[0] == 0, "a later link boards too")
     assert len(dock.tasks) == 1
 
 
-def test_orders_of_a_raft_take_smaller_pieces(dock: Dock) -> None:
+def test_orders_of_a_task_group_take_smaller_pieces(dock: Dock) -> None:
     dock.until_all_are_held_by(0)
-    ((order, _), *_) = dock.tasks[0].pumps.values()
+    ((order, _), *_) = dock.tasks[0].tasks.values()
     less = narrow_limits(order.limits)
     assert less.work_max < order.limits.work_max
     assert less.fetch_bytes_max < order.limits.fetch_bytes_max
     assert narrow_limits(less) == less
 
 
-def test_the_next_task_takes_each_lane_over_and_the_old_one_is_let_go(log_lines: LogLines) -> None:
+def test_the_next_task_takes_each_task_over_and_the_old_one_is_let_go(log_lines: LogLines) -> None:
     dock = Dock(0.5, log_lines)
     try:
         dock.until_all_are_held_by(0)
         dock.until(lambda: dock.tasks[0].leaving, "the first task is told to leave")
-        dock.until(lambda: len(dock.tasks) > 1 and not dock.tasks[0].pumps, "the next carries")
-        dock.until(lambda: all(dock.held().values()), "each lane is held by the next task's pump")
+        dock.until(lambda: len(dock.tasks) > 1 and not dock.tasks[0].tasks, "the next carries")
+        dock.until(lambda: all(dock.held().values()), "each task is held by the next task's task")
         assert dock.said == []
         assert dock.most == 2, "one carries, and its heir stands by"
     finally:
         dock.close()
 
 
-def test_a_pump_that_ends_begins_again_and_the_others_go_on(dock: Dock) -> None:
+def test_a_task_that_ends_begins_again_and_the_others_go_on(dock: Dock) -> None:
     dock.until_all_are_held_by(0)
     task = dock.tasks[0]
-    berth, (order, _) = next(iter(task.pumps.items()))
-    task.ends(berth, "a surprise", died=True)
+    slot, (order, _) = next(iter(task.tasks.items()))
+    task.ends(slot, "a surprise", died=True)
     dock.until(lambda: bool(dock.said), "the log says so")
-    assert dock.said == [f"{order.link} lane 0 tide 0: its pump died (a surprise); the lane begins again"]
-    dock.until(lambda: order.link in {one.link for one, _ in list(task.pumps.values())}, "its heir is there")
-    assert {link: tide for link, tide in dock.held().items() if link != order.link} == {
+    assert dock.said == [f"{order.link} task 0 task run 0: its task died (a surprise); the task begins again"]
+    dock.until(lambda: order.link in {one.link for one, _ in list(task.tasks.values())}, "its heir is there")
+    assert {link: run for link, run in dock.held().items() if link != order.link} == {
         f"link-{number}": 0 for number in range(LINKS) if f"link-{number}" != order.link
     }
     assert len(dock.tasks) == 1
 
 
-def test_all_lanes_of_a_task_that_dies_board_the_next(dock: Dock) -> None:
+def test_all_tasks_of_a_task_that_dies_board_the_next(dock: Dock) -> None:
     dock.until_all_are_held_by(0)
     task = dock.tasks[0]
     task.dead.set()
     task.over.set()
-    dock.until(lambda: len(dock.tasks) == 2 and len(dock.tasks[1].pumps) == LINKS, "their heirs are there")
-    assert dock.said == [f"raft 0 tide 0: its task died (exit code 137); {LINKS} lanes begin again"]
+    dock.until(lambda: len(dock.tasks) == 2 and len(dock.tasks[1].tasks) == LINKS, "their heirs are there")
+    assert dock.said == [f"task group 0 task run 0: its task died (exit code 137); {LINKS} tasks begin again"]
 
 
-def test_a_frozen_task_gets_no_more_lanes(dock: Dock) -> None:
+def test_a_frozen_task_gets_no_more_tasks(dock: Dock) -> None:
     dock.until_all_are_held_by(0)
     dock.tasks[0].mute = True
     dock.until(lambda: len(dock.tasks) == 2, "another task")
     dock.open("link-late")
-    dock.until(lambda: dock.desk.holding(("link-late", 0))[0] == 0, "the late link is carried by the other")
-    assert "link-late" in {order.link for order, _ in list(dock.tasks[1].pumps.values())}
-    assert dock.said == [f"raft 0 tide 0: frozen: not a word for 15 s; {LINKS} lanes move to another"]
+    dock.until(lambda: dock.coordinator.holding(("link-late", 0))[0] == 0, "the late link is carried by the other")
+    assert "link-late" in {order.link for order, _ in list(dock.tasks[1].tasks.values())}
+    assert dock.said == [f"task group 0 task run 0: frozen: not a word for 15 s; {LINKS} tasks move to another"]
 
 
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("dies", [pytest.param(False, marks=pytest.mark.long), True], ids=["freezes", "dies"])
-def test_a_lane_in_whose_turns_tasks_end_is_put_apart_and_the_others_are_carried(
+def test_a_task_in_whose_turns_tasks_end_is_put_apart_and_the_others_are_carried(
     dies: bool, log_lines: LogLines
 ) -> None:
     """The first task that ends says not why, the second has said whose turn it was."""
     dock = Dock(60.0, log_lines, grant_s=4.0, poison="link-2", dies=dies)
     others = {f"link-{number}" for number in range(LINKS) if number != 2}
     try:
-        dock.until(lambda: dock.tides.apart == {("link-2", 0)}, "it is put apart")
+        dock.until(lambda: dock.runs.apart == {("link-2", 0)}, "it is put apart")
         assert len(dock.tasks) <= 3, "two ends are enough to know it"
         told = [sentence for sentence in dock.said if "gets a task of its own" in sentence]
-        assert [sentence.split(":")[0] for sentence in told] == ["link-2 lane 0"], dock.said
+        assert [sentence.split(":")[0] for sentence in told] == ["link-2 task 0"], dock.said
         dock.until(lambda: dock.manned(others) == 1.0, "the others are carried")
         seen: list[float] = []
         until_s = steady_s() + 6.0
@@ -136,45 +138,45 @@ def test_a_task_that_ends_between_turns_puts_nobody_apart(dock: Dock) -> None:
         dock.tasks[number].dead.set()
         dock.tasks[number].over.set()
     dock.until_all_are_held_by(3)
-    assert dock.tides.apart == frozenset()
+    assert dock.runs.apart == frozenset()
 
 
 def test_a_task_that_only_spark_has_lost_ends_once_its_heirs_carry(dock: Dock) -> None:
     dock.until_all_are_held_by(0)
     dock.tasks[0].lost.set()
-    dock.until(lambda: len(dock.tasks) == 2 and len(dock.tasks[1].pumps) == LINKS, "their heirs are there")
-    dock.until(lambda: dock.tasks[0].leaving and not dock.tasks[0].pumps, "the lost one is told to leave")
+    dock.until(lambda: len(dock.tasks) == 2 and len(dock.tasks[1].tasks) == LINKS, "their heirs are there")
+    dock.until(lambda: dock.tasks[0].leaving and not dock.tasks[0].tasks, "the lost one is told to leave")
     dock.until_all_are_held_by(1)
 
 
-def test_a_link_that_begins_anew_at_once_boards_a_raft_again(dock: Dock) -> None:
-    """As where its lease was lost for a moment: no turn of the tides' thread sees that its lane was gone."""
+def test_a_link_that_begins_anew_at_once_boards_a_task_group_again(dock: Dock) -> None:
+    """As where its lease was lost for a moment: no turn of the tides' thread sees that its task was gone."""
     dock.until_all_are_held_by(0)
     for _ in range(3):
-        dock.tides.close_link("link-2")
-        dock.desk.close_link("link-2")
+        dock.runs.close_link("link-2")
+        dock.coordinator.close_link("link-2")
         dock.open("link-2")
-        token = dock.desk.token_of(("link-2", 0))
+        token = dock.coordinator.token_of(("link-2", 0))
         dock.until(
-            lambda token=token: token in {order.desk_token for order, _ in list(dock.tasks[0].pumps.values())},  # type: ignore[misc]
-            "its new pump is on the raft",
+            lambda token=token: token in {order.coordinator_token for order, _ in list(dock.tasks[0].tasks.values())},  # type: ignore[misc]
+            "its new task is on the task group",
         )
     assert all("hung up" in sentence for sentence in dock.said), "no task of its own was tried"
 
 
-def test_a_link_that_ends_stops_only_its_own_pump(dock: Dock) -> None:
+def test_a_link_that_ends_stops_only_its_own_task(dock: Dock) -> None:
     dock.until_all_are_held_by(0)
-    dock.tides.close_link("link-2")
-    dock.desk.finish_all("link-2")
-    dock.until(lambda: dock.desk.idle("link-2"), "its pump has said where it stands")
-    dock.desk.close_link("link-2")
+    dock.runs.close_link("link-2")
+    dock.coordinator.finish_all("link-2")
+    dock.until(lambda: dock.coordinator.idle("link-2"), "its task has said where it stands")
+    dock.coordinator.close_link("link-2")
     began_s = steady_s()
     dock.until(lambda: steady_s() > began_s + 0.5, "time passes")
-    assert len(dock.tasks[0].pumps) == LINKS - 1
+    assert len(dock.tasks[0].tasks) == LINKS - 1
     assert dock.said == []
 
 
-def test_lanes_that_are_few_again_have_tasks_of_their_own(log_lines: LogLines) -> None:
+def test_tasks_that_are_few_again_have_tasks_of_their_own(log_lines: LogLines) -> None:
     began: list[str] = []
     over = threading.Event()
 
@@ -190,9 +192,9 @@ def test_lanes_that_are_few_again_have_tasks_of_their_own(log_lines: LogLines) -
     try:
         dock.until_all_are_held_by(0)
         for number in range(1, LINKS):
-            dock.tides.close_link(f"link-{number}")
+            dock.runs.close_link(f"link-{number}")
         dock.until(lambda: bool(began), "the last one gets a task")
-        assert began == ["link-0 lane 0 tide 1"]
+        assert began == ["link-0 task 0 task run 1"]
     finally:
         over.set()
         dock.close()
@@ -201,19 +203,19 @@ def test_lanes_that_are_few_again_have_tasks_of_their_own(log_lines: LogLines) -
 @pytest.mark.long
 @pytest.mark.usefixtures("short")
 def test_a_task_that_hangs_as_it_leaves_is_ended_too(monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> None:
-    """Else it counts as the older one of its raft for ever, and nobody changes over any more."""
+    """Else it counts as the older one of its task group for ever, and nobody changes over any more."""
     shipped = Task.turn
 
     def turn(self: Task) -> None:
         shipped(self)
-        self.mute = self.leaving and not self.pumps
+        self.mute = self.leaving and not self.tasks
 
     def run(self: Task) -> str:
         while not self.over.wait(0.01):
             if not self.mute:
                 self.turn()
-        for _, pump in self.pumps.values():
-            pump.close()
+        for _, task in self.tasks.values():
+            task.close()
         self.line.close()
         return "finished"
 
@@ -227,7 +229,7 @@ def test_a_task_that_hangs_as_it_leaves_is_ended_too(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("short")
-def test_a_lane_is_put_apart_though_spark_tells_late_that_its_tasks_died(log_lines: LogLines) -> None:
+def test_a_task_is_put_apart_though_spark_tells_late_that_its_tasks_died(log_lines: LogLines) -> None:
     """As where an executor is lost: the next task is carried long before Spark says so."""
 
     class Late(Dock):
@@ -240,19 +242,19 @@ def test_a_lane_is_put_apart_though_spark_tells_late_that_its_tasks_died(log_lin
 
     dock = Late(60.0, log_lines, grant_s=2.0, poison="link-2", dies=True)
     try:
-        dock.until(lambda: dock.tides.apart == {("link-2", 0)}, "it is put apart")
+        dock.until(lambda: dock.runs.apart == {("link-2", 0)}, "it is put apart")
         assert len(dock.tasks) <= 3, "two ends are enough to know it"
     finally:
         dock.close()
 
 
-def test_a_lane_that_is_opened_again_counts_its_tides_on(dock: Dock) -> None:
+def test_a_task_that_is_opened_again_counts_its_runs_on(dock: Dock) -> None:
     """Spark ends tasks by their names: a task of before that hangs must not share its name with one that carries."""
     dock.until_all_are_held_by(0)
-    dock.tides.close_link("link-2")
-    dock.desk.close_link("link-2")
+    dock.runs.close_link("link-2")
+    dock.coordinator.close_link("link-2")
     dock.open("link-2")
-    dock.until(lambda: (dock.held().get("link-2") or 0) > 0, "its next tide has a number of its own")
+    dock.until(lambda: (dock.held().get("link-2") or 0) > 0, "its next task run has a number of its own")
 
 
 @pytest.mark.long
@@ -265,13 +267,13 @@ def test_what_befalls_tasks_while_the_driver_stands_still_puts_nobody_apart(dock
     dock.until_all_are_held_by(1)
     task = dock.tasks[1]
     assert task.order.tells, "a task died, so the next says whose turn it is"
-    with dock.tides._lock:
+    with dock.runs._lock:
         task.mute = True
         time.sleep(0.5)
-        task.line.tell(encode_message(SlotTurn(next(iter(task.pumps)))))
+        task.line.tell(encode_message(SlotTurn(next(iter(task.tasks)))))
         time.sleep(0.5)
         task.dead.set()
         task.over.set()
         time.sleep(task_pool.DRIVER_STALL_S)
     dock.until_all_are_held_by(2)
-    assert dock.tides.apart == frozenset(), dock.said
+    assert dock.runs.apart == frozenset(), dock.said

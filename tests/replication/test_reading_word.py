@@ -45,7 +45,7 @@ def test_for_programs_what_nobody_says_is_null_and_a_link_of_none_has_none() -> 
 
 
 def test_what_joined_is_never_more_than_there_is() -> None:
-    """A lane tells of what it has joined before anything of it was carried."""
+    """A task tells of what it has joined before anything of it was carried."""
     found = parse_shared_fetch([shared_fetch_row(LINK, TOLD, 0, 0.0, 1)], 1, 5.0)
     assert found is not None
     assert (found.joined, found.partitions) == (3, 3)

@@ -35,7 +35,7 @@ def test_who_stands_by_does_not_write_over_the_word_of_who_carries(tmp_path: Pat
         carrying.close()
         standing.close()
         (word,) = store.links.statuses()
-        assert (word.owner, word.state, word.sentence) == ("first", "flowing", "2 partitions on 1 lane")
+        assert (word.owner, word.state, word.sentence) == ("first", "flowing", "2 partitions on 1 task")
         beside = parse_standby(store.link_states.of(LINK, STANDBY_KIND), int(time.time() * 1000), 10.0)
         assert beside is not None and (beside.who, beside.sentence) == ("second", "carried by first; standing by")
     assert log_lines == []
@@ -120,7 +120,7 @@ def test_a_side_that_is_away_is_waited_for_whatever_the_driver_says(tmp_path: Pa
         recorder = ProgressRecorder(store, "first", 60)
         recorder.say(LINK, ActiveLink(2, 1), 1)
         recorder.away(LINK, "target", "west does not answer")
-        assert said(recorder) == ("waiting", "west does not answer; 2 partitions on 1 lane")
+        assert said(recorder) == ("waiting", "west does not answer; 2 partitions on 1 task")
         recorder.away(LINK, "source", "nor does east")
         recorder.say(LINK, ActiveLink(0, 1, paused=True), 1)
         assert said(recorder) == ("paused", "nothing is carried; besides, west does not answer; nor does east")
@@ -129,7 +129,7 @@ def test_a_side_that_is_away_is_waited_for_whatever_the_driver_says(tmp_path: Pa
         recorder.away(LINK, "target", "")
         recorder.away(LINK, "source", "")
         recorder.say(LINK, ActiveLink(2, 1), 1)
-        assert said(recorder) == ("flowing", "2 partitions on 1 lane")
+        assert said(recorder) == ("flowing", "2 partitions on 1 task")
         recorder.close()
 
 
@@ -146,7 +146,7 @@ def test_that_a_mirror_stopped_is_its_last_word_until_another_one_speaks(tmp_pat
         assert [word.state for word in store.links.statuses()] == ["standby"]
 
 
-def test_a_status_holds_the_lag_of_fresh_ends_and_else_what_pumps_told(tmp_path: Path) -> None:
+def test_a_status_holds_the_lag_of_fresh_ends_and_else_what_tasks_told(tmp_path: Path) -> None:
     seen: dict[str, int] = {}
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         recorder = ProgressRecorder(store, "first", 60, seen.get)
@@ -164,7 +164,7 @@ def account(*incidents: PartitionIncident, topic: str = "orders") -> TaskReport:
     return TaskReport(LINK, 0, (carried,), incidents, {})
 
 
-def test_what_a_pump_took_for_gone_is_for_the_driver_to_name(tmp_path: Path, log_lines: LogLines) -> None:
+def test_what_a_task_took_for_gone_is_for_the_driver_to_name(tmp_path: Path, log_lines: LogLines) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         recorder = ProgressRecorder(store, "first", 60)
         gone = [
@@ -188,15 +188,17 @@ def test_a_topic_that_begins_anew_leaves_no_old_receipt_behind(tmp_path: Path) -
         recorder.forget(LINK, "orders")
         recorder.close()
         assert [at.topic for at in store.progress.positions(LINK)] == ["bills"]
-        live = recorder.live[LINK]
+        live = recorder.stats[LINK]
         assert set(live.lag) == set(live.starts) == {TopicPartition("bills", 0)}
 
 
 def told(from_offset: int, to_offset: int) -> TaskReport:
     """A pump's account of a mapped twin whose records lie 1 000 further on."""
     count = to_offset - from_offset
-    extent = OffsetRun(SourceOffset(from_offset), TargetOffset(from_offset + 1_000), count, from_offset)
-    carried = PartitionProgress("orders", 0, from_offset, to_offset, count, 10, 1, 9_000, 0, 1, 2, extents=(extent,))
+    offset_run = OffsetRun(SourceOffset(from_offset), TargetOffset(from_offset + 1_000), count, from_offset)
+    carried = PartitionProgress(
+        "orders", 0, from_offset, to_offset, count, 10, 1, 9_000, 0, 1, 2, offset_runs=(offset_run,)
+    )
     return TaskReport(LINK, 0, (carried,), (), {})
 
 
@@ -260,13 +262,13 @@ def test_a_new_term_reads_the_store_when_the_last_one_is_written(
         recorder.close()
 
 
-def test_a_new_term_knows_nothing_that_a_pump_of_the_last_one_told(tmp_path: Path) -> None:
+def test_a_new_term_knows_nothing_that_a_task_of_the_last_one_told(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         recorder = ProgressRecorder(store, "first", 60)
         recorder.take(account())
         recorder.settle(LINK)
         assert [at.to_offset for at in store.progress.positions(LINK)] == [5]
-        live = recorder.live[LINK]
+        live = recorder.stats[LINK]
         assert (live.lag, live.starts, live.heard, live.cuts()) == ({}, {}, {}, {})
         assert live.records_total == 5, "what was counted stays counted"
         recorder.close()
@@ -343,8 +345,8 @@ def test_how_a_link_of_a_broadcast_is_read_is_left_in_the_store_beside_its_word(
             recorder.say(link, ActiveLink(2, 2), 2)
         recorder.take(TaskReport("north->south", 0, (), (), {}))
         recorder._flush()
-        for lane in range(2):
-            recorder.take(TaskReport(LINK, lane, (), (), {JOINED_KEY: 2.0, QUEUED_KEY: 500.0, READ_KEY: 1e9}))
+        for task in range(2):
+            recorder.take(TaskReport(LINK, task, (), (), {JOINED_KEY: 2.0, QUEUED_KEY: 500.0, READ_KEY: 1e9}))
         time.sleep(0.1)
         recorder._flush()
         now_ms = int(time.time() * 1000)

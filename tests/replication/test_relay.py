@@ -16,9 +16,9 @@ STEPS = 150
 
 @dataclass(slots=True)
 class Pump:
-    """What a pump believes, on a clock of its own that runs at most a little slow."""
+    """What a task believes, on a clock of its own that runs at most a little slow."""
 
-    tide: int
+    run: int
     pace: float
     may_write_until_s: float = 0.0
     asked_s: float | None = None
@@ -27,88 +27,88 @@ class Pump:
 
 
 class Stage:
-    """A desk, its pumps, and messages that take their time. `now_s` is true time."""
+    """A coordinator, its tasks, and messages that take their time. `now_s` is true time."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.relay = TaskOwnership(GRANT_S)
-        self.pumps: list[Pump] = []
+        self.tasks: list[Pump] = []
         self.now_s = 100.0
-        self.to_pumps: list[OwnershipMessage] = []
+        self.to_tasks: list[OwnershipMessage] = []
 
     def allowed_s(self) -> float:
         """Now and then the link itself is about to be lost."""
         return self.chance.choice((100.0, 100.0, 1.0, 0.0))
 
     def hear(self, says: list[OwnershipMessage]) -> None:
-        self.to_pumps += says
+        self.to_tasks += says
 
-    def beat(self, pump: Pump) -> None:
-        if pump.going and not pump.gone and pump.asked_s is None:
-            pump.asked_s = self.now_s
+    def beat(self, task: Pump) -> None:
+        if task.going and not task.gone and task.asked_s is None:
+            task.asked_s = self.now_s
             self.now_s += self.chance.uniform(0.0, 0.3)
             if self.chance.random() < 0.9:
-                self.hear(self.relay.beat(pump.tide, self.now_s, self.allowed_s()))
+                self.hear(self.relay.beat(task.run, self.now_s, self.allowed_s()))
 
     def deliver(self) -> None:
-        if not self.to_pumps:
+        if not self.to_tasks:
             return
-        say = self.to_pumps.pop(0)
-        pump = self.pumps[say.tide]
-        if pump.gone:
+        say = self.to_tasks.pop(0)
+        task = self.tasks[say.run]
+        if task.gone:
             return
         match say.what:
             case "go":
-                pump.going = True
-                self.beat(pump)
-            case "grant" if pump.asked_s is not None:
+                task.going = True
+                self.beat(task)
+            case "grant" if task.asked_s is not None:
                 # Counted from before it was asked for, on a clock that may be a little slow.
-                pump.may_write_until_s = max(pump.may_write_until_s, pump.asked_s + say.grant_s * pump.pace)
-                pump.asked_s = None
+                task.may_write_until_s = max(task.may_write_until_s, task.asked_s + say.grant_s * task.pace)
+                task.asked_s = None
             case "finish":
-                self.end(pump, orderly=True)
+                self.end(task, orderly=True)
             case "stop":
-                self.end(pump, orderly=False)
+                self.end(task, orderly=False)
             case _:
                 pass
 
-    def end(self, pump: Pump, *, orderly: bool) -> None:
+    def end(self, task: Pump, *, orderly: bool) -> None:
         """Orderly: it writes no more and says so. Else it is lost, and may write on unseen while its grant lasts."""
-        if pump.gone:
+        if task.gone:
             return
         if orderly:
-            pump.gone, pump.may_write_until_s = True, 0.0
-            self.hear(self.relay.done(pump.tide, (Handoff("t", 0, pump.tide, 1, 0),), self.now_s, self.allowed_s()))
+            task.gone, task.may_write_until_s = True, 0.0
+            self.hear(self.relay.done(task.run, (Handoff("t", 0, task.run, 1, 0),), self.now_s, self.allowed_s()))
         else:
-            pump.gone = True
-        self.hear(self.relay.lost(pump.tide, self.now_s, self.allowed_s()))
+            task.gone = True
+        self.hear(self.relay.lost(task.run, self.now_s, self.allowed_s()))
 
     def arrive(self) -> None:
-        if sum(not pump.gone for pump in self.pumps) < 3:
-            self.pumps.append(Pump(len(self.pumps), pace=self.chance.uniform(0.97, 1.05)))
-            self.hear(self.relay.arrived(self.pumps[-1].tide, self.now_s, self.allowed_s()))
+        if sum(not task.gone for task in self.tasks) < 3:
+            self.tasks.append(Pump(len(self.tasks), pace=self.chance.uniform(0.97, 1.05)))
+            self.hear(self.relay.arrived(self.tasks[-1].run, self.now_s, self.allowed_s()))
 
     def step(self) -> None:
         self.now_s += self.chance.expovariate(4.0)
         match self.chance.randrange(8):
             case 0:
                 self.arrive()
-            case 1 | 2 if self.pumps:
-                self.beat(self.chance.choice(self.pumps))
+            case 1 | 2 if self.tasks:
+                self.beat(self.chance.choice(self.tasks))
             case 3 | 4:
                 self.deliver()
             case 5:
                 self.hear(self.relay.tick(self.now_s, self.allowed_s()))
-            case 6 if self.pumps and self.chance.random() < 0.3:
-                self.end(self.chance.choice(self.pumps), orderly=False)
+            case 6 if self.tasks and self.chance.random() < 0.3:
+                self.end(self.chance.choice(self.tasks), orderly=False)
             case _:
                 pass
 
     def writers(self) -> list[int]:
-        return [pump.tide for pump in self.pumps if self.now_s < pump.may_write_until_s]
+        return [task.run for task in self.tasks if self.now_s < task.may_write_until_s]
 
 
-def test_two_pumps_never_write_at_one_moment() -> None:
+def test_two_tasks_never_write_at_one_moment() -> None:
     asked = os.environ.get("TWINSHORE_SEED", "").split()
     handed = 0
     for seed in [int(asked[-1])] if asked else range(RUNS):
@@ -116,22 +116,22 @@ def test_two_pumps_never_write_at_one_moment() -> None:
         for _ in range(STEPS):
             stage.step()
             assert len(stage.writers()) <= 1, f"TWINSHORE_SEED={seed}: {stage.writers()} write at {stage.now_s}"
-        handed += len(stage.pumps)
+        handed += len(stage.tasks)
     assert handed > len(range(RUNS)) or asked, "hardly anything happened"
 
 
-def going(relay: TaskOwnership, tide: int, now_s: float = 0.0) -> None:
-    (say,) = relay.arrived(tide, now_s, 100.0)
-    assert (say.tide, say.what) == (tide, "go")
+def going(relay: TaskOwnership, run: int, now_s: float = 0.0) -> None:
+    (say,) = relay.arrived(run, now_s, 100.0)
+    assert (say.run, say.what) == (run, "go")
 
 
 def test_an_heir_starts_where_the_holder_stood_and_at_once() -> None:
     relay = TaskOwnership(GRANT_S)
     going(relay, 0)
-    assert [(say.tide, say.what) for say in relay.arrived(1, 1.0, 100.0)] == [(0, "finish")]
+    assert [(say.run, say.what) for say in relay.arrived(1, 1.0, 100.0)] == [(0, "finish")]
     stood = (Handoff("t", 0, 17, 3, 5),)
     (say,) = relay.done(0, stood, 1.5, 100.0)
-    assert (say.tide, say.what, say.handovers) == (1, "go", stood)
+    assert (say.run, say.what, say.handoffs) == (1, "go", stood)
     assert relay.holder == 1
     assert relay.heir is None
 
@@ -145,17 +145,17 @@ def test_a_holder_lost_without_a_word_is_waited_out_and_its_heir_looks_for_itsel
     assert relay.due_s() == 2.0 + GRANT_S + LEASE_SLACK_S
     assert relay.tick(2.0 + GRANT_S, 100.0) == []
     (say,) = relay.tick(2.0 + GRANT_S + LEASE_SLACK_S, 100.0)
-    assert (say.tide, say.what, say.handovers) == (1, "go", ())
+    assert (say.run, say.what, say.handoffs) == (1, "go", ())
 
 
 def test_a_frozen_holder_whose_connection_stays_open_is_waited_out_as_well() -> None:
     relay = TaskOwnership(GRANT_S)
     going(relay, 0)
     assert relay.beat(0, 2.0, 100.0) == [OwnershipMessage(0, "grant", GRANT_S)]
-    assert [(say.tide, say.what) for say in relay.arrived(1, 3.0, 100.0)] == [(0, "finish")]
+    assert [(say.run, say.what) for say in relay.arrived(1, 3.0, 100.0)] == [(0, "finish")]
     assert relay.tick(2.0 + GRANT_S, 100.0) == []
     (say,) = relay.tick(2.0 + GRANT_S + LEASE_SLACK_S, 100.0)
-    assert (say.tide, say.what, say.handovers) == (1, "go", ())
+    assert (say.run, say.what, say.handoffs) == (1, "go", ())
     assert relay.beat(0, 9.0, 100.0) == [OwnershipMessage(0, "stop")]
 
 
@@ -184,7 +184,7 @@ def test_an_heir_that_is_lost_leaves_the_holder_alone() -> None:
     assert relay.beat(0, 1.2, 100.0) == [OwnershipMessage(0, "grant", GRANT_S)]
 
 
-def test_an_heir_waits_until_a_broker_that_did_not_listen_to_the_lost_pump_has_taken_what_lies_with_it() -> None:
+def test_an_heir_waits_until_a_broker_that_did_not_listen_to_the_lost_task_has_taken_what_lies_with_it() -> None:
     relay = TaskOwnership(GRANT_S)
     relay.arrived(0, 0.0, 100.0)
     relay.beat(0, 10.0, 100.0, 30.0)
@@ -210,7 +210,7 @@ def test_a_beat_that_names_no_unread_request_takes_back_no_earlier_one() -> None
     assert relay.waits_s(40.0) == 0.0
 
 
-def test_a_pump_that_stops_in_good_order_says_for_how_long_its_heir_must_wait() -> None:
+def test_a_task_that_stops_in_good_order_says_for_how_long_its_heir_must_wait() -> None:
     for unread_s, goes_s in ((0.0, 12.0), (268.0, 280.0)):
         relay = TaskOwnership(GRANT_S)
         relay.arrived(0, 0.0, 100.0)
@@ -220,4 +220,4 @@ def test_a_pump_that_stops_in_good_order_says_for_how_long_its_heir_must_wait() 
         assert relay.waits_s(12.0) == unread_s
         assert relay.due_s() in (None, goes_s)
         says += relay.tick(goes_s - 0.1, 100.0) + relay.tick(goes_s, 100.0) if unread_s else []
-        assert [(say.tide, say.what) for say in says] == [(1, "go")]
+        assert [(say.run, say.what) for say in says] == [(1, "go")]

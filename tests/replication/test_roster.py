@@ -44,7 +44,7 @@ topics = ["bills"]
 [mirror]
 heartbeat_s = 0
 lease_s = 3
-receipts_s = 0.2
+progress_s = 0.2
 """
 
 
@@ -67,10 +67,10 @@ class Place:
         begins = adopt_settings(self.settings, self.store, by="the settings")
         self.registry = LinkRegistry(self.settings, self.store, begins, ())
         self.recorder = ProgressRecorder(self.store, "first", 0.02)
-        self.desk = CoordinatorServer(
+        self.coordinator = CoordinatorServer(
             "127.0.0.1", allowed_s=lambda link: self.roster.left_s(link), take=self.recorder.take
         )
-        self.tides = TaskPool(self.desk, 60.0, lambda *_: "finished")
+        self.runs = TaskPool(self.coordinator, 60.0, lambda *_: "finished")
         self.roster = LinkSupervisor(self.registry, self.begin, self.leave, links_max=2, stop_s=2.0)
         self.companions: tuple[LinkService, ...] = ()
         self.unable = ""
@@ -82,11 +82,11 @@ class Place:
             link,
             self.registry.settings_around(link),
             store=self.store,
-            desk=self.desk,
-            tides=self.tides,
+            coordinator=self.coordinator,
+            runs=self.runs,
             recorder=self.recorder,
             owner="first",
-            lanes=1,
+            tasks=1,
             outages=OutageLog(),
         )
         turn = driver.turn
@@ -139,8 +139,8 @@ class Place:
     def close(self) -> None:
         self.hold.clear()
         self.roster.close()
-        self.tides.close()
-        self.desk.close()
+        self.runs.close()
+        self.coordinator.close()
         self.recorder.close()
         self.store.close()
 
@@ -152,20 +152,20 @@ def place(tmp_path: Path, log_lines: LogLines) -> Iterator[Place]:
     made.close()
 
 
-def test_pumps_are_granted_nothing_before_or_behind_the_term_that_they_are_of(place: Place) -> None:
+def test_tasks_are_granted_nothing_before_or_behind_the_term_that_they_are_of(place: Place) -> None:
     """A lease that was another's in between, and is ours again before the driver has seen either."""
     place.until(lambda: place.held(ONE))
     running = place.roster._running[ONE]
     running._drive.close(20.0)
-    driver, generation = running.driver, running.driver.lease.generation()
-    assert place.roster.left_s(ONE) == 0.0, "no lane is open"
+    driver, generation = running.controller, running.controller.lease.generation()
+    assert place.roster.left_s(ONE) == 0.0, "no task is open"
     who = LinkIdentity(ONE, 7, 0, "east", "west")
-    driver._term = LeaseEpoch(generation, who, 86_400_000, "", never_cut=False)
+    driver._epoch = LeaseEpoch(generation, who, 86_400_000, "", never_cut=False)
     assert place.roster.left_s(ONE) > 0
-    driver._term = LeaseEpoch(generation - 1, who, 86_400_000, "", never_cut=False)
+    driver._epoch = LeaseEpoch(generation - 1, who, 86_400_000, "", never_cut=False)
     assert driver.lease.left_s() > 0
     assert place.roster.left_s(ONE) == 0.0
-    driver._term = None
+    driver._epoch = None
 
 
 def test_a_removed_link_ends_and_says_so_and_the_others_are_the_same_as_before(place: Place) -> None:
@@ -175,7 +175,7 @@ def test_a_removed_link_ends_and_says_so_and_the_others_are_the_same_as_before(p
     assert not place.held(ONE)
     assert place.names() == [ONE, TWO], "nothing else began"
     assert place.held(TWO)
-    assert place.roster.left_s(ONE) == 0.0, "the desk grants its pumps nothing"
+    assert place.roster.left_s(ONE) == 0.0, "the coordinator grants its tasks nothing"
     words = {word.link: (word.state, word.sentence) for word in place.store.links.statuses()}
     assert words[ONE][0] == "stopped" and mentions(words[ONE][1], "removed by anna")
     assert ONE not in place.recorder.words(), "nobody says anything of it any more"
@@ -232,7 +232,7 @@ def test_a_changed_link_begins_again_only_once_its_driver_has_ended(place: Place
     place.hold.set()
     place.until(lambda: ONE in place.holding)
     place.ask(ChangeLink(ONE, ['topics=["orders", "letters"]']))
-    until_s = time.monotonic() + 3.0  # longer than pumps would be waited for
+    until_s = time.monotonic() + 3.0  # longer than tasks would be waited for
     while time.monotonic() < until_s:
         place.roster.turn()
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""What a driver hears of its operators: changes once, refusals of what could loop, which topics leave their lanes."""
+"""What a driver hears of its operators: changes once, refusals of what could loop, which topics leave their tasks."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_row_that_makes_no_sense_is_said_once_and_the_rest_holds(
     assert "priorities" in log_lines[0]
 
 
-def test_topics_leave_their_lanes_and_come_back_once_they_have_left(store: Store, heard: OperatorOverrides) -> None:
+def test_topics_leave_their_tasks_and_come_back_once_they_have_left(store: Store, heard: OperatorOverrides) -> None:
     put(store, "paused_topics", ["orders-old"])
     put(store, "topics", ["orders-.*"])
     heard.changed()
@@ -87,8 +87,8 @@ def test_topics_leave_their_lanes_and_come_back_once_they_have_left(store: Store
         asked.append(topic)
         return len(asked) > 2
 
-    on_lanes = {"orders-old", "orders", "orders-new", "twinshore.heartbeats"}
-    assert heard.take_unwanted_topics(on_lanes, withdraw) == ["orders", "orders-old"], (
+    on_tasks = {"orders-old", "orders", "orders-new", "twinshore.heartbeats"}
+    assert heard.take_unwanted_topics(on_tasks, withdraw) == ["orders", "orders-old"], (
         "one is held, one no longer admitted"
     )
     put(store, "paused_topics", [])
@@ -156,7 +156,7 @@ def test_a_plan_notes_nothing(store: Store, heard: OperatorOverrides) -> None:
     assert not store.link_states.of(LINK.name)
     assert not store.incidents.rows()
     heard.changed()
-    heard.acknowledge(lanes_left=True)
+    heard.acknowledge(tasks_left=True)
     assert [(row.kind, row.value) for row in store.link_states.of(LINK.name)] == [
         (EFFECTIVE_FILTERS_KIND, '[["orders.*"], []]')
     ]
@@ -197,7 +197,7 @@ def test_a_store_that_fails_while_a_word_is_heard_has_it_heard_at_the_next_look(
             continue
     assert calls > 6, "each of these fails in one of the rounds"
     assert (heard.link.control.paused, heard.link.topics) == (True, ("lists",))
-    heard.acknowledge(lanes_left=True)
+    heard.acknowledge(tasks_left=True)
     assert [row.value for row in store.link_states.of(LINK.name, EFFECTIVE_FILTERS_KIND)] == ['[["lists"], []]']
 
 
@@ -206,11 +206,11 @@ def test_a_new_term_says_again_what_holds(
 ) -> None:
     """Another process with other settings may have carried the link meanwhile, and said what held there."""
     heard.changed()
-    heard.acknowledge(lanes_left=True)
+    heard.acknowledge(tasks_left=True)
     edited = Link("east", "west", ("lists",))
     other = OperatorOverrides(edited, [edited, BACK], store)
     other.changed()
-    other.acknowledge(lanes_left=True)
+    other.acknowledge(tasks_left=True)
     assert [row.value for row in store.link_states.of(LINK.name, EFFECTIVE_FILTERS_KIND)] == ['[["lists"], []]']
     monkeypatch.setattr(operator_control, "OVERRIDES_POLL_INTERVAL_S", 60.0)
     heard.anew()
@@ -218,5 +218,5 @@ def test_a_new_term_says_again_what_holds(
     assert not store.link_states.of(LINK.name, EFFECTIVE_FILTERS_KIND), (
         "all twins of the link are its own until it has said it"
     )
-    heard.acknowledge(lanes_left=True)
+    heard.acknowledge(tasks_left=True)
     assert [row.value for row in store.link_states.of(LINK.name, EFFECTIVE_FILTERS_KIND)] == ['[["orders.*"], []]']

@@ -62,7 +62,7 @@ def test_who_has_a_twin_filled_anew_by_a_fresh_queue_is_told_that_it_gets_a_part
 
 
 def test_an_order_says_behind_which_reach_a_look_seeks_what_was_dropped(store: Store) -> None:
-    """Extents were told beyond the receipts when the queue became `keep`."""
+    """Offset runs were told beyond the receipts when the queue became `keep`."""
     step = CarryTopic("prices", 1, TWIN.source_topic_id, TWIN.target_topic_id, "", mapped=True)
     store.offset_runs.continue_exact([(TWIN, [OffsetRun(SourceOffset(3), TargetOffset(3), 4, 0)])])
     for link, lacks in (

@@ -1,4 +1,4 @@
-"""Throttles shared out among lanes and topics, kept by buckets, on a clock of the test's own."""
+"""Throttles shared out among tasks and topics, kept by buckets, on a clock of the test's own."""
 
 from __future__ import annotations
 
@@ -105,12 +105,12 @@ def test_only_whole_batches_count() -> None:
     assert measure_whole_batches(memoryview(one[:99])) == (0, -1)
 
 
-LANES = st.dictionaries(
+TASKS = st.dictionaries(
     st.integers(0, 20), st.builds(ThrottleUse, st.floats(0, 1e9), st.booleans()), min_size=1, max_size=12
 )
 
 
-@given(total=st.floats(1.0, 1e9), uses=LANES, weight=st.integers(1, 100))
+@given(total=st.floats(1.0, 1e9), uses=TASKS, weight=st.integers(1, 100))
 def test_no_more_than_the_throttle_is_shared_out_and_nothing_of_it_is_kept_from_the_hungry(
     total: float, uses: dict[int, ThrottleUse], weight: int
 ) -> None:
@@ -128,7 +128,7 @@ def test_what_one_does_not_use_the_hungry_ones_get_by_weight() -> None:
     assert divide_rate(1000.0, {0: NO_USE, 1: NO_USE})[0] == pytest.approx(500.0)
 
 
-def test_a_lane_is_bounded_by_its_share_of_the_link_and_of_its_own_topics() -> None:
+def test_a_task_is_bounded_by_its_share_of_the_link_and_of_its_own_topics() -> None:
     control = LinkControl(throttle_bytes_s=1000, topic_throttles=(("orders.*", 200),))
     found = task_rate_limits(control, {0: ["orders", "bills"], 1: ["orders"], 2: []}, {0: {"": [700.0, 1.0]}})
     assert found[0].link > 900
@@ -161,10 +161,10 @@ def test_without_a_word_of_operators_nothing_is_bounded() -> None:
 
 @pytest.mark.parametrize("first", [[0], [0, 1], [0, 1, 2]])
 @pytest.mark.parametrize("last", [[2], [1, 2], [0, 1, 2]])
-def test_a_weight_is_the_topics_on_however_many_lanes_it_lies(first: list[int], last: list[int]) -> None:
+def test_a_weight_is_the_topics_on_however_many_tasks_it_lies(first: list[int], last: list[int]) -> None:
     control = LinkControl(throttle_bytes_s=1000, priorities=(("first", 40),))
-    placed = {lane: [*["first"] * (lane in first), *["last"] * (lane in last)] for lane in range(3)}
-    busy = {lane: {topic: [1.0, 1.0] for topic in ours} for lane, ours in placed.items()}
+    placed = {task: [*["first"] * (task in first), *["last"] * (task in last)] for task in range(3)}
+    busy = {task: {topic: [1.0, 1.0] for topic in ours} for task, ours in placed.items()}
     found = task_rate_limits(control, placed, busy)
     rates = {name: sum(bounds.topics.get(name, 0.0) for bounds in found.values()) for name in ("first", "last")}
     assert rates["first"] == pytest.approx(800, abs=0.5)

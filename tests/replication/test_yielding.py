@@ -60,7 +60,7 @@ def taken(
     rows = {"orders": row} if row else {}
     ids = IDS if link == LINK else IDS[::-1]
     found = compare_home_records(link, ids, [{"orders": line}], rows)
-    made, unclear = derive_home_changes(link, ids, found.lines, rows, there)
+    made, unclear = derive_home_changes(link, ids, found.records, rows, there)
     return made, {**found.doubts, **unclear}
 
 
@@ -139,7 +139,7 @@ def test_a_switch_of_other_clusters_is_none_of_this_pair() -> None:
 def test_two_clusters_that_say_different_things_in_one_word_are_a_doubt() -> None:
     rival = replace(WEST, home="their-east", cluster_id="id-e")
     found = compare_home_records(LINK, IDS, [{"orders": WEST}, {"orders": rival}], {"orders": ROW})
-    assert found.lines == {}
+    assert found.records == {}
     assert mentions(found.doubts["orders"], "term 2", "their-west", "their-east")
 
 
@@ -162,17 +162,17 @@ def test_a_term_only_rises_and_whatever_is_not_taken_up_is_no_news_or_doubted(
 ) -> None:
     rows = {"orders": row} if row else {}
     found = compare_home_records(LINK, IDS, [one, other], rows)
-    made, unclear = derive_home_changes(LINK, IDS, found.lines, rows, THERE)
+    made, unclear = derive_home_changes(LINK, IDS, found.records, rows, THERE)
     mixed = compare_home_records(LINK, IDS, [other, one], rows)
-    assert (mixed.lines.keys(), mixed.doubts.keys()) == (found.lines.keys(), found.doubts.keys())
-    assert not found.lines.keys() & found.doubts.keys()
+    assert (mixed.records.keys(), mixed.doubts.keys()) == (found.records.keys(), found.doubts.keys())
+    assert not found.records.keys() & found.doubts.keys()
     for flip in made:
         assert flip.term > (row.term if row else 1)
         assert flip.topic not in unclear
         assert {flip.home, *flip.link.split("->")} == {"east", "west"}
         assert flip.link.endswith(f">{flip.home}")
     names = {"id-e": "east", "id-w": "west"}
-    news = [line for line in found.lines.values() if row is None or row.home != names[line.cluster_id]]
+    news = [line for line in found.records.values() if row is None or row.home != names[line.cluster_id]]
     assert len(news) <= len(made) + len(unclear)
 
 
@@ -219,4 +219,4 @@ def test_the_target_hears_once_where_a_carried_topic_is_at_home(
 def test_a_first_word_stops_no_topic_whatever_it_says() -> None:
     assert taken(STALE) == taken(STALE, row=None) == ((), {})
     found = compare_home_records(LINK, IDS, [{"orders": replace(FIRST, step=2)}, {"orders": STALE}], {"orders": ROW})
-    assert (found.lines, found.doubts) == ({}, {})
+    assert (found.records, found.doubts) == ({}, {})

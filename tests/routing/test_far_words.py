@@ -103,7 +103,7 @@ def test_a_client_is_not_led_away() -> None:
 def test_a_store_takes_up_nothing_of_it() -> None:
     row = HomeRow(PAIR, TOPIC, "east", 1, 1, "link east->west")
     found = compare_home_records(LINK, ("E", "W"), [{}, told(FORGED).homes], {TOPIC: row})
-    assert (found.lines, found.doubts) == ({}, {})
+    assert (found.records, found.doubts) == ({}, {})
 
 
 @pytest.fixture

@@ -121,10 +121,10 @@ def test_of_two_who_go_on_with_a_switch_the_other_one_is_told(kafka: KafkaCluste
     assert ours.save(ONE, {"by": "anna"}, "", 1) == first, "as after an answer that was lost"
     theirs.save(ONE, {"by": "bob"}, first, 2)
     with raises(RefusedError, "routing.switch-taken", switch="11111111"):
-        ours.save(ONE, {"by": "anna", "deed": "flip"}, first, 3)
+        ours.save(ONE, {"by": "anna", "step": "flip"}, first, 3)
     theirs.forget(ONE, 4)
     with pytest.raises(RefusedError):
-        ours.save(ONE, {"by": "anna", "deed": "flip"}, first, 5)
+        ours.save(ONE, {"by": "anna", "step": "flip"}, first, 5)
     assert ours.read() == {}
     assert ours.log.records.switches() == []
 

@@ -21,7 +21,7 @@ LATER, SOON = 9.0, 1.0
 
 
 def copy(cluster: str, word: KnownHome | None = None, *, twin: bool = False, has: bool = True) -> TopicCopy:
-    return TopicCopy(cluster, answered=True, has_topic=has, is_twin=twin, word=word)
+    return TopicCopy(cluster, answered=True, has_topic=has, is_twin=twin, home=word)
 
 
 def silent(cluster: str, *, could: bool = True) -> TopicCopy:

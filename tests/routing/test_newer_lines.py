@@ -231,7 +231,7 @@ def test_it_is_above_all_that_other_clusters_say() -> None:
 def test_a_mirror_carries_the_topic_nowhere_and_tells_its_target_nothing() -> None:
     rows = {"orders": HomeRow("east<>west", "orders", "east", 1, 1, "link east->west")}
     found = compare_home_records(LINK, IDS, [{"orders": FIRST}, {"orders": UNKNOWN}], rows)
-    assert not found.lines
+    assert not found.records
     assert found.unread == {"orders"}
     assert found.doubts["orders"] == newer_in_words("orders", 2, "west")
     for logs in ((FIRST, UNKNOWN), (UNKNOWN, None), (UNKNOWN, UNKNOWN)):
@@ -314,6 +314,6 @@ def test_where_groups_are_at_home_by_a_newer_version_is_not_forgotten(tmp_path: 
         assert found.newer == 2
         relay = GroupsHomeAnnouncer(store, [])
         ours = notes("east")
-        relay._notes = {"east": ours}
+        relay._homes_topics = {"east": ours}
         relay.turn(10.0)
         assert ours._tail.lines == [], "nobody hears of it from this version"

@@ -59,7 +59,7 @@ def test_a_record_comes_back_and_the_one_before_is_whole_until_the_new_one_is() 
 def test_of_two_that_follow_the_same_record_the_first_stands() -> None:
     begun = SwitchRecordLog().lines(ONE, {"by": "anna"})
     anna, bob = told(*begun), told(*begun)
-    first, second = bob.lines(ONE, {"by": "bob"}), anna.lines(ONE, {"by": "anna", "deed": "flip"})
+    first, second = bob.lines(ONE, {"by": "bob"}), anna.lines(ONE, {"by": "anna", "step": "flip"})
     found = told(*begun, *first, *second)
     assert (found.record(ONE), found.digest(ONE)) == ({"by": "bob"}, record_digest({"by": "bob"}))
     lost = compacted([*begun, *first, *second])
@@ -72,7 +72,7 @@ def test_of_two_that_follow_the_same_record_the_first_stands() -> None:
 
 def test_what_follows_a_record_that_was_ended_does_not_stand() -> None:
     begun = SwitchRecordLog().lines(ONE, {"by": "anna"})
-    late = told(*begun).lines(ONE, {"by": "anna", "deed": "flip"})
+    late = told(*begun).lines(ONE, {"by": "anna", "step": "flip"})
     found = told(*begun, *told(*begun).tombstones(ONE), *late)
     assert (found.switches(), found.record(ONE)) == ([], None)
     assert [value for _, value in found.mending()] == [None]

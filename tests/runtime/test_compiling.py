@@ -1,4 +1,4 @@
-"""Compiled loops on a machine where nothing is built yet: pumps carry without them, and take them up."""
+"""Compiled loops on a machine where nothing is built yet: tasks carry without them, and take them up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from twinshore.runtime.spark import package_zip
 
 pytestmark = pytest.mark.timeout(600)
 BUILDER = compile.__name__
-PUMP = """
+TASK = """
 import sys, time
 from twinshore.replication.task.core.batches import BufferPool
 from twinshore.replication.task.core.config import TaskLimits
@@ -25,7 +25,7 @@ from twinshore.runtime.compile import build_while_running, is_built
 
 assert not is_built()
 build_while_running()
-lane = BufferPool(TaskLimits(join_below_bytes=1000))
+task = BufferPool(TaskLimits(join_below_bytes=1000))
 assert lane.below_bytes == 0, "it waited for the compiler"
 assert "numba" not in sys.modules, "it loaded the compiler"
 deadline = time.monotonic() + 500
@@ -46,10 +46,10 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.long
-def test_a_pump_carries_while_loops_are_built_and_takes_them_up(
+def test_a_task_carries_while_loops_are_built_and_takes_them_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = run(tmp_path, "-c", PUMP)
+    done = run(tmp_path, "-c", TASK)
     assert done.returncode == 0, done.stderr
     kept = sorted(path.name.split("-")[0] for path in tmp_path.rglob("*.nbi"))
     assert "compiled.join_batches" in kept
@@ -66,7 +66,7 @@ def test_a_pump_carries_while_loops_are_built_and_takes_them_up(
     assert not is_built()
     assert run(tmp_path, "-m", BUILDER).returncode == 0
     assert is_built()
-    # What somebody has taken away or cut is not there, whatever the mark says: a pump would compile before it carries.
+    # What somebody has taken away or cut is not there, whatever the mark says: a task would compile before it carries.
     gone = next(tmp_path.rglob("compiled.join_batches-*.nbi"))
     gone.write_bytes(gone.read_bytes()[:-1])
     assert not is_built()
@@ -96,7 +96,7 @@ def test_what_is_built_is_what_is_loaded() -> None:
     assert found == {*COMPILED_MODULES}
 
 
-def test_shipped_as_an_archive_the_pump_is_whole_and_its_loops_are_never_taken_for_built(tmp_path: Path) -> None:
+def test_shipped_as_an_archive_the_task_is_whole_and_its_loops_are_never_taken_for_built(tmp_path: Path) -> None:
     looked = """
 import twinshore
 assert "twinshore.zip" in twinshore.__file__, twinshore.__file__

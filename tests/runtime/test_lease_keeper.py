@@ -81,7 +81,7 @@ def test_a_lease_that_is_not_given_back_runs_as_long_as_something_may_land(store
 
 def test_the_holder_is_watched_since_the_lease_was_seen(store: Store) -> None:
     for name in ("dead", "alive"):
-        store.leases.take(name, "first", 60_000, seen=None)
+        store.leases.take(name, "first", 60_000, row=None)
     seen = {name: (row, at_s - 60) for name, (row, at_s) in read_leases(store, ["dead", "alive", "new"]).items()}
     assert seen.keys() == {"dead", "alive"}
     store.leases.renew_each([seen["alive"][0]], {"alive": 60_000})
@@ -98,7 +98,7 @@ def test_one_lost_lease_is_lost_alone(store: Store) -> None:
     until(lambda: all(one.generation() for one in keepers), lambda: [one.sentence() for one in keepers])
     seen = store.leases.read("link 1")
     assert seen is not None
-    until(lambda: store.leases.take("link 1", "second", 60_000, seen=store.leases.read("link 1")), lambda: "not taken")
+    until(lambda: store.leases.take("link 1", "second", 60_000, row=store.leases.read("link 1")), lambda: "not taken")
     until(lambda: keepers[1].generation() == 0, lambda: keepers[1].left_s())
     until(lambda: "carried by second" in keepers[1].sentence(), keepers[1].sentence)
     assert keepers[0].generation() == keepers[2].generation() == 1

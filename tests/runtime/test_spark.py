@@ -22,7 +22,7 @@ from twinshore.runtime.compile import is_built
 from twinshore.runtime.spark import SparkEngine, open_session
 
 WITHIN_S = 120.0
-PUMP = "twinshore.replication.task.runner"
+TASK = "twinshore.replication.task.runner"
 
 
 def hanging(folder: Path) -> SparkEngine:
@@ -34,12 +34,12 @@ def hanging(folder: Path) -> SparkEngine:
             while order == "hang":
                 time.sleep(0.01)
             if order == "look":
-                found = {name: name in sys.modules for name in (PUMP, LOOPS_MODULE)}
+                found = {name: name in sys.modules for name in (TASK, LOOPS_MODULE)}
                 threads = len(list(Path("/proc/self/task").iterdir()))
                 yield json.dumps([found, threads, is_built(), sys.modules["pyspark"].__file__])
             yield "finished"
 
-    load = ("twinshore.no_such_room", PUMP)
+    load = ("twinshore.no_such_room", TASK)
     session = open_session(load_settings(folder / "twinshore.toml", {}).mirror, 1, threading.Event(), load)
     assert session is not None
     return SparkEngine(session, work)
@@ -50,19 +50,19 @@ def test_a_worker_has_its_modules_and_one_that_hangs_is_ended_from_outside_and_n
     engine = hanging(tmp_path)
     try:
         # What is loaded before a worker is forked is there when it begins; what cannot be loaded keeps nobody.
-        found, threads, compiled, spark = json.loads(engine.ride("look", "raft 0 tide 9"))
-        assert found == {PUMP: True, LOOPS_MODULE: compiled}
+        found, threads, compiled, spark = json.loads(engine.ride("look", "task group 0 task run 9"))
+        assert found == {TASK: True, LOOPS_MODULE: compiled}
         assert threads == 1, "a thread of the daemon's would be missing in what is forked from it"
         assert Path(spark).is_file(), "what is loaded out of an archive is compiled anew"
-        ridden = ThreadPoolExecutor(1).submit(engine.ride, "hang", "raft 0 tide 0")
+        ridden = ThreadPoolExecutor(1).submit(engine.ride, "hang", "task group 0 task run 0")
         deadline = time.monotonic() + WITHIN_S
         while not (tmp_path / "hang").exists() or not (tmp_path / "hang").read_text():
             assert time.monotonic() < deadline, "the ride begins"
             time.sleep(0.05)
-        engine.end("raft 0 tide 1")
-        assert engine.ride("go", "raft 0 tide 2") == "finished"
+        engine.end("task group 0 task run 1")
+        assert engine.ride("go", "task group 0 task run 2") == "finished"
         assert not ridden.done(), "another name is another ride"
-        engine.end("raft 0 tide 0")
+        engine.end("task group 0 task run 0")
         with pytest.raises(Exception, match="cancelled"):
             ridden.result(WITHIN_S)
         hung = Path("/proc") / (tmp_path / "hang").read_text()

@@ -19,13 +19,13 @@ class Held:
     """A produce request of which half is sent, and the rest when `let_go` is called."""
 
     def __init__(self, link: RawWriter, records: int, sequence: int) -> None:
-        self._line: Connection = link.kafka.dial(link.kafka.leader_of(link.named))
+        self._line: Connection = link.kafka.dial(link.kafka.leader_of(link.partition))
         data = link.batch(records)
         ((_, header),) = split_batches(memoryview(data))
         stamped = header._replace(producer_id=link.producer_id, producer_epoch=link.epoch, base_sequence=sequence)
         batch = link.sealed(stamped, data[HEADER_BYTES:])
         self._version = self._line.handwritten_version(PRODUCE_KEY)
-        body = b"".join(encode_produce(self._version, [(link.named.topic, link.topic_id, [(0, b"", batch)])]))
+        body = b"".join(encode_produce(self._version, [(link.partition.topic, link.topic_id, [(0, b"", batch)])]))
         asked = self._line.hand_over("held").ask(PRODUCE_KEY, self._version, [body], time.monotonic() + PATIENCE_S)
         whole = b"".join(asked)
         self._rest = whole[len(whole) // 2 :]

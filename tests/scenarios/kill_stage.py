@@ -1,4 +1,5 @@
-"""Pumps that die: the real desk, tides and pumps between real clusters, each pump a process of its own without Spark.
+"""Tasks that die: the real coordinator, task runs and tasks between real clusters, each task a process of its own
+without Spark.
 
 Without a JVM to start, a pump's life costs a fifth of a second, so that many deaths fit into a test.
 """
@@ -34,9 +35,9 @@ from twinshore.replication.task.runner import run_tasks
 from twinshore.replication.task_pool import TaskPool
 
 LINK = "here->there"
-LANES = 2
+TASKS = 2
 GRANT_S = 0.8
-TIDE_S = 1.5
+TASK_RUN_S = 1.5
 FREEZE_S = GRANT_S + 2.0
 LIFE_S_MAX = 2.5
 GENERATION = 7
@@ -47,8 +48,8 @@ def _ride(order: str) -> None:
 
 
 class KillStage:
-    """Carries topics until closed. `kills` counts what was done to pumps, by kind; `crossing`, at how many of these
-    moments the dead pump's lane had something of a topic left to carry."""
+    """Carries topics until closed. `kills` counts what was done to tasks, by kind; `crossing`, at how many of these
+    moments the dead pump's task had something of a topic left to carry."""
 
     def __init__(
         self, source: LabCluster, target: LabCluster, topics: Sequence[str], partitions: int, *, closed_units: bool
@@ -58,23 +59,23 @@ class KillStage:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["twinshore.replication.task.runner"])
         self._lock = threading.Lock()
-        self._pumps: dict[tuple[int, int], int] = {}
+        self._tasks: dict[tuple[int, int], int] = {}
         self.kills: dict[str, int] = {"killed": 0, "frozen": 0}
         self.crossing: Counter[str] = Counter()
         self.incidents: list[PartitionIncident] = []
         self.accounts = 0
         self._producer = self.kafka[1].init_producer_id()
         self._units = transactional_id_prefix(LINK, self._producer[0]) if closed_units else ""
-        self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 60.0, take=self._take)
-        self.tides = TaskPool(self.desk, TIDE_S, self._run)
+        self.coordinator = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 60.0, take=self._take)
+        self.runs = TaskPool(self.coordinator, TASK_RUN_S, self._run)
         orders = self._orders(topics, partitions)
-        self._lanes = [
-            [TopicPartition(one.topic, one.partition) for one in orders[lane::LANES]] for lane in range(LANES)
+        self._tasks = [
+            [TopicPartition(one.topic, one.partition) for one in orders[task::TASKS]] for task in range(TASKS)
         ]
-        for lane in range(LANES):
-            self.desk.open_task((LINK, lane), GRANT_S)
-            self.desk.assign((LINK, lane), orders[lane::LANES])
-            self.tides.open_task((LINK, lane), lambda tide, lane=lane: self._order(lane, tide))  # type: ignore[misc]
+        for task in range(TASKS):
+            self.coordinator.open_task((LINK, task), GRANT_S)
+            self.coordinator.assign((LINK, task), orders[task::TASKS])
+            self.runs.open_task((LINK, task), lambda run, task=task: self._order(task, run))  # type: ignore[misc]
 
     def _orders(self, topics: Sequence[str], partitions: int) -> list[PartitionConfig]:
         ours, theirs = (side.metadata(topics).topics for side in self.kafka)
@@ -84,22 +85,22 @@ class KillStage:
             for topic in topics
         ]
 
-    def _order(self, lane: int, tide: int) -> TaskConfig:
+    def _order(self, task: int, run: int) -> TaskConfig:
         return TaskConfig(
             LINK,
-            lane,
-            tide,
+            task,
+            run,
             self._source,
             self._target,
             *self._producer,
             state_expiry_ms=86_400_000,
-            desk_host=self.desk.host,
-            desk_port=self.desk.port,
-            desk_token=self.desk.token_of((LINK, lane)),
+            coordinator_host=self.coordinator.host,
+            coordinator_port=self.coordinator.port,
+            coordinator_token=self.coordinator.token_of((LINK, task)),
             # Small pieces, so that there are many points to die at.
             limits=TaskLimits(partition_bytes_max=16 << 10, fetch_bytes_max=64 << 10, undelivered_s=0.5),
             report_s=0.2,
-            fence=coordinator_epoch(GENERATION, tide),
+            fence=coordinator_epoch(GENERATION, run),
             units=self._units,
         )
 
@@ -110,43 +111,43 @@ class KillStage:
 
     def _run(self, order: str, _name: str) -> str:
         """One pump's life; a death is told as Spark tells it."""
-        tide = TaskConfig.from_json(order)
+        run = TaskConfig.from_json(order)
         process: Any = self._context.Process(target=_ride, args=(order,), daemon=True)
         process.start()
         with self._lock:
-            self._pumps[tide.lane, tide.tide] = process.pid
+            self._tasks[run.task, run.run] = process.pid
         process.join()
         with self._lock:
-            del self._pumps[tide.lane, tide.tide]
+            del self._tasks[run.task, run.run]
         if process.exitcode:
             raise RuntimeError(f"exit code {process.exitcode}")
         return "finished"
 
-    def holder(self, lane: int) -> int | None:
-        """The process that carries this lane now."""
-        tide, _, _ = self.desk.holding((LINK, lane))
+    def holder(self, task: int) -> int | None:
+        """The process that carries this task now."""
+        run, _, _ = self.coordinator.holding((LINK, task))
         with self._lock:
-            return None if tide is None else self._pumps.get((lane, tide))
+            return None if run is None else self._tasks.get((task, run))
 
     def harm(self, chance: random.Random, *, frozen: bool) -> None:
-        """Lets a lane be carried for a moment, and kills who carries it; or freezes him until it is another's, and lets
+        """Lets a task be carried for a moment, and kills who carries it; or freezes him until it is another's, and lets
         him wake."""
-        lane = chance.randrange(LANES)
+        task = chance.randrange(TASKS)
         time.sleep(chance.random() ** 2 * LIFE_S_MAX)
-        pid = self._hit(lane, signal.SIGSTOP if frozen else signal.SIGKILL)
+        pid = self._hit(task, signal.SIGSTOP if frozen else signal.SIGKILL)
         self.kills["frozen" if frozen else "killed"] += 1
-        ours, theirs = (side.list_offsets(self._lanes[lane], OffsetKind.LOG_END) for side in self.kafka)
-        self.crossing.update({named.topic for named in self._lanes[lane] if ours[named] > theirs[named]})
+        ours, theirs = (side.list_offsets(self._tasks[task], OffsetKind.LOG_END) for side in self.kafka)
+        self.crossing.update({named.topic for named in self._tasks[task] if ours[named] > theirs[named]})
         if frozen:
             time.sleep(FREEZE_S)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
-    def _hit(self, lane: int, what: signal.Signals) -> int:
-        """Whoever carries the lane, as soon as somebody does."""
+    def _hit(self, task: int, what: signal.Signals) -> int:
+        """Whoever carries the task, as soon as somebody does."""
         deadline = time.monotonic() + 20
         while True:
-            pid = self.holder(lane)
+            pid = self.holder(task)
             if pid is not None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, what)
@@ -161,15 +162,15 @@ class KillStage:
         return [found[named] for named in wanted]
 
     def close(self) -> None:
-        self.tides.close_link(LINK)
-        self.tides.close()
-        self.desk.finish_all(LINK)
+        self.runs.close_link(LINK)
+        self.runs.close()
+        self.coordinator.finish_all(LINK)
         deadline = time.monotonic() + 10
-        while not self.desk.idle(LINK) and time.monotonic() < deadline:
+        while not self.coordinator.idle(LINK) and time.monotonic() < deadline:
             time.sleep(0.05)
-        self.desk.close()
+        self.coordinator.close()
         with self._lock:
-            pids = list(self._pumps.values())
+            pids = list(self._tasks.values())
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""`python -m tests.scenarios.killed_at DEED WHEN ...` is the `twinshore` command that is killed at a deed of a switch.
+"""`python -m tests.scenarios.killed_at Step WHEN ...` is the `twinshore` command that is killed at a step of a switch.
 
-WHEN: `before` anything of the deed is done; `first`, behind what was done of it at once, whatever that is; `behind`
-all of it, and before anybody wrote that down. With `undo ` before DEED it is the deed's undoing.
+WHEN: `before` anything of the step is done; `first`, behind what was done of it at once, whatever that is; `behind`
+all of it, and before anybody wrote that down. With `undo ` before Step it is the deed's undoing.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def kill_at(deed: str, when: str) -> None:
+def kill_at(step: str, when: str) -> None:
     """From now on switches of this process get no further."""
     for kind in (SwitchSteps, FailbackSteps, RebuildSteps, GroupSwitchSteps, CommandSteps):
-        _kill_at(kind, deed, when)
+        _kill_at(kind, step, when)
 
 
-def _kill_at(kind: Any, deed: str, when: str) -> None:
+def _kill_at(kind: Any, step: str, when: str) -> None:
     once: Callable[[Any, SwitchState], StepOutcome] = kind.once
 
     def until_then(work: Any, record: SwitchState) -> StepOutcome:
         undoing = record.state is SwitchStatus.ROLLING_BACK
-        due = record.deed == deed.removeprefix(UNDO) and undoing == deed.startswith(UNDO)
+        due = record.step == step.removeprefix(UNDO) and undoing == step.startswith(UNDO)
         if due and when == "before":
             die()
         outcome = once(work, record)

@@ -63,15 +63,15 @@ def settings_text(
     for link, topics in links.items():
         lines += [f'[links."{link}"]', f"topics = ['{topics}']"]
     # How full this machine's disk is shall be no test's affair unless it says so.
-    # Two lanes, as on larger machines: partitions change between them, and one goes on when the other is killed.
-    settings = {"disk_warn_percent": 0, "lanes": 2, **(mirror or {})}
+    # Two tasks, as on larger machines: partitions change between them, and one goes on when the other is killed.
+    settings = {"disk_warn_percent": 0, "tasks_per_link": 2, **(mirror or {})}
     lines += ["[mirror]", *(f"{key} = {value}" for key, value in settings.items())]
     lines += ["[mirror.spark]", *(f'"{key}" = "{value}"' for key, value in (spark or {}).items())]
     return "\n".join(lines) + "\n"
 
 
 class Rig:
-    """One mirror process and its store. What Spark does is the promise of few scenarios; else pumps run in threads."""
+    """One mirror process and its store. What Spark does is the promise of few scenarios; else tasks run in threads."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Rig:
             self.process = MirrorProcess(folder, settings, command=IN_THREADS, start=start)
 
     def until_spark_has_started(self) -> None:
-        """Where pumps run on Spark: on a machine that is busy it takes minutes, which no other wait is to count."""
+        """Where tasks run on Spark: on a machine that is busy it takes minutes, which no other wait is to count."""
         deadline = time.monotonic() + SPARK_S_MAX
         while self._spark and "carried by this process" not in self.process.said.rpartition("starting Spark")[2]:
             said = self.process.said[-3000:]

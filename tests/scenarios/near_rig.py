@@ -86,10 +86,10 @@ class Balancer:
         site = name.decode().partition("-")[0]
         inner, outer = await asyncio.open_connection("127.0.0.1", port)
         outer.write(binary(CLIENTS.get(site, bytes([192, 168, 0, 1]))) + first + name)
-        await asyncio.gather(_pump(reader, outer), _pump(inner, writer))
+        await asyncio.gather(_task(reader, outer), _task(inner, writer))
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _task(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         while data := await reader.read(1 << 16):
             writer.write(data)

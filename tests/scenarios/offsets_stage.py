@@ -46,8 +46,8 @@ class Stage:
         """The steps that were done; raises why it is refused."""
         with open_store(self.settings.store.url) as store:
             meant = plan(asked, self.settings, store)
-            if meant.refused:
-                raise meant.refused
+            if meant.refusal:
+                raise meant.refusal
             return [step.sentence(done=True) for step in act(asked, meant, self.settings, store, "test")]
 
     def shows(self, asked: ResetOffsets) -> list[str]:

@@ -1,7 +1,7 @@
-"""`python -m tests.scenarios.pumps_in_threads` is the `twinshore` command with pumps in threads of the driver.
+"""`python -m tests.scenarios.pumps_in_threads` is the `twinshore` command with tasks in threads of the driver.
 
 Everything but Spark is as it is shipped. A mirror starts in a second in place of ten, and takes a tenth of the CPU for
-it: for scenarios whose promise does not lie in Spark, in processes that die, or in what a pump costs.
+it: for scenarios whose promise does not lie in Spark, in processes that die, or in what a task costs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twinshore.replication.task_pool import TaskEngine
 
 
 class Threads:
-    """Tides run in the thread that asks for them."""
+    """Task runs run in the thread that asks for them."""
 
     host = "127.0.0.1"
 
@@ -34,8 +34,8 @@ class Threads:
         """Their threads end with the process."""
 
 
-def begin(settings: MirrorSettings, lanes: int, stop: threading.Event) -> TaskEngine | None:
-    del settings, lanes, stop
+def begin(settings: MirrorSettings, tasks: int, stop: threading.Event) -> TaskEngine | None:
+    del settings, tasks, stop
     return Threads()
 
 

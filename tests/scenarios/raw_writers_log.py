@@ -7,10 +7,10 @@ from twinshore.kafka.leader_queries import OffsetKind
 
 
 def end_of(writer: RawWriter) -> int:
-    return writer.kafka.list_offsets([writer.named], OffsetKind.LOG_END)[writer.named]
+    return writer.kafka.list_offsets([writer.partition], OffsetKind.LOG_END)[writer.partition]
 
 
 def state_of(writer: RawWriter) -> tuple[int, int] | None:
     """Epoch and last sequence that the leader remembers of the writer."""
-    states = writer.kafka.describe_producers([writer.named])[writer.named]
+    states = writer.kafka.describe_producers([writer.partition])[writer.partition]
     return next(((one.epoch, one.last_sequence) for one in states if one.producer_id == writer.producer_id), None)

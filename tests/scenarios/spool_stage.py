@@ -21,11 +21,11 @@ def key_of(number: int) -> bytes:
 
 
 class SpoolingProcess:
-    """`deed`: writes, or only sends what is there."""
+    """`step`: writes, or only sends what is there."""
 
-    def __init__(self, deed: str, clusters: dict[str, Any], topic: str, folder: Path, said: Path) -> None:
+    def __init__(self, step: str, clusters: dict[str, Any], topic: str, folder: Path, said: Path) -> None:
         self._said = said
-        words = [sys.executable, "-m", "tests.scenarios.spool_stage", deed, json.dumps(clusters), topic, str(folder)]
+        words = [sys.executable, "-m", "tests.scenarios.spool_stage", step, json.dumps(clusters), topic, str(folder)]
         with said.open("wb") as out:
             self._child = subprocess.Popen(words, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
 
@@ -65,9 +65,9 @@ def send(producer: FailoverProducer) -> None:
         time.sleep(0.001)
 
 
-def main(deed: str, clusters: str, topic: str, folder: str) -> None:
+def main(step: str, clusters: str, topic: str, folder: str) -> None:
     producer = FailoverProducer({}, clusters=json.loads(clusters), topics=[topic], spool=folder)
-    write(producer, topic) if deed == "write" else send(producer)
+    write(producer, topic) if step == "write" else send(producer)
 
 
 if __name__ == "__main__":

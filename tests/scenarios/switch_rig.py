@@ -1,4 +1,4 @@
-"""A mirror both ways between two clusters, and switches on it: in this process, or in one that is killed at a deed."""
+"""A mirror both ways between two clusters, and switches on it: in this process, or in one that is killed at a step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from twinshore.state.store import open_store
 
 PAIR = "east<>west"
 # A switch waits for a sign of life of the mirror: it gives one four times in the length of its lease.
-QUICK = {"lanes": 1, "lease_s": 4}
+QUICK = {"tasks_per_link": 1, "lease_s": 4}
 
 
 @pytest.fixture
@@ -102,12 +102,12 @@ class SwitchRig:
         paths = {"PYTHONPATH": f"{root / 'src'}:{root}", "PYTHONUNBUFFERED": "1"}
         return start_child(command, folder=self.settings.parent, log=log, environment=paths), log
 
-    def killed(self, deed: str, when: str, *words: str) -> str:
+    def killed(self, step: str, when: str, *words: str) -> str:
         """What it had said when it was killed."""
-        child, log = self.begin(*words, module=("tests.scenarios.killed_at", deed, when))
+        child, log = self.begin(*words, module=("tests.scenarios.killed_at", step, when))
         ended(child, log)
         said = log.read_text(encoding="utf-8")
-        assert child.exit_code == -9, f"{deed}, {when}: it ended with {child.exit_code}\n{said}"
+        assert child.exit_code == -9, f"{step}, {when}: it ended with {child.exit_code}\n{said}"
         return said
 
     def home(self) -> tuple[str, int]:

@@ -143,7 +143,7 @@ def test_a_targets_address_that_leads_to_another_cluster_changes_nothing_there(
     commit(other, 5)
     with contextlib.closing(Switch(west.cluster.bootstrap[0])) as switch:
         target = Cluster("west", (switch.address,))
-        text = settings_text(tmp_path, [east.cluster, target], {LINK: "[^_].*"}, mirror={"lanes": 1})
+        text = settings_text(tmp_path, [east.cluster, target], {LINK: "[^_].*"}, mirror={"tasks_per_link": 1})
         rig = Rig(tmp_path, text + f'[links."{LINK}".follow]\nevery_s = 2\n')
         try:
             begun(rig, east, west)
@@ -182,7 +182,7 @@ def test_swapped_addresses_move_no_group_and_change_neither_side(
     east, west, _ = clusters
     east.create_topic(ORDERS)
     put(east, 100)
-    text = settings_text(tmp_path, [east.cluster, west.cluster], {LINK: "[^_].*"}, mirror={"lanes": 1})
+    text = settings_text(tmp_path, [east.cluster, west.cluster], {LINK: "[^_].*"}, mirror={"tasks_per_link": 1})
     rig = Rig(tmp_path, text)
     try:
         begun(rig, east, west)
@@ -196,7 +196,7 @@ def test_swapped_addresses_move_no_group_and_change_neither_side(
             ("groups", "move", GROUP),
             ("groups", "move", GROUP, "--backwards"),
             ("mirror", "plan"),
-            ("mirror", "begin-again", ORDERS),
+            ("mirror", "recreate", ORDERS),
             ("link", "recover"),
         ):
             code, told = refused(rig, *words)

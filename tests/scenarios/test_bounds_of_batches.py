@@ -1,4 +1,4 @@
-"""Small batches that unpack to a lot: they cross, any consumer reads both sides, and the pump stays small."""
+"""Small batches that unpack to a lot: they cross, any consumer reads both sides, and the task stays small."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [
         "topics",
         "small-bombs",
         "160 batches of 120 bytes that unpack to 1 MB each cross as they are: any consumer reads both "
-        "sides, the pump takes no memory for them",
+        "sides, the task takes no memory for them",
     ),
 ]
 LINK = "east->west"
@@ -36,7 +36,7 @@ GROWTH_MB_MAX = 150.0
 
 
 def workers_mb(root: int) -> float:
-    """The memory of the processes that carry lanes: Spark's Python workers."""
+    """The memory of the processes that carry tasks: Spark's Python workers."""
     found = 0
     for process in psutil.Process(root).children(recursive=True):
         try:
@@ -98,7 +98,7 @@ def test_small_batches_that_unpack_to_much_are_read_by_any_consumer(
     )
     producer.produce(topic, b"first")
     producer.flush(30)
-    mirror = {"lanes": 1, "tide_s": 600, "merge_below_bytes": 4096}
+    mirror = {"tasks_per_link": 1, "task_run_s": 600, "merge_below_bytes": 4096}
     rig = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {LINK: topic}, mirror=mirror), spark=True)
     rig.process.start()
     try:
@@ -118,5 +118,5 @@ def test_small_batches_that_unpack_to_much_are_read_by_any_consumer(
         fetched = kafka.read_from(TopicPartition(topic, 0), 1, bytes_max=4 << 20, committed=True)
     assert all(header.count == 1 for _, header in split_batches(fetched.records) if header.base_offset)
     assert peak[0] - before < GROWTH_MB_MAX, f"{before:.0f} MB before, {peak[0]:.0f} MB at most"
-    grew = f"the pump took {peak[0] - before:.0f} MB more"
+    grew = f"the task took {peak[0] - before:.0f} MB more"
     print(f"told: {BOMBS} batches crossed, {VALUE_BYTES} bytes each unpacked; {grew}")

@@ -29,7 +29,7 @@ source = "london"
 targets = ["tokyo", "paris"]
 topics = ["TOPIC"]
 """
-SHORT_TIDES, TIDE_S, TIDES = f"{BROADCAST}\n", 4, 3
+SHORT_RUNS, TASK_RUN_S, RUNS = f"{BROADCAST}\n", 4, 3
 ALONE = """
 [links."london->tokyo"]
 broadcast = "prices"
@@ -62,8 +62,10 @@ class Place(Rig):
         # So do the requests to the last target, whose line shall be slow.
         *healthy, last = targets
         clusters = [london.wan_cluster, *(one.cluster for one in healthy), last.wan_cluster]
-        tides = {"tide_s": TIDE_S} if more == SHORT_TIDES else {}
-        text = settings_text(folder, clusters, {}, mirror={"lanes": 1, "refresh_s": 1, "heartbeat_s": 0, **tides})
+        runs = {"task_run_s": TASK_RUN_S} if more == SHORT_RUNS else {}
+        text = settings_text(
+            folder, clusters, {}, mirror={"tasks_per_link": 1, "refresh_s": 1, "heartbeat_s": 0, **runs}
+        )
         super().__init__(folder, text + more.replace("TOPIC", self.topic))
 
     def begin(self, *targets: LabCluster) -> None:
@@ -181,17 +183,17 @@ def test_each_target_gets_all_and_the_source_gives_it_once(place: Place) -> None
 
 @pytest.mark.long
 def test_tasks_give_way_to_the_next_while_all_flows(three: Three, tmp_path: Path) -> None:
-    place = begun(tmp_path, three, SHORT_TIDES)
+    place = begun(tmp_path, three, SHORT_RUNS)
     try:
         with Workload(place.london.cluster, place.topic, records_per_s=RATE, value_bytes=1_000) as load:
             until(lambda: load.acked > RATE, WITHIN_S, "records flow", place)
-            behind_s = place.lag_s(place.targets[0], TIDE_S * TIDES * 1.3, RATE)
+            behind_s = place.lag_s(place.targets[0], TASK_RUN_S * RUNS * 1.3, RATE)
             load.stop()
         place.until_same()
-        print(f"told: at most {behind_s:.2f} s behind over {TIDES} tides")
+        print(f"told: at most {behind_s:.2f} s behind over {RUNS} task runs")
         assert behind_s < 2.0
         place.identical()
-        assert "lane begins again" not in place.process.said
+        assert "task begins again" not in place.process.said
     finally:
         place.process.end()
 
@@ -221,7 +223,7 @@ def test_a_target_comes_and_goes_while_another_flows(three: Three, tmp_path: Pat
         place.until_same(tokyo)
         assert (copies + place.given()) / size <= 1.3
         assert ended(paris, place.topic) == stood
-        assert "lane begins again" not in place.process.said
+        assert "task begins again" not in place.process.said
     finally:
         place.process.end()
 
@@ -257,7 +259,7 @@ def test_a_target_in_trouble_harms_no_other_and_joins_again(
     place.until_same()
     until(lambda: place.copies(10_000) <= 1.3, WITHIN_S, "it has joined again", place)
     place.identical()
-    assert "lane begins again" not in place.process.said
+    assert "task begins again" not in place.process.said
 
 
 def test_a_fresh_queue_sends_after_an_outage_only_what_is_young(three: Three, tmp_path: Path) -> None:

@@ -41,9 +41,9 @@ def killed_while_it_drops(place: Place) -> None:
             until(lambda: lost(place) > 0, WITHIN_S, "something is dropped", place)
             for _ in range(KILLS):
                 time.sleep(PAUSE_S)
-                for pump in place.process.pumps():
+                for task in place.process.task_processes():
                     with suppress(psutil.Error):
-                        pump.kill()
+                        task.kill()
                 goes_on(ended(paris, place.topic))
             place.process.kill()
             place.process.start()
@@ -59,7 +59,7 @@ def killed_while_it_drops(place: Place) -> None:
     "workers and the mirror are killed while a fresh queue drops: nothing is doubled or moved, and all that is missing"
     " is in the ledger",
 )
-def test_what_a_killed_pump_dropped_is_known_to_the_record(three: Three, tmp_path: Path) -> None:
+def test_what_a_killed_task_dropped_is_known_to_the_record(three: Three, tmp_path: Path) -> None:
     with fresh(three, tmp_path) as place:
         tokyo, paris = place.targets
         killed_while_it_drops(place)

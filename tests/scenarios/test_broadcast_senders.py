@@ -1,4 +1,4 @@
-"""Several lanes of a broadcast have a connection each to a target: a line that bounds each connection carries more."""
+"""Several tasks of a broadcast have a connection each to a target: a line that bounds each connection carries more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from twinshore.lab.clients import client_settings, forget_links
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import ONE_COMPILER_FLAG
 
-PARTITIONS = LANES = 4
+PARTITIONS = TASKS = 4
 LINE_BYTES_S = 2_000_000.0
 RECORDS, KEYS, VALUE = 24_000, 100, bytes(1_000)
 WITHIN_S = 120.0
@@ -47,15 +47,15 @@ def produce(london: LabCluster, topic: str, first: int, count: int) -> None:
     assert producer.flush(60) == 0
 
 
-def carried_s(folder: Path, three: Three, lanes: int) -> float:
-    """How long the records take to Paris by so many lanes; each key's are there in order, at the source's offsets."""
+def carried_s(folder: Path, three: Three, tasks: int) -> float:
+    """How long the records take to Paris by so many tasks; each key's are there in order, at the source's offsets."""
     london, tokyo, paris = three
     for lab in three:
         forget_links(lab.cluster)
-    topic = f"prices-{lanes}"
+    topic = f"prices-{tasks}"
     london.create_topic(topic, partitions=PARTITIONS)
     clusters = [london.cluster, tokyo.cluster, paris.wan_cluster]
-    text = settings_text(folder, clusters, {}, mirror={"lanes": lanes, "refresh_s": 1, "heartbeat_s": 0})
+    text = settings_text(folder, clusters, {}, mirror={"tasks_per_link": tasks, "refresh_s": 1, "heartbeat_s": 0})
     rig = Rig(folder, text + BROADCAST.replace("TOPIC", topic))
 
     def same() -> bool:
@@ -88,9 +88,9 @@ def carried_s(folder: Path, three: Three, lanes: int) -> float:
 
 
 @pytest.mark.long
-def test_several_lanes_carry_more_where_a_line_bounds_each_connection(three: Three, tmp_path: Path) -> None:
-    one_s, several_s = (carried_s(tmp_path / str(lanes), three, lanes) for lanes in (1, LANES))
-    print(f"told: {one_s:.1f} s by one lane, {several_s:.1f} s by {LANES}")
+def test_several_tasks_carry_more_where_a_line_bounds_each_connection(three: Three, tmp_path: Path) -> None:
+    one_s, several_s = (carried_s(tmp_path / str(tasks), three, tasks) for tasks in (1, TASKS))
+    print(f"told: {one_s:.1f} s by one task, {several_s:.1f} s by {TASKS}")
     # One connection cannot be faster, however fast the machine; that four take a third of it a quiet one shows.
     assert one_s >= RECORDS * len(VALUE) / LINE_BYTES_S * 0.9
     assert several_s < one_s / 2

@@ -37,7 +37,7 @@ def rig(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Rig]:
 def text_of(folder: Path, east: LabCluster, west: LabCluster, links: dict[str, str]) -> str:
     # Nothing answers at north: what is said of a link's filters is judged without its clusters.
     clusters = [east.cluster, west.cluster, Cluster("north", ("127.0.0.1:1",))]
-    return settings_text(folder, clusters, links, mirror={"refresh_s": 1, "lanes": 1})
+    return settings_text(folder, clusters, links, mirror={"refresh_s": 1, "tasks_per_link": 1})
 
 
 @pytest.mark.long

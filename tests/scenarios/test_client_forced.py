@@ -34,7 +34,7 @@ def test_what_a_dead_home_never_acknowledged_arrives_at_the_new_one(
     for number in range(3):
         fill(east, TOPIC, 10, partition=number)
     links = {"east->west": TOPIC, "west->east": TOPIC}
-    rig = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], links, mirror={"lanes": 1}))
+    rig = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], links, mirror={"tasks_per_link": 1}))
     rig.process.start()
     try:
         until(lambda: spans(west.cluster, TOPIC, 3) == [(0, 10)] * 3, 120, "carried", rig)

@@ -180,8 +180,8 @@ def test_what_a_twin_lost_while_no_monitor_ran_is_an_alarm_soon(
             return [sign.key for sign in signs if sign.wrong]
 
         deadline = time.monotonic() + 60
-        while not state.views or any(view.lag_records or view.source_end != 100 for view in state.views.values()):
-            assert alarms(1_000) == [] and time.monotonic() < deadline, state.views
+        while not state.lags or any(view.lag_records or view.source_end != 100 for view in state.lags.values()):
+            assert alarms(1_000) == [] and time.monotonic() < deadline, state.lags
             time.sleep(0.2)
         rows = state.rows()
         delete(west.cluster, topic)
@@ -195,11 +195,11 @@ def test_what_a_twin_lost_while_no_monitor_ran_is_an_alarm_soon(
         state = MonitoredLink(link.name, 60_000)
         state.restore(rows)
         deadline = time.monotonic() + 60
-        while not any(view.lag_records for view in state.views.values()) or state.failures:
+        while not any(view.lag_records for view in state.lags.values()) or state.failures:
             alarms(61_000)
-            assert time.monotonic() < deadline, (state.views, state.failures)
+            assert time.monotonic() < deadline, (state.lags, state.failures)
             time.sleep(0.2)
-        assert late in alarms(80_000), state.views
+        assert late in alarms(80_000), state.lags
 
 
 @pytest.mark.claim(

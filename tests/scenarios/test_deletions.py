@@ -38,7 +38,7 @@ class DeletionRig(Rig):
     """A mirror that deletes the twins of deleted topics soon, between two shared clusters."""
 
     def __init__(self, folder: Path, east: LabCluster, west: LabCluster, stem: str, delay_s: float = DELAY_S) -> None:
-        text = settings_text(folder, [east.cluster, west.cluster], {LINK: f"{stem}.*"}, mirror={"lanes": 1})
+        text = settings_text(folder, [east.cluster, west.cluster], {LINK: f"{stem}.*"}, mirror={"tasks_per_link": 1})
         super().__init__(folder, f"{text}{FOLLOW}{delay_s}\n")
         self.east, self.west = east, west
 
@@ -165,7 +165,7 @@ def test_a_twin_is_deleted_last_of_all(rig: DeletionRig, stem: str) -> None:
 
 
 def what_the_settings_forbid_is_heard_at_once(rig: DeletionRig, announced: str, fresh: str) -> None:
-    """`never_delete` written while the mirror runs; what is carried goes on by lanes that may cut nothing."""
+    """`never_delete` written while the mirror runs; what is carried goes on by tasks that may cut nothing."""
     rig.east.create_topic(fresh)
     until(lambda: rig.there(fresh), 120, f"{fresh} has a twin", rig)
     rig.verb("link", "reset", LINK, "--name", "exclude")
@@ -175,7 +175,7 @@ def what_the_settings_forbid_is_heard_at_once(rig: DeletionRig, announced: str, 
         file.write("\n[safety]\nnever_delete = true\n")
     rig.until_told(announced, "the twin is kept: [safety] never_delete is set")
     assert "[safety] never_delete is set: no twin is deleted, no record cut off" in rig.verb("status")
-    rig.until_said("no record may be cut off from now on; its lanes begin anew")
+    rig.until_said("no record may be cut off from now on; its tasks begin anew")
     produce(rig.east.cluster, fresh, 10, "since")
     until(lambda: same_ends(rig.east.cluster, rig.west.cluster, fresh, 1), 120, f"{fresh} goes on", rig)
     assert rig.there(announced)
@@ -192,11 +192,11 @@ def what_others_wrote_needs_a_word_of_its_own(rig: DeletionRig, pay: str) -> Non
     rig.until_told(pay, "made again on the source", "recreated topic")
     produce(rig.west.cluster, pay, 500, "of the target's own")
     with raises(RefusedError, "replication.twin-last-copy", topic=pay):
-        rig.verb("mirror", "begin-again", pay)
-    plan = rig.verb("mirror", "begin-again", pay, "--even-uncarried", "--dry-run")
+        rig.verb("mirror", "recreate", pay)
+    plan = rig.verb("mirror", "recreate", pay, "--even-unreplicated", "--dry-run")
     assert f"its twin holds {pay}-0 0 to 599" in plan
     assert mentions(plan, f"{pay}-0 100 to 599")
     time.sleep(3)
     assert spans(rig.west.cluster, pay, 1) == [(0, 600)], "nothing was agreed to"
-    rig.verb("mirror", "begin-again", pay, "--even-uncarried")
+    rig.verb("mirror", "recreate", pay, "--even-unreplicated")
     until(lambda: spans(rig.west.cluster, pay, 1) == [(0, 3)], 60, "it began again", rig)

@@ -59,7 +59,10 @@ def test_forged_lines_stop_no_topic_and_no_process(
         fill(east, topic, 50)
     if "twinshore.twins" not in create_admin_client(east.cluster).list_topics(timeout=10).topics:
         east.create_topic("twinshore.twins", settings={"cleanup.policy": "compact"})
-    rig = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {LINK: f"{stem}.*"}, mirror={"lanes": 1}))
+    rig = Rig(
+        tmp_path,
+        settings_text(tmp_path, [east.cluster, west.cluster], {LINK: f"{stem}.*"}, mirror={"tasks_per_link": 1}),
+    )
 
     def crosses(*topics: str) -> None:
         for topic in topics:

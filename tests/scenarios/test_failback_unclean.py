@@ -54,7 +54,7 @@ def test_all_that_diverged_is_saved_and_east_is_identical_afterwards(tmp_path: P
     ):
         east.create_topic(TOPIC, copies=2, settings={"min.insync.replicas": "1"})
         links = {"east->west": TOPIC, "west->east": TOPIC}
-        quick = {"lanes": 1, "refresh_s": 0.5}
+        quick = {"tasks_per_link": 1, "refresh_s": 0.5}
         rig = Rig(tmp_path, settings_text(tmp_path, [east.wan_cluster, west.cluster], links, mirror=quick))
         with closing(KafkaCluster(east.cluster)) as kafka:
 

@@ -58,7 +58,7 @@ def rig(clusters: tuple[LabCluster, LabCluster], tmp_path_factory: pytest.TempPa
     fill(west, "home-orders", 100)
     folder = tmp_path_factory.mktemp("groups")
     links = {"east->west": "grp-.*", "west->east": "home-.*"}
-    text = settings_text(folder, [east.cluster, west.cluster], links, mirror={"lanes": 1, "refresh_s": 0.5})
+    text = settings_text(folder, [east.cluster, west.cluster], links, mirror={"tasks_per_link": 1, "refresh_s": 0.5})
     quick = "every_s = 0.3\nverify_s = 2\n"
     text = text.replace("['grp-.*']", '[\'grp-.*\']\nmode = "mapped"\nmapped_from = "start"')
     rules = f'[links."east->west".groups]\n{quick}[links."west->east".groups]\n{quick}back = true\n[mirror]'

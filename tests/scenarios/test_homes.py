@@ -27,7 +27,7 @@ from twinshore.state.store import open_store
 THERE, BACK = "east->west", "west->east"
 PAIR = "east<>west"
 CONTESTED = ("home-both", "home-race")
-QUICK = {"lanes": 1, "refresh_s": 0.5}
+QUICK = {"tasks_per_link": 1, "refresh_s": 0.5}
 
 
 @pytest.fixture

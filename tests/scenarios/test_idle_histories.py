@@ -27,7 +27,7 @@ pytestmark = pytest.mark.claim(
 )
 
 ORDERS = TopicPartition("orders", 0)
-MIRROR = {"away_after_s": 2, "tide_s": 4, "lanes": 1, "heartbeat_s": 0}
+MIRROR = {"away_after_s": 2, "task_run_s": 4, "tasks_per_link": 1, "heartbeat_s": 0}
 OLD = [[b"old %d" % offset for offset in range(first, first + 10)] for first in range(0, 100, 10)]
 NEW = [[b"new %d" % offset for offset in range(first, first + 10)] for first in (90, 100)]
 

@@ -38,7 +38,7 @@ def spoil(stage: IncidentStage, whole: dict[Path, bytes]) -> None:
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) -> Iterator[IncidentStage]:
     folder = tmp_path_factory.mktemp("incidents")
-    settings = {"away_after_s": 2, "tide_s": 4, "lanes": 1, "disk_warn_percent": 0}
+    settings = {"away_after_s": 2, "task_run_s": 4, "tasks_per_link": 1, "disk_warn_percent": 0}
     made = IncidentStage(folder, settings, store=postgres.new_database())
     try:
         made.up()
@@ -75,7 +75,7 @@ def test_damaged_and_old_batches_stop_their_partitions_alone(stage: IncidentStag
     code, said = stage.resume("old")
     assert code != 0
     assert "message format v1" in said
-    assert stage.row("damaged", "corrupt batch").closed_ms is None, "one row, over several tides"
+    assert stage.row("damaged", "corrupt batch").closed_ms is None, "one row, over several task runs"
 
 
 @pytest.mark.long

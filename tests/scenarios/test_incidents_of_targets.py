@@ -52,8 +52,8 @@ def stage(tmp_path_factory: pytest.TempPathFactory, step_bytes: int) -> Iterator
     step = 100.0 * step_bytes / disk.total
     free = 100.0 * disk.free / disk.total
     mirror = {
-        "lanes": 1,
-        "tide_s": 5,
+        "tasks_per_link": 1,
+        "task_run_s": 5,
         "disk_check_s": 1,
         "disk_warn_percent": round(free - step, 4),
         "disk_pause_percent": round(free - 2 * step, 4),
@@ -119,17 +119,17 @@ def test_a_twin_that_may_not_be_cut_shows_nothing_but_its_sources_records(stage:
 @pytest.mark.claim(
     "topics",
     "uncut-told",
-    "a cut that the target refuses has a row until the right is given, and takes no partition off its lane",
+    "a cut that the target refuses has a row until the right is given, and takes no partition off its task",
 )
-def test_a_cut_that_is_refused_has_its_row_until_it_is_done_and_nothing_leaves_its_lane(stage: IncidentStage) -> None:
+def test_a_cut_that_is_refused_has_its_row_until_it_is_done_and_nothing_leaves_its_task(stage: IncidentStage) -> None:
     row = stage.row("uncut", "rights lost", within_s=3 * LOG_START_INTERVAL_S)
     assert mentions(row.incident.sentence, "Delete", "uncut")
     assert (row.incident.partition, row.incident.to_offset) == (-1, 60)
     before = len(stage.rig.process.said)
     time.sleep(2 * FOLLOW_S)
-    on_lanes = [int(found) for found in re.findall(r"(?:flowing|waiting): (\d+) partitions", stage.rig.process.said)]
+    on_tasks = [int(found) for found in re.findall(r"(?:flowing|waiting): (\d+) partitions", stage.rig.process.said)]
     after = [int(found) for found in re.findall(r": (\d+) partitions on", stage.rig.process.said[before:])]
-    assert all(count >= max(on_lanes) for count in after), f"a partition left its lane: {on_lanes}"
+    assert all(count >= max(on_tasks) for count in after), f"a partition left its task: {on_tasks}"
     with closing(KafkaCluster(stage.west.cluster)) as west:
         delete_acls(west, [deny("uncut", AclOperation.DELETE)])
     stage.until(lambda: stage.spans(stage.west, "uncut", 0)[0] == 60, 3 * LOG_START_INTERVAL_S, "it is cut")
@@ -188,7 +188,7 @@ def test_a_disk_that_fills_up_is_told_then_spared(stage: IncidentStage, step_byt
         full = stage.rows("", "disk near full")[-1]
         assert "partitions rest" in full.incident.sentence
         stage.rig.until_said("partitions rest")
-        stage.until(lambda: "0 partitions on 1 lane" in stage.rig.process.said, 20, "all have left their lane")
+        stage.until(lambda: "0 partitions on 1 task" in stage.rig.process.said, 20, "all have left their task")
         before = stage.ends(stage.west, "orders", 1)
         stage.put(stage.east, "orders", 1, RECORDS)
         assert stage.ends(stage.west, "orders", 1) == before == 0

@@ -47,7 +47,7 @@ def rig(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathFac
         east.create_topic(topic, partitions=2)
     east.create_topic("live-neighbour")
     folder = tmp_path_factory.mktemp("live")
-    mirror: dict[str, Any] = {"refresh_s": 1, "lanes": 1}
+    mirror: dict[str, Any] = {"refresh_s": 1, "tasks_per_link": 1}
     text = settings_text(folder, [east.cluster, west.cluster], {LINK: "live-.*"}, mirror=mirror)
     (folder / "steered.toml").write_text(text)
     made = Steered(folder, text)

@@ -66,7 +66,7 @@ def place(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathF
         east.create_topic(topic, partitions=2)
     folder = tmp_path_factory.mktemp("links")
     clusters = [named(one.cluster, number) for number in (1, 2, 3, 4) for one in (east, west)]
-    mirror = {"refresh_s": 1, "lanes": 1}
+    mirror = {"refresh_s": 1, "tasks_per_link": 1}
     text = settings_text(folder, clusters, KEPT, mirror=mirror)
     (folder / "links.toml").write_text(text)
     made = Place(folder, text)
@@ -96,8 +96,8 @@ def test_links_come_change_turn_and_go_while_others_flow(place: Place, east: Lab
     after = place.terms()
     for link in KEPT:
         assert after[link] == before[link], "its lease was never given back or taken anew"
-        assert place.said(f"{link}: carried by this process") == 1, "its lanes were opened once"
-        assert place.said(f"{link} lane") == 0, f"nothing befell its pumps:\n{place.process.said[-3000:]}"
+        assert place.said(f"{link}: carried by this process") == 1, "its tasks were opened once"
+        assert place.said(f"{link} task") == 0, f"nothing befell its tasks:\n{place.process.said[-3000:]}"
 
 
 def a_link_is_added_and_changed(place: Place, east: LabCluster, west: LabCluster) -> None:

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.claim(
 )
 
 LINK = "east->west"
-QUICK = {"heartbeat_s": 0, "lanes": 1, "lease_s": 4}
+QUICK = {"heartbeat_s": 0, "tasks_per_link": 1, "lease_s": 4}
 EXACT = {"lost-orders": 2, "lost-late": 1, "lost-tx": 2, "lost-empty": 3}
 
 
@@ -174,8 +174,8 @@ def test_a_link_is_taken_from_a_store_that_never_began_and_back(
         LinkClaim(link, first, target).hold(source.cluster_id())
         recoverer = Recoverer(link, second, source, target)
         seen = recoverer.look()
-        assert seen.holder
-        assert seen.holder.store == first.links.own_id("")
+        assert seen.claim
+        assert seen.claim.store == first.links.own_id("")
         assert seen.identity is None
         recoverer.recover(seen, "a test")
         LinkClaim(link, second, target).hold(source.cluster_id())

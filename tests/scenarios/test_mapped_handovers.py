@@ -23,7 +23,7 @@ pytestmark = pytest.mark.claim(
 
 PLAIN, UNSEEN = "plain", "unseen"
 PARTITIONS = {PLAIN: 60, UNSEEN: 3}
-TIDE_S = 4
+TASK_RUN_S = 4
 WRITING_S = 14.0
 # So long at most a mirror may take over an event on a slow machine.
 CARRIED_S = 120.0
@@ -45,7 +45,7 @@ def test_a_mapped_partition_at_rest_stops_for_no_handover_and_for_no_restart(
         tmp_path,
         (east.cluster, west.cluster),
         {"east->west": f"{PLAIN}|{UNSEEN}"},
-        mirror={"tide_s": TIDE_S, "lanes": 1},
+        mirror={"task_run_s": TASK_RUN_S, "tasks_per_link": 1},
     )
     text = text.replace("[mirror]\n", "mode = 'mapped'\nmapped_from = 'start'\n[mirror]\n", 1)
     rig = Rig(tmp_path, text)
@@ -75,7 +75,7 @@ def looked_at_again(rig: Rig, east: LabCluster) -> None:
     producer.produce(UNSEEN, b"a sign", partition=0)
     producer.flush(20)
     until_told(rig, east, "a sign crosses")
-    time.sleep(2 * TIDE_S)
+    time.sleep(2 * TASK_RUN_S)
     assert spoilt(rig) == [], rig.process.said[len(before) :][-2000:]
 
 

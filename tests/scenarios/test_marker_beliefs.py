@@ -63,7 +63,7 @@ def writer(lab: LabCluster, kafka: KafkaCluster, unique_topic: str) -> RawWriter
 
 
 def ends(writer: RawWriter, partitions: Sequence[int] = (0,), epoch: int = -1) -> list[LogEnd]:
-    body = encode_list_offsets([(writer.named.topic, [(partition, epoch) for partition in partitions])])
+    body = encode_list_offsets([(writer.partition.topic, [(partition, epoch) for partition in partitions])])
     answered = parse_list_offsets(writer.leader.call_raw(LOG_ENDS_KEY, LOG_ENDS_VERSION, body), 0)
     # A broker answers in whatever order it likes.
     return sorted(answered, key=lambda one: one.partition)
@@ -78,7 +78,7 @@ def end_of(writer: RawWriter) -> int:
 def mark(writer: RawWriter, runs: Sequence[tuple[int, int, Sequence[int]]], producer_id: int = -1) -> dict[int, int]:
     """Writes (times, coordinator epoch, partitions) as one request; the code of each partition."""
     ours = producer_id if producer_id >= 0 else marker_producer_id(writer.producer_id)
-    topic = writer.named.topic
+    topic = writer.partition.topic
     wanted = [
         (TransactionMarker(ours, 0, False, epoch, [(topic, partitions)]), times) for times, epoch, partitions in runs
     ]
@@ -87,7 +87,7 @@ def mark(writer: RawWriter, runs: Sequence[tuple[int, int, Sequence[int]]], prod
 
 
 def states(writer: RawWriter) -> dict[int, ProducerState]:
-    return {one.producer_id: one for one in writer.kafka.describe_producers([writer.named])[writer.named]}
+    return {one.producer_id: one for one in writer.kafka.describe_producers([writer.partition])[writer.partition]}
 
 
 def seen(lab: LabCluster, topic: str, isolation: str) -> list[int]:
@@ -122,11 +122,11 @@ def test_markers_under_an_id_of_their_own_leave_our_sequence_alone(lab: LabClust
     assert states(writer)[writer.producer_id].last_sequence == 4
     ours = states(writer)[marker_producer_id(writer.producer_id)]
     assert (ours.last_sequence, ours.coordinator_epoch, ours.current_txn_start) == (-1, 3, -1)
-    assert writer.kafka.list_offsets([writer.named], OffsetKind.LAST_STABLE)[writer.named] == 1005
+    assert writer.kafka.list_offsets([writer.partition], OffsetKind.LAST_STABLE)[writer.partition] == 1005
     assert writer.write(2, 6).error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert writer.write(2, 5).base_offset == 1005
     for isolation in ("read_committed", "read_uncommitted"):
-        assert seen(lab, writer.named.topic, isolation) == [0, 1, 2, 3, 4, 1005, 1006]
+        assert seen(lab, writer.partition.topic, isolation) == [0, 1, 2, 3, 4, 1005, 1006]
 
 
 def test_a_forgotten_writer_stays_forgotten_under_markers(writer: RawWriter) -> None:
@@ -144,7 +144,9 @@ def test_a_forgotten_writer_stays_forgotten_under_markers(writer: RawWriter) -> 
 
 def test_one_request_marks_many_partitions_each_as_often_as_it_needs(writer: RawWriter) -> None:
     # A new leader answers 3 for a moment; this waits until all serve.
-    writer.kafka.list_offsets([TopicPartition(writer.named.topic, number) for number in range(4)], OffsetKind.LOG_END)
+    writer.kafka.list_offsets(
+        [TopicPartition(writer.partition.topic, number) for number in range(4)], OffsetKind.LOG_END
+    )
     assert mark(writer, [(1, 0, [0, 1, 2, 3]), (4, 0, [1, 2]), (5000, 0, [2])]) == dict.fromkeys(range(4), 0)
     assert [one.end for one in ends(writer, range(4))] == [1, 5, 5005, 1]
 
@@ -161,15 +163,15 @@ def test_later_markers_of_a_request_hide_what_befell_earlier_ones(writer: RawWri
 def test_a_log_end_is_told_in_the_leader_epoch_that_is_named_alone(lab: LabCluster, writer: RawWriter) -> None:
     """What a marker request cannot name: whoever asks so, as a debugging replica even, learns that the leader moved."""
     assert writer.write(3, 0).error == 0
-    epoch = writer.kafka.partition_of(writer.named).leader_epoch
+    epoch = writer.kafka.partition_of(writer.partition).leader_epoch
     (now,) = ends(writer, epoch=epoch)
     assert (now.error, now.end) == (0, 3)
     (later,) = ends(writer, epoch=epoch + 1)
     assert later.error == Code.UNKNOWN_LEADER_EPOCH
     lab.brokers[0].restart()
     with closing(KafkaCluster(lab.cluster)) as kafka:
-        after = RawWriter(kafka, writer.named.topic)
-        now_led = kafka.partition_of(writer.named).leader_epoch
+        after = RawWriter(kafka, writer.partition.topic)
+        now_led = kafka.partition_of(writer.partition).leader_epoch
         assert now_led > epoch, "the same broker leads again, in another epoch"
         (old,) = ends(after, epoch=epoch)
         assert old.error == Code.FENCED_LEADER_EPOCH
@@ -190,9 +192,9 @@ def test_fillers_take_offsets_and_are_cut_off(lab: LabCluster, kafka: KafkaClust
     assert end_of(writer) == at
     cut = at - 45
     ids = {unique_topic: writer.topic_id}
-    assert kafka.delete_records({writer.named: cut}, ids) == {writer.named: cut}
-    assert kafka.list_offsets([writer.named], OffsetKind.EARLIEST)[writer.named] == cut
-    assert delete_records(lab.cluster, {writer.named: at}) == {writer.named: at}
+    assert kafka.delete_records({writer.partition: cut}, ids) == {writer.partition: cut}
+    assert kafka.list_offsets([writer.partition], OffsetKind.EARLIEST)[writer.partition] == cut
+    assert delete_records(lab.cluster, {writer.partition: at}) == {writer.partition: at}
     assert writer.write(2, at).error == 0
     assert seen(lab, unique_topic, "read_uncommitted") == [at, at + 1]
 
@@ -202,4 +204,4 @@ def test_delete_records_needs_delete_in_the_policy(lab: LabCluster, kafka: Kafka
     writer = RawWriter(kafka, unique_topic)
     assert writer.write(3, 0).error == 0
     with pytest.raises(Exception, match="POLICY_VIOLATION"):
-        kafka.delete_records({writer.named: 2}, {unique_topic: writer.topic_id})
+        kafka.delete_records({writer.partition: 2}, {unique_topic: writer.topic_id})

@@ -95,7 +95,7 @@ def play(clusters: Clusters, seed: int, deaths: int, tag: str, *, closed_units: 
     took_s = time.monotonic() - harmed_s
     print(f"{stage.accounts} accounts, the twins end at {ends} after {took_s:.1f} s more")
     crossing = {topic.removeprefix("kill-").removesuffix(f"-{tag}"): count for topic, count in stage.crossing.items()}
-    died = f"deaths: {_counts(stage.kills)}; while the lane had these before it: {_counts(crossing)}"
+    died = f"deaths: {_counts(stage.kills)}; while the task had these before it: {_counts(crossing)}"
     print(f"told: {died}, seed {seed}")
     assert sum(stage.kills.values()) == deaths
     assert not stage.incidents
@@ -153,32 +153,32 @@ def deaths(few: int, whole: int) -> int:
 @pytest.mark.claim(
     "topics",
     "pumps-die",
-    "pumps killed, or paused beyond their lease, at random points of transactions, holes, marker runs: equal",
+    "tasks killed, or paused beyond their lease, at random points of transactions, holes, marker runs: equal",
 )
 @pytest.mark.long
-def test_pumps_die_while_markers_cross(clusters: Clusters) -> None:
+def test_tasks_die_while_markers_cross(clusters: Clusters) -> None:
     play(clusters, the_seed(), deaths(4, WHOLE), "short")
 
 
 @pytest.mark.claim(
     "topics",
     "units-die",
-    "pumps killed, or paused beyond their lease, at random points of closed units: equal",
+    "tasks killed, or paused beyond their lease, at random points of closed units: equal",
 )
 @pytest.mark.long
-def test_pumps_die_while_closed_units_cross(clusters: Clusters) -> None:
+def test_tasks_die_while_closed_units_cross(clusters: Clusters) -> None:
     play(clusters, the_seed(), deaths(3, WHOLE_OF_UNITS), "short-units", closed_units=True)
 
 
 @pytest.mark.claim(
     "topics",
     "pumps-die",
-    "pumps killed, or paused beyond their lease, at random points of transactions, holes, marker runs: equal",
+    "tasks killed, or paused beyond their lease, at random points of transactions, holes, marker runs: equal",
     full_size=True,
 )
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_pumps_die_a_hundred_times_while_markers_cross(clusters: Clusters) -> None:
+def test_tasks_die_a_hundred_times_while_markers_cross(clusters: Clusters) -> None:
     seed = the_seed()
     for number in range(5):
         play(clusters, seed + number, WHOLE, f"long{number}")
@@ -187,12 +187,12 @@ def test_pumps_die_a_hundred_times_while_markers_cross(clusters: Clusters) -> No
 @pytest.mark.claim(
     "topics",
     "units-die",
-    "pumps killed, or paused beyond their lease, at random points of closed units: equal",
+    "tasks killed, or paused beyond their lease, at random points of closed units: equal",
     full_size=True,
 )
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_pumps_die_a_hundred_times_while_closed_units_cross(clusters: Clusters) -> None:
+def test_tasks_die_a_hundred_times_while_closed_units_cross(clusters: Clusters) -> None:
     seed = the_seed()
     for number in range(10):
         play(clusters, seed + number, WHOLE_OF_UNITS, f"long-units{number}", closed_units=True)

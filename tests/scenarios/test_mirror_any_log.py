@@ -27,7 +27,7 @@ from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 LINK = "here->there"
 # Longer than any transaction of the other topics stays open on a busy machine: those are no incident.
 HANGING_S = 10
-MIRROR = {"tide_s": 4, "refresh_s": 1, "hanging_transaction_s": HANGING_S}
+MIRROR = {"task_run_s": 4, "refresh_s": 1, "hanging_transaction_s": HANGING_S}
 
 
 # What is shown of each kind. Where the source's files are looked into as well, both tests show it.
@@ -144,10 +144,10 @@ def latest(records: list[log_kinds.Seen]) -> dict[object, object]:
 @pytest.mark.claim(
     "topics",
     "transactions-go-on",
-    "transactions written while the mirror carries them, over the borders of its tides: equal",
+    "transactions written while the mirror carries them, over the borders of its task runs: equal",
 )
 def test_transactions_go_on_crossing(pair: Pair) -> None:
-    """Written while the mirror carries them, over the borders of its tides."""
+    """Written while the mirror carries them, over the borders of its task runs."""
     began_s = time.monotonic()
     for seed in range(2, 5):
         log_kinds.transactional(pair.source, "any-transactional", seed, steps=60)
@@ -243,7 +243,7 @@ def test_retention_that_was_faster_leaves_the_same_log_and_a_row(pair: Pair, kin
 @pytest.mark.claim("topics", "driver-killed", "the driver is killed with kill -9 while transactions cross: equal")
 @pytest.mark.long
 def test_the_driver_is_killed_while_transactions_cross(pair: Pair) -> None:
-    """kill -9, and another start: its pumps must find out by themselves. The last test here."""
+    """kill -9, and another start: its tasks must find out by themselves. The last test here."""
     topic, stop = "any-transactional", threading.Event()
     until(lambda: same_spans(pair, topic), 60, "it flows, whatever ran before", pair.rig)
 

@@ -50,10 +50,8 @@ def rig(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathFac
     fill(east, "basic-steady", 500)
     folder = tmp_path_factory.mktemp("basic")
     # A new partition takes two surveys: at the default of 2 s between them it flows after 4.3 s.
-    tides = {"tide_s": 2, "refresh_s": 1}
-    made = Rig(
-        folder, settings_text(folder, [east.cluster, west.cluster], {LINK: "basic-.*"}, mirror=tides), spark=True
-    )
+    runs = {"task_run_s": 2, "refresh_s": 1}
+    made = Rig(folder, settings_text(folder, [east.cluster, west.cluster], {LINK: "basic-.*"}, mirror=runs), spark=True)
     made.process.start()
     try:
         made.until_said("partitions on", within_s=90)
@@ -136,7 +134,7 @@ def topics_of(cluster: LabCluster) -> dict[str, list[int]]:
     "topics and partitions that are added while it runs flow within 5 s, surveyed every second",
 )
 def test_new_topics_and_partitions_flow_within_five_seconds(rig: Rig, east: LabCluster, west: LabCluster) -> None:
-    until(lambda: same_ends(east.cluster, west.cluster, "basic-steady", 2), 60, "its lanes are at work", rig)
+    until(lambda: same_ends(east.cluster, west.cluster, "basic-steady", 2), 60, "its tasks are at work", rig)
     # What else the machine does at that moment counts too: the quickest of three is the mirror's own time.
     took_s, grew_s = (
         min(tries) for tries in zip(*(_grows(rig, east, west, f"basic-new-{n}") for n in range(3)), strict=True)
@@ -180,8 +178,8 @@ def settings_on(admin: AdminClient, topic: str) -> dict[str, str | None]:
     return {name: entry.value for name, entry in answer.result(timeout=30).items()}
 
 
-def test_nothing_waits_at_the_border_of_two_tides(rig: Rig, east: LabCluster, west: LabCluster) -> None:
-    """Four borders of tides of two seconds while records come steadily."""
+def test_nothing_waits_at_the_border_of_two_runs(rig: Rig, east: LabCluster, west: LabCluster) -> None:
+    """Four borders of task runs of two seconds while records come steadily."""
     east.create_topic("basic-tides", partitions=2)
     waits, last_s, last = [], 0.0, 0
     with Workload(east.cluster, "basic-tides", records_per_s=500) as load:
@@ -200,7 +198,7 @@ def test_nothing_waits_at_the_border_of_two_tides(rig: Rig, east: LabCluster, we
     assert found.records == acked
     print(f"told: the longest wait was {max(waits):.2f} s")
     assert max(waits) < 3.0
-    assert "begins again" not in rig.process.said, "a tide has died"
+    assert "begins again" not in rig.process.said, "a task run has died"
 
 
 def test_a_remedied_topic_flows_without_a_restart(rig: Rig, east: LabCluster, west: LabCluster) -> None:

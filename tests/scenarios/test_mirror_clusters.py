@@ -38,7 +38,7 @@ def test_an_old_and_a_new_kafka_with_tls_mirror_each_other(new: LabCluster, old:
     for topic, (source, _) in pairs.items():
         source.create_topic(topic, partitions=3)
     links = {"old->new": "from-old", "new->old": "from-new"}
-    rig = Rig(tmp_path, settings_text(tmp_path, [old.cluster, new.cluster], links, mirror={"tide_s": 3}))
+    rig = Rig(tmp_path, settings_text(tmp_path, [old.cluster, new.cluster], links, mirror={"task_run_s": 3}))
     rig.process.start()
     try:
         for topic, (source, _) in pairs.items():
@@ -112,7 +112,7 @@ ADD_OPENS = [
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_spark_cluster_carries_the_lanes(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
+def test_a_spark_cluster_carries_the_tasks(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
     spark = SparkCluster(tmp_path)
     settings = {"master": spark.master, "spark.executor.memory": "512m", "spark.executor.cores": "4"}
     settings |= {"spark.driver.host": "127.0.0.1", "spark.pyspark.python": sys.executable}
@@ -121,7 +121,7 @@ def test_a_spark_cluster_carries_the_lanes(east: LabCluster, west: LabCluster, t
     link = {"east->west": "clustered"}
     rig = Rig(
         folder,
-        settings_text(folder, [east.cluster, west.cluster], link, mirror={"tide_s": 3}, spark=settings),
+        settings_text(folder, [east.cluster, west.cluster], link, mirror={"task_run_s": 3}, spark=settings),
         spark=True,
     )
     east.create_topic("clustered", partitions=4)

@@ -84,11 +84,11 @@ def old_records(producer: Producer, topic: str, first: int, count: int, *, mixed
 @pytest.mark.claim(
     "crossing",
     "paused-pump",
-    "producer ids forgotten after 5 s, week-old records: a pump paused beyond its lease writes nothing wrong",
+    "producer ids forgotten after 5 s, week-old records: a task paused beyond its lease writes nothing wrong",
 )
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_pump_paused_beyond_its_lease_writes_nothing_wrong_though_the_broker_forgets(
+def test_a_task_paused_beyond_its_lease_writes_nothing_wrong_though_the_broker_forgets(
     cluster_factory: ClusterFactory, tmp_path: Path
 ) -> None:
     east = cluster_factory("east")
@@ -96,7 +96,7 @@ def test_a_pump_paused_beyond_its_lease_writes_nothing_wrong_though_the_broker_f
     for topic in ("aged", "aged-mixed"):
         # A source that keeps a week would drop these as they come.
         east.create_topic(topic, partitions=2, settings={"retention.ms": "-1"})
-    mirror = {"tide_s": 5, "lease_s": 2}
+    mirror = {"task_run_s": 5, "lease_s": 2}
     text = settings_text(tmp_path, [east.cluster, west.cluster], {LINK: "aged.*"}, mirror=mirror)
     ports = [int(address.rpartition(":")[2]) for address in west.bootstrap]
     process = MirrorProcess(tmp_path, text, target_ports=ports)
@@ -108,15 +108,15 @@ def test_a_pump_paused_beyond_its_lease_writes_nothing_wrong_though_the_broker_f
             old_records(producer, "aged", written, 400, mixed=False)
             old_records(producer, "aged-mixed", written, 400, mixed=True)
             written += 400
-            until(lambda: bool(process.pumps()), 240, "somebody pumps")
-            pumps = process.pumps() if paused_s else []
-            for pump in pumps:
-                pump.suspend()
+            until(lambda: bool(process.task_processes()), 240, "somebody tasks")
+            tasks = process.task_processes() if paused_s else []
+            for task in tasks:
+                task.suspend()
             old_records(producer, "aged", written, 100, mixed=False)
             time.sleep(paused_s)
-            for pump in pumps:
-                if pump.is_running():
-                    pump.resume()
+            for task in tasks:
+                if task.is_running():
+                    task.resume()
             written += 100
         for topic in ("aged", "aged-mixed"):
             until(partial(same_ends, east.cluster, west.cluster, topic, 2), 90, f"{topic} crossed")
@@ -176,7 +176,9 @@ def test_offsets_and_sequences_cross_two_to_the_thirty_first(cluster_factory: Cl
         side.create_topic("far")
         begin_far_away(side, "far")
     rig = Rig(
-        tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {LINK: "far"}, mirror={"tide_s": 2}), spark=True
+        tmp_path,
+        settings_text(tmp_path, [east.cluster, west.cluster], {LINK: "far"}, mirror={"task_run_s": 2}),
+        spark=True,
     )
     rig.process.start()
     try:

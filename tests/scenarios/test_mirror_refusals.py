@@ -67,9 +67,9 @@ def test_one_cluster_on_both_sides(rig: Rig, east: LabCluster) -> None:
 
 
 def test_an_unknown_setting_names_the_nearest(rig: Rig, east: LabCluster, west: LabCluster) -> None:
-    text = settings_text(rig.folder, [east.cluster, west.cluster], {LINK: ".*"}, mirror={"tide_sec": 3})
+    text = settings_text(rig.folder, [east.cluster, west.cluster], {LINK: ".*"}, mirror={"run_sec": 3})
     started(rig, text)
-    ended_with(rig, "[mirror]", "tide_sec", "did you mean tide_s")
+    ended_with(rig, "[mirror]", "run_sec", "did you mean task_run_s")
     assert not (rig.folder / "store.db").exists()
 
 

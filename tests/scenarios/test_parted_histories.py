@@ -44,7 +44,7 @@ class Both(NamedTuple):
                     sequence += 1
 
     def seen(self, told_to: int | None = None) -> TargetState:
-        named, twin = self.source.named, self.twin.named
+        named, twin = self.source.partition, self.twin.partition
         stands = {} if told_to is None else {named: EpochOffset(UNKNOWN_EPOCH, told_to)}
         return inspect_target(self.kafka, self.kafka, self.twin.producer_id, {named: twin}, stands)[named]
 
@@ -68,9 +68,9 @@ def test_a_twin_that_ends_in_markers_goes_on_where_the_histories_are_one(both: B
     assert both.seen().source_epoch == 0
 
 
-def test_what_no_pump_told_of_and_the_source_has_no_more_is_looked_for_on_the_twin(both: Both) -> None:
+def test_what_no_task_told_of_and_the_source_has_no_more_is_looked_for_on_the_twin(both: Both) -> None:
     both.write(["data"] * 8, ["data", "data", "mark", "data", "mark", "mark", "data", "data"])
-    delete_records(both.kafka.cluster, {both.source.named: 6})
+    delete_records(both.kafka.cluster, {both.source.partition: 6})
     assert [both.seen(told_to).unseen for told_to in (1, 3, 6)] == [((2, 3), (4, 6)), ((4, 6),), ()]
     assert both.seen().unseen == (), "nobody said how far it was told"
 
@@ -109,8 +109,8 @@ def test_so_is_that_of_a_mapped_twin_which_was_told_of_all(
         both.kafka,
         both.kafka,
         both.twin.producer_id,
-        both.source.named,
-        both.twin.named,
+        both.source.partition,
+        both.twin.partition,
         reach,
     )
     if stops:
@@ -122,7 +122,7 @@ def test_so_is_that_of_a_mapped_twin_which_was_told_of_all(
 
 
 def look_at_fresh(both: Both, reach: WrittenPosition) -> TargetState:
-    asked = both.kafka, both.kafka, both.twin.producer_id, both.source.named, both.twin.named
+    asked = both.kafka, both.kafka, both.twin.producer_id, both.source.partition, both.twin.partition
     return inspect_mapped_target(*asked, reach, drops=True)
 
 
@@ -136,15 +136,15 @@ def test_a_mapped_twin_that_was_passed_over_records_goes_on_behind_them(both: Bo
 
 
 def test_of_a_fresh_queue_what_landed_behind_records_that_were_dropped_is_found_with_them(both: Both) -> None:
-    """Its pump died before it told of either."""
+    """Its task died before it told of either."""
     both.write(["a", "b", "c", "d", "mark", "e", "f", "g"], ["a", "d", "f"])
     reach = position_after(OffsetRun(SourceOffset(0), TargetOffset(0), 1, 0))
     seen = look_at_fresh(both, reach)
     assert isinstance(seen.verdict, ResumeAt)
     assert (seen.verdict.position, seen.verdict.next_sequence) == (7, 3)
-    assert [(int(one.source), int(one.target), one.length) for one in seen.extents] == [(3, 1, 1), (6, 2, 1)]
+    assert [(int(one.source), int(one.target), one.length) for one in seen.offset_runs] == [(3, 1, 1), (6, 2, 1)]
     assert seen.dropped == ((1, 3), (4, 6))
-    asked = both.kafka, both.kafka, both.twin.producer_id, both.source.named, both.twin.named
+    asked = both.kafka, both.kafka, both.twin.producer_id, both.source.partition, both.twin.partition
     assert isinstance(inspect_mapped_target(*asked, reach).verdict, StopAt), "a queue that keeps has lost them"
 
 
@@ -152,7 +152,7 @@ def test_of_a_queue_that_keeps_no_record_is_called_dropped_though_it_is_there_tw
     """Sought by what they say, the latest that are the same count, and what lies before is never sent."""
     both.write(["a", "b", "b", "b"], ["a", "b"])
     reach = position_after(OffsetRun(SourceOffset(0), TargetOffset(0), 1, 0))
-    asked = both.kafka, both.kafka, both.twin.producer_id, both.source.named, both.twin.named
+    asked = both.kafka, both.kafka, both.twin.producer_id, both.source.partition, both.twin.partition
     for drops, position, dropped in ((False, 2, ()), (True, 4, ((1, 3),))):
         seen = inspect_mapped_target(*asked, reach, drops=drops)
         assert isinstance(seen.verdict, ResumeAt)
@@ -175,9 +175,9 @@ def test_a_gap_in_which_nobody_sees_anything_was_not_dropped(both: Both) -> None
 
 def test_what_retention_took_before_anybody_told_of_it_stops_a_mapped_twin(both: Both) -> None:
     both.write(["data"] * 4, ["data"] * 4)
-    delete_records(both.kafka.cluster, {both.twin.named: 4})
+    delete_records(both.kafka.cluster, {both.twin.partition: 4})
     reach = position_after(OffsetRun(SourceOffset(0), TargetOffset(0), 2, 0))
-    asked = both.kafka, both.kafka, both.twin.producer_id, both.source.named, both.twin.named
+    asked = both.kafka, both.kafka, both.twin.producer_id, both.source.partition, both.twin.partition
     verdict = inspect_mapped_target(*asked, reach).verdict
     assert isinstance(verdict, StopAt)
     assert "its leader remembers more" in verdict.sentence
@@ -192,8 +192,8 @@ def test_where_the_source_has_no_more_what_landed_untold_a_mapped_twin_is_stoppe
 ) -> None:
     """The look asked the source for records that it has no more, and was told to wait, for ever."""
     both.write(["data"] * 6, ["data"] * 4)
-    delete_records(both.kafka.cluster, {both.source.named: 3})
-    asked = both.kafka, both.kafka, both.twin.producer_id, both.source.named, both.twin.named
+    delete_records(both.kafka.cluster, {both.source.partition: 3})
+    asked = both.kafka, both.kafka, both.twin.producer_id, both.source.partition, both.twin.partition
     verdict = inspect_mapped_target(*asked, position_after(OffsetRun(SourceOffset(0), TargetOffset(0), 2, 0))).verdict
     assert isinstance(verdict, StopAt)
     assert (verdict.offset, verdict.end) == (2, 3)
@@ -205,7 +205,7 @@ def test_where_the_source_has_no_more_what_landed_untold_a_mapped_twin_is_stoppe
 
 def test_what_a_fresh_queue_dropped_that_its_source_has_no_more_is_told_and_not_asked_for(both: Both) -> None:
     both.write(["a", "b", "c", "d", "e", "f"], ["a", "d", "f"])
-    delete_records(both.kafka.cluster, {both.source.named: 2})
+    delete_records(both.kafka.cluster, {both.source.partition: 2})
     seen = look_at_fresh(both, position_after(OffsetRun(SourceOffset(0), TargetOffset(0), 1, 0)))
     assert isinstance(seen.verdict, ResumeAt)
     assert (seen.verdict.position, seen.dropped) == (6, ((1, 3), (4, 5)))

@@ -107,7 +107,7 @@ class Stage:
         assert done.exit_code == any(one["weight"] in ("grave", "warning") for one in values["findings"])
         return {(one["rule"], one["subject"]) for one in values["findings"]}
 
-    def begin_again(self, changed: Mapping[int, Mapping[str, str]]) -> None:
+    def restart(self, changed: Mapping[int, Mapping[str, str]]) -> None:
         """All brokers die and come back, each with its own settings."""
         for broker in self.lab.brokers:
             if broker.alive:
@@ -281,7 +281,7 @@ def weak_brokers(stage: Stage) -> Found:
     for node, settings in BROKER_FAULTS.values():
         changed[node] |= settings
     del stage.lab.brokers[2].settings["broker.rack"]
-    stage.begin_again(changed)
+    stage.restart(changed)
     return stage.audit(0)
 
 
@@ -296,7 +296,7 @@ def test_faults_are_found_over_their_limit_and_none_is_under_it(
     cluster_factory: ClusterFactory, tmp_path: Path
 ) -> None:
     stage = Stage(cluster_factory("planted", brokers=3, settings=SOUND, heap_mb=256), tmp_path)
-    stage.begin_again({node: {"broker.rack": rack} for node, rack in zip(ALL, RACKS, strict=True)})
+    stage.restart({node: {"broker.rack": rack} for node, rack in zip(ALL, RACKS, strict=True)})
     with ExitStack() as members:
         assert sound(stage, members) == set(), "nothing is weak, so not even a note is told"
         topics, groups = weak_topics(stage), weak_groups(stage, members)

@@ -145,20 +145,24 @@ def test_by_content_sides_that_begin_apart_are_laid_beside_each_other(pair: Pair
     assert (found.start, found.to, found.target_to, found.records) == (40, COUNT, COUNT - 40, COUNT - 40)
 
 
-@pytest.mark.claim("groups", "proof-mapped", "a mapped twin is proven through its extents, behind data of others")
-def test_a_mapped_twin_is_proven_through_its_extents(pair: Pair) -> None:
+@pytest.mark.claim("groups", "proof-mapped", "a mapped twin is proven through its offset runs, behind data of others")
+def test_a_mapped_twin_is_proven_through_its_offset_runs(pair: Pair) -> None:
     before = [Record(0, 5, b"before", b"the link")] * 30
     topic = made(pair, log(), in_order([*before, *log()]))
     whole = stretch_of(pair, topic)
     mapped = replace(
-        whole, way=CompareMode.EXTENTS, end=COUNT, target_end=-1, extents=((0, 30, 200), (200, 230, COUNT - 200))
+        whole,
+        mode=CompareMode.OFFSET_MAP,
+        end=COUNT,
+        target_end=-1,
+        offset_runs=((0, 30, 200), (200, 230, COUNT - 200)),
     )
     found = prove(mapped)
     assert (found.difference, found.trouble, found.records, found.to) == (None, "", COUNT, COUNT)
     spoiled = log()
     flipped(spoiled)
     broken = made(pair, log(), in_order([*before, *spoiled]))
-    found = prove(replace(mapped, named=TopicPartition(broken, 0), twin=broken))
+    found = prove(replace(mapped, partition=TopicPartition(broken, 0), twin=broken))
     assert found.difference is not None
     assert (found.difference.kind, found.difference.offset) == (DifferenceKind.CHANGED_VALUE, AT)
 
@@ -229,7 +233,7 @@ def test_the_verb_goes_on_from_the_last_proof_and_scripts_learn_by_its_exit_code
 ) -> None:
     topic = made(pair, log(), log(), f"verb-{next(names)}")
     # A link carries heartbeats too, and other tests may have left theirs on these clusters.
-    how = ("--topic", topic, "--way", "exact")
+    how = ("--topic", topic, "--mode", "exact")
     code, text = said(tmp_path, east, west, topic, *how, "--json")  # on Spark, as it is by default
     values = json.loads(text)
     (one,) = values["partitions"]
@@ -261,7 +265,7 @@ def test_what_a_twin_has_lost_since_it_was_proven_is_never_called_identical(
 ) -> None:
     topic = made(pair, log(60), log(60), f"lost-{next(names)}")
     named = TopicPartition(topic, 0)
-    how = ("--topic", topic, "--way", "exact", "--here")
+    how = ("--topic", topic, "--mode", "exact", "--here")
     assert said(tmp_path, east, west, topic, *how)[0] == 0
     delete_records(pair[1].cluster, {named: 20})
     for _ in range(2):
@@ -305,35 +309,35 @@ def test_what_is_carried_and_cannot_be_seen_is_named_and_no_proof_of_it_is_renew
 @pytest.mark.claim(
     "groups",
     "proof-beside-lanes",
-    "a proof runs on Spark while every lane and both heirs are at work, and they go on",
+    "a proof runs on Spark while every task and both heirs are at work, and they go on",
 )
 @pytest.mark.long
-def test_a_proof_runs_on_spark_while_lanes_are_full(
+def test_a_proof_runs_on_spark_while_tasks_are_full(
     pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:
-    lanes, tasks = 2, 2
+    tasks, proof_tasks = 2, 2
     topic = made(pair, log(), log(), f"spark-{next(names)}")
     said(tmp_path, east, west, topic, "--here")
     loaded = load_settings(tmp_path / "twinshore.toml", {})
-    session = open_session(loaded.mirror, lanes, threading.Event())
+    session = open_session(loaded.mirror, tasks, threading.Event())
     assert session is not None
     try:
         context = session.sparkContext
-        assert context.defaultParallelism == lanes + 4
-        held = [threading.Thread(target=hold, args=(context,)) for _ in range(lanes + 2)]
+        assert context.defaultParallelism == tasks + 4
+        held = [threading.Thread(target=hold, args=(context,)) for _ in range(tasks + 2)]
         for thread in held:
             thread.start()
-        wait_for_tasks(context, lanes + 2)
-        # Every lane and both heirs are at work, and none of them will end before the proof has.
-        wishes = ProofOptions(stretch_records=COUNT // 4)
+        wait_for_tasks(context, tasks + 2)
+        # Every task and both heirs are at work, and none of them will end before the proof has.
+        wishes = ProofOptions(range_records=COUNT // 4)
         with open_store(f"sqlite:///{tmp_path}/beside.db") as store:
             proving = ProofRounds(
-                loaded, store, spark_bundle_runner(context), wishes=wishes, tasks=tasks, way=CompareMode.EXACT
+                loaded, store, spark_bundle_runner(context), options=wishes, tasks=proof_tasks, mode=CompareMode.EXACT
             )
             report = proving.round(loaded.links, [topic])
         (one,) = report.partitions
         assert (one.row.to_offset, one.row.records, one.troubles) == (COUNT, COUNT, ())
-        assert len(context.statusTracker().getActiveJobsIds()) == lanes + 2, "lanes go on"
+        assert len(context.statusTracker().getActiveJobsIds()) == tasks + 2, "tasks go on"
         context.cancelAllJobs()
         for thread in held:
             thread.join(30)
@@ -342,7 +346,7 @@ def test_a_proof_runs_on_spark_while_lanes_are_full(
 
 
 def hold(context: SparkContext) -> None:
-    """A lane, as far as Spark's slots are concerned."""
+    """A task, as far as Spark's slots are concerned."""
 
     def wait(_: Iterable[int]) -> Iterator[int]:
         time.sleep(60)

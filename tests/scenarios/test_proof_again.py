@@ -50,7 +50,7 @@ def test_a_history_that_parted_below_a_proof_is_told_by_the_next_pass(
 ) -> None:
     with closing(KafkaCluster(source.cluster)) as ours, closing(KafkaCluster(west.cluster)) as theirs:
         topic = made((ours, theirs), log(), log())
-    how = ("--topic", topic, "--way", "exact")
+    how = ("--topic", topic, "--mode", "exact")
     assert said(tmp_path, source, west, topic, *how, "--here")[0] == 0
 
     (broker,) = source.brokers

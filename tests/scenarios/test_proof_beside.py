@@ -61,7 +61,7 @@ def test_links_are_proven_beside_the_mirror_while_traffic_flows(
 ) -> None:
     for topic in (PLAIN, TRANSACTIONS):
         east.create_topic(topic, partitions=2)
-    limits = {"tide_s": 3, "refresh_s": 1, "lanes": 2}
+    limits = {"task_run_s": 3, "refresh_s": 1, "tasks_per_link": 2}
     text = settings_text(tmp_path, [east.cluster, west.cluster], {LINK: "beside-.*"}, mirror=limits)
     rig = Rig(tmp_path, text + "[proof]\nbeside_mirror = true\nevery_s = 1\n", spark=True)
     rig.process.start()
@@ -124,9 +124,9 @@ def test_what_mirror_maker_copied_is_proven_by_content(east: LabCluster, west: L
     settings.write_text(text.replace(f"['{topic}']", f"['{topic}']\nnaming = 'prefix'"))
     loaded = load_settings(settings, {})
     assert loaded.links[0].twin_of(topic) == twin
-    wishes = ProofOptions(stretch_records=700)
+    wishes = ProofOptions(range_records=700)
     with open_store(f"sqlite:///{tmp_path}/proof.db") as store:
-        proving = ProofRounds(loaded, store, run_bundle_in_process, wishes=wishes, tasks=1, way=CompareMode.CONTENT)
+        proving = ProofRounds(loaded, store, run_bundle_in_process, options=wishes, tasks=1, mode=CompareMode.CONTENT)
         report = proving.round(loaded.links, [topic])
     assert sum(one.row.records for one in report.partitions) == records
     assert not report.differs and not report.incomplete

@@ -69,7 +69,7 @@ def test_a_lost_latest_record_is_found_while_its_compacted_topic_is_written(
     whole = compactable()
     whole[20] = whole[20]._replace(key=b"precious", value=b"its only value")
     topic = made(pair, whole, [record for record in whole if record.offset != 20], f"precious-{next(names)}")
-    how = ("--topic", topic, "--way", "compacted", "--here", "--json")
+    how = ("--topic", topic, "--mode", "compacted", "--here", "--json")
     with written_all_the_time(pair, topic, len(whole)):
         for _ in range(2):
             code, text = said(tmp_path, east, west, topic, *how)

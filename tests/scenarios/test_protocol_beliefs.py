@@ -46,7 +46,7 @@ SETTINGS = {"producer.id.expiration.check.interval.ms": "1000", "unclean.leader.
 
 def fetched(kafka: KafkaCluster, writer: RawWriter, offset: int, last_fetched_epoch: int) -> FetchedPartitionById:
     """What the leader answers to a consumer that says which epoch its last record had."""
-    epoch = kafka.partition_of(writer.named, refresh=True).leader_epoch
+    epoch = kafka.partition_of(writer.partition, refresh=True).leader_epoch
     body = encode_fetch_by_id(
         max_bytes=1 << 20,
         isolation=1,
@@ -88,7 +88,7 @@ def test_only_replica_minus_two_is_shown_the_log_end(lab: LabCluster, kafka: Kaf
     lab.create_topic(unique_topic, copies=3)
     writer = RawWriter(kafka, unique_topic)
     assert writer.write(5, 0).error == 0
-    leader = kafka.leader_of(writer.named)
+    leader = kafka.leader_of(writer.partition)
     followers = [broker for broker in lab.brokers if broker.node_id != leader]
     for sequence in range(5, 30, 5):
         until(
@@ -101,10 +101,10 @@ def test_only_replica_minus_two_is_shown_the_log_end(lab: LabCluster, kafka: Kaf
             follower.pause()
         try:
             assert writer.write(5, sequence, acks=1).error == 0
-            ends = {kind: kafka.list_offsets([writer.named], kind)[writer.named] for kind in OffsetKind}
+            ends = {kind: kafka.list_offsets([writer.partition], kind)[writer.partition] for kind in OffsetKind}
             last = sequence + 4
             assert state_of(writer) == (0, last), "DescribeProducers speaks of the log end"
-            tail = kafka.read_tail_batch(writer.named, last)
+            tail = kafka.read_tail_batch(writer.partition, last)
         finally:
             for follower in followers:
                 follower.resume()
@@ -114,8 +114,8 @@ def test_only_replica_minus_two_is_shown_the_log_end(lab: LabCluster, kafka: Kaf
         if ends[OffsetKind.HIGH_WATERMARK] == sequence:
             break
     assert (ends[OffsetKind.HIGH_WATERMARK], ends[OffsetKind.LAST_STABLE], tail) == (sequence, sequence, None)
-    until(lambda: kafka.list_offsets([writer.named], OffsetKind.HIGH_WATERMARK)[writer.named] == last + 1)
-    tail = kafka.read_tail_batch(writer.named, last)
+    until(lambda: kafka.list_offsets([writer.partition], OffsetKind.HIGH_WATERMARK)[writer.partition] == last + 1)
+    tail = kafka.read_tail_batch(writer.partition, last)
     assert tail is not None
     assert (tail.base_offset, tail.last_offset, tail.producer_id) == (sequence, last, writer.producer_id)
 
@@ -258,7 +258,7 @@ def test_markers_take_offsets_that_no_sequence_counts(writer: RawWriter) -> None
     assert writer.mark(0) == 0
     assert writer.mark(0, times=1000) == 0
     assert end_of(writer) == 1006
-    assert writer.kafka.list_offsets([writer.named], OffsetKind.LAST_STABLE)[writer.named] == 1006
+    assert writer.kafka.list_offsets([writer.partition], OffsetKind.LAST_STABLE)[writer.partition] == 1006
     assert state_of(writer) == (0, 4)
     assert writer.write(2, 5).base_offset == 1006
 
@@ -282,7 +282,7 @@ def test_a_marker_makes_an_unknown_producer_begin_at_zero(writer: RawWriter) -> 
     assert state_of(writer) == (0, -1)
     assert writer.write(1, 55).error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert writer.write(1, 0).base_offset == 1
-    expired = RawWriter(writer.kafka, writer.named.topic)
+    expired = RawWriter(writer.kafka, writer.partition.topic)
     assert expired.write(3, 10, time_ms=old_ms).error == 0
     until(lambda: state_of(expired) is None)
     assert expired.mark(0) == 0, "it carries the time of today, so it outlives the data around it"
@@ -292,7 +292,7 @@ def test_a_marker_makes_an_unknown_producer_begin_at_zero(writer: RawWriter) -> 
 
 def test_brokers_take_the_append_time_bit_away(writer: RawWriter) -> None:
     assert writer.write(1, 0, time_ms=5_000, attributes=LOG_APPEND_TIME_FLAG, max_timestamp=777_000).error == 0
-    stored = writer.kafka.read_tail_batch(writer.named, 0)
+    stored = writer.kafka.read_tail_batch(writer.partition, 0)
     assert stored is not None
     assert stored.attributes & LOG_APPEND_TIME_FLAG == 0, "so consumers would see 5 000 where the source showed 777 000"
     assert (stored.base_timestamp, stored.max_timestamp) == (5_000, 777_000)
@@ -300,15 +300,15 @@ def test_brokers_take_the_append_time_bit_away(writer: RawWriter) -> None:
 
 def test_an_epoch_has_an_end(writer: RawWriter) -> None:
     assert writer.write(5, 0).error == 0
-    epoch = writer.kafka.partition_of(writer.named).leader_epoch
-    assert writer.kafka.epoch_ends({writer.named: epoch})[writer.named] == (epoch, 5)
+    epoch = writer.kafka.partition_of(writer.partition).leader_epoch
+    assert writer.kafka.epoch_ends({writer.partition: epoch})[writer.partition] == (epoch, 5)
 
 
 def test_a_fetch_names_where_the_histories_part(lab: LabCluster, kafka: KafkaCluster, unique_topic: str) -> None:
     """And what a source says of the epochs it lost, once an unclean leader has grown beyond its old end."""
     lab.create_topic(unique_topic, copies=2, settings={"min.insync.replicas": "1"})
     writer = RawWriter(kafka, unique_topic)
-    named, brokers = writer.named, {broker.node_id: broker for broker in lab.brokers}
+    named, brokers = writer.partition, {broker.node_id: broker for broker in lab.brokers}
     assert writer.write(5, 0).error == 0
     until(lambda: len(kafka.partition_of(named, refresh=True).isr) == 2)
     first = kafka.leader_of(named)

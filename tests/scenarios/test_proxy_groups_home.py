@@ -33,8 +33,8 @@ def move_groups(rig: SwitchRig, to: str, *, force: bool = False, gather_s: float
     asked = MoveGroups(to, force, gather_s)
     with open_store(settings.store.url) as store:
         meant = plan(asked, settings, store)
-        if meant.refused:
-            raise meant.refused
+        if meant.refusal:
+            raise meant.refusal
         return [step.stage for step in act(asked, meant, settings, store, "test")]
 
 

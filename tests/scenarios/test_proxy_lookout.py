@@ -51,7 +51,7 @@ def test_a_topic_that_both_have_is_led_to_neither_whichever_answers_first(
             lookout = ClusterWatcher(clusters, BrokerAddressing("127.0.0.1", 9, ("east", "west"), 4), store)
             try:
                 await lookout.first()
-                return lookout.seen.route(topic)
+                return lookout.table.route(topic)
             finally:
                 lookout.stop()
                 lookout.close()

@@ -295,13 +295,13 @@ def test_a_group_with_members_neither_moves_nor_is_set_to_other_places(proxy: Pr
             gather([member], both(OWN), 1)
             moves = groups_move.plan(groups_move.MoveGroups("west"), settings, store)
             # Members whose client has ended with an error count for a while as well.
-            assert isinstance(moves.refused, RefusedError) and moves.refused.code == "proxy.move-needs-empty-groups"
-            assert mentions(moves.refused.message, "stays")
+            assert isinstance(moves.refusal, RefusedError) and moves.refusal.code == "proxy.move-needs-empty-groups"
+            assert mentions(moves.refusal.message, "stays")
             with raises(RefusedError, "proxy.reset-needs-empty-group", group="stays"):
                 reset_offsets.plan(asked, settings, store)
             member.commit()
         meant = reset_offsets.plan(asked, settings, store)
-        assert meant.refused is None
+        assert meant.refusal is None
         done = [step.sentence(done=True) for step in reset_offsets.act(asked, meant, settings, store, "test")]
     assert done[-1].startswith("members join anew"), done
     with closing(Rdkafka(proxy.bootstrap, "stays", [OWN], NEWER)) as member:

@@ -18,7 +18,7 @@ from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 
 LINK = "east->west"
-PUMPS = QuotaEntity((("client-id", "twinshore-pump"),))
+TASKS = QuotaEntity((("client-id", "twinshore-pump"),))
 BYTES_S = 1_000_000
 VALUE, RECORDS = os.urandom(1000), 30_000
 BURST_S, MEASURED_S = 16.0, 25.0
@@ -78,13 +78,13 @@ def test_what_a_quota_lets_through_crosses_steadily(
     topic, bounded = f"quota-{side}", west if side == "target" else east
     east.create_topic(topic, partitions=2)
     put(east, topic, 1)
-    mirror = {"lanes": 1, "tide_s": 30 if side == "target" else 120}
+    mirror = {"tasks_per_link": 1, "task_run_s": 30 if side == "target" else 120}
     rig = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {LINK: topic}, mirror=mirror))
     with closing(KafkaCluster(bounded.cluster)) as kafka:
         rig.process.start()
         try:
             until(lambda: same_ends(east.cluster, west.cluster, topic, 2), 150, "it runs", rig)
-            alter_quotas(kafka, PUMPS, {KEYS[side]: float(BYTES_S)})
+            alter_quotas(kafka, TASKS, {KEYS[side]: float(BYTES_S)})
             time.sleep(2.0)
             put(east, topic, RECORDS)
             _, first_rest_s = watched(west, topic, BURST_S)
@@ -95,11 +95,11 @@ def test_what_a_quota_lets_through_crosses_steadily(
             assert rest_s < FROZEN_S_MAX
             assert first_rest_s < BURST_REST_S_MAX
             assert f"held back by the {side}'s quota" in " ".join(said.split())
-            alter_quotas(kafka, PUMPS, {KEYS[side]: None})
+            alter_quotas(kafka, TASKS, {KEYS[side]: None})
             until(lambda: same_ends(east.cluster, west.cluster, topic, 2), 60, "all has crossed", rig)
             assert not rig.ledger(LINK)
         finally:
-            alter_quotas(kafka, PUMPS, {KEYS[side]: None})
+            alter_quotas(kafka, TASKS, {KEYS[side]: None})
             rig.process.end()
 
 
@@ -127,8 +127,8 @@ def put_some(cluster: LabCluster, backfill: str, transactional: str, number: int
 def test_what_no_sequence_guards_crosses_under_a_quota_for_requests_too(
     east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:
-    """A backfill and markers, over several tides: each asks first where the twin ends, and the answer is throttled for
-    longer than it counts."""
+    """A backfill and markers, over several task runs: each asks first where the twin ends, and the answer is
+    throttled for longer than it counts."""
     topics = "quota-backfill", "quota-transactional"
     for topic in topics:
         east.create_topic(topic, partitions=2)
@@ -140,13 +140,13 @@ def test_what_no_sequence_guards_crosses_under_a_quota_for_requests_too(
     def ends() -> list[object]:
         return [spans(one.cluster, topic, 2) for one in (east, west) for topic in topics]
 
-    mirror = {"lanes": 1, "tide_s": 15}
+    mirror = {"tasks_per_link": 1, "task_run_s": 15}
     rig = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {LINK: "|".join(topics)}, mirror=mirror))
     with closing(KafkaCluster(west.cluster)) as kafka:
         rig.process.start()
         try:
             until(crossed, 150, "it runs", rig)
-            alter_quotas(kafka, PUMPS, {"request_percentage": REQUEST_PERCENT})
+            alter_quotas(kafka, TASKS, {"request_percentage": REQUEST_PERCENT})
             time.sleep(2.0)
             held = False
             for number in range(ROUNDS):
@@ -163,5 +163,5 @@ def test_what_no_sequence_guards_crosses_under_a_quota_for_requests_too(
             assert held
             assert not rig.ledger(LINK)
         finally:
-            alter_quotas(kafka, PUMPS, {"request_percentage": None})
+            alter_quotas(kafka, TASKS, {"request_percentage": None})
             rig.process.end()

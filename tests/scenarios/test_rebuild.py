@@ -82,7 +82,7 @@ def stage(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Stage]
     east.create_topic(TOPIC, partitions=PARTITIONS)
     for partition in range(PARTITIONS):
         fill(east, TOPIC, 50, partition=partition)
-    quick = {"lanes": 1, "refresh_s": 0.5, "lease_s": 4}
+    quick = {"tasks_per_link": 1, "refresh_s": 0.5, "lease_s": 4}
     rig = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {LINK: "anew-.*"}, mirror=quick))
     with open_store(url_in(tmp_path)) as store:
         made = Stage(rig, store, east, west)
@@ -218,7 +218,7 @@ def test_whoever_reads_there_stops_it(stage: Stage) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("when", ["before", "first", "behind"])
 @pytest.mark.parametrize(
-    "deed",
+    "step",
     [
         SwitchStep.STOP_REPLICATION,
         SwitchStep.INSPECT,
@@ -229,8 +229,8 @@ def test_whoever_reads_there_stops_it(stage: Stage) -> None:
         SwitchStep.RESTORE_OFFSETS,
     ],
 )
-def test_killed_at_a_deed_it_is_gone_on_with(
-    stage: Stage, deed: SwitchStep, when: str, monkeypatch: pytest.MonkeyPatch
+def test_killed_at_a_step_it_is_gone_on_with(
+    stage: Stage, step: SwitchStep, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease_keeper, "LEASE_S", LEASE_S)
     monkeypatch.setattr(lease_keeper, "GRACE_S", GRACE_S)
@@ -239,7 +239,7 @@ def test_killed_at_a_deed_it_is_gone_on_with(
         spoil(stage)
         until(stage.stopped, 60, "it is told", stage.rig)
         asked = ("mirror", "rebuild", LINK, TOPIC, "--yes", "--settings", str(stage.rig.process.settings))
-        command = [sys.executable, "-m", "tests.scenarios.killed_at", deed, when, *asked]
+        command = [sys.executable, "-m", "tests.scenarios.killed_at", step, when, *asked]
         killed = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
         assert killed.returncode == -9, killed.stdout + killed.stderr
         assert claims(stage.west) == [TOPIC], "whoever switches without the store must not move it to a part of it"

@@ -33,7 +33,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     somebody else's."""
     port, scram = free_port(), LabSecurity.SASL_SCRAM_256
     west = LabCluster("west", security=scram, authorizer=True, users=("mirror",), jvm_flags=QUICK)
-    mirror: dict[str, object] = {"metrics_port": port, "heartbeat_s": 0, "lanes": 1}
+    mirror: dict[str, object] = {"metrics_port": port, "heartbeat_s": 0, "tasks_per_link": 1}
     made = Watched(tmp_path_factory.mktemp("refused"), mirror, west=west)
     made.port = port
     try:

@@ -141,7 +141,7 @@ def test_files_of_several_topics_are_written_to_their_topics_at_once(
     for name in names[:2]:
         west.create_topic(name)
     planned = plan(ReplayRequest([saved(tmp_path, name) for name in names]), settings, store)
-    assert planned.refused and mentions(planned.refused.message, "west", "rescued-nowhere")
+    assert planned.refusal and mentions(planned.refusal.message, "west", "rescued-nowhere")
     assert [step.topic for step in replay_records(planned, settings, store, by="anna")] == names[:2]
     for name in names[:2]:
         until(partial(is_there, west, name), 30, f"{name} is written")

@@ -65,7 +65,7 @@ def rig(tmp_path: Path, source: LabCluster, target: LabCluster) -> Iterator[Rig]
         tmp_path,
         [source.cluster_as("mirror"), target.cluster_as("mirror")],
         {LINK: "orders.*|secret"},
-        mirror={"lanes": 1},
+        mirror={"tasks_per_link": 1},
     )
     follow = [f'[links."{LINK}".follow]', "every_s = 0.5", "quotas = true", "group_acls = true"]
     for name in ("anna", "bert"):
@@ -145,7 +145,7 @@ def test_who_else_may_write_to_our_own_topics_is_told_and_the_printed_line_ends_
         add_acl(side.cluster, "mirror", "all", "topic", "*")
     back, carl = "west->east", source.cluster_as("carl")
     clusters = [target.cluster_as("mirror"), source.cluster_as("mirror")]
-    text = settings_text(tmp_path, clusters, {back: "nothing"}, mirror={"lanes": 1})
+    text = settings_text(tmp_path, clusters, {back: "nothing"}, mirror={"tasks_per_link": 1})
     rig = Rig(tmp_path, text + f'[links."{back}".follow]\nevery_s = 0.5\n')
 
     def told() -> list[str]:

@@ -64,7 +64,7 @@ def target() -> Iterator[LabCluster]:
 def rig(tmp_path: Path, source: LabCluster, target: LabCluster) -> Iterator[Rig]:
     ends = [source.cluster_as("mirror"), target.cluster_as("mirror")]
     text = settings_text(
-        tmp_path, ends, {LINK: "payroll|bare|late|undeleted|partly"}, mirror={"lanes": 1, "refresh_s": 1}
+        tmp_path, ends, {LINK: "payroll|bare|late|undeleted|partly"}, mirror={"tasks_per_link": 1, "refresh_s": 1}
     )
     made = Rig(tmp_path, text + f'[links."{LINK}".follow]\nevery_s = 0.5\n')
     yield made

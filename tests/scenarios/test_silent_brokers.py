@@ -1,4 +1,4 @@
-"""Brokers that stop answering while a real pump carries: told of the partition, one row each, closed when it ends."""
+"""Brokers that stop answering while a real task carries: told of the partition, one row each, closed when it ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DAY_MS = 86_400_000
 
 
 class Carrying:
-    """One pump, its desk, and the ledger. `turn` is what the link's driver does every second."""
+    """One task, its coordinator, and the ledger. `turn` is what the link's driver does every second."""
 
     def __init__(self, east: LabCluster, west: LabCluster, store: Store) -> None:
         self.store = store
@@ -39,21 +39,21 @@ class Carrying:
         producer_id, _ = sides[1].init_producer_id()
         self._sides = sides
         self.recorder = ProgressRecorder(store, "a test", 0.2)
-        self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 600.0, take=self.recorder.take)
-        self.desk.open_task(KEY, 60.0)
-        self.desk.assign(KEY, [PartitionConfig(TOPIC, 0, source_id, target_id)])
-        self.standing = StoppedPartitions(LINK, store, self.desk, self.recorder)
+        self.coordinator = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 600.0, take=self.recorder.take)
+        self.coordinator.open_task(KEY, 60.0)
+        self.coordinator.assign(KEY, [PartitionConfig(TOPIC, 0, source_id, target_id)])
+        self.standing = StoppedPartitions(LINK, store, self.coordinator, self.recorder)
         order = TaskConfig(
             *(LINK, 0, 1, east.cluster, west.cluster, producer_id, 0, DAY_MS),
-            *(self.desk.host, self.desk.port, self.desk.token_of(KEY), TaskLimits()),
+            *(self.coordinator.host, self.coordinator.port, self.coordinator.token_of(KEY), TaskLimits()),
         )
-        self.pump = threading.Thread(target=TaskRunner(order).run, daemon=True)
-        self.pump.start()
+        self.task = threading.Thread(target=TaskRunner(order).run, daemon=True)
+        self.task.start()
 
     def close(self) -> None:
-        self.desk.finish_all(LINK)
-        self.pump.join(60)
-        self.desk.close()
+        self.coordinator.finish_all(LINK)
+        self.task.join(60)
+        self.coordinator.close()
         self.recorder.close()
         for side in self._sides:
             side.close()
@@ -127,4 +127,4 @@ def test_a_leader_that_hangs_is_told_of_its_partition_until_it_answers(
         side.brokers[0].resume()
         one.until(lambda: all(row.closed_ms for row in one.rows()), f"{kind} is over")
     one.until(lambda: one.crossed() == 15, "all crossed")
-    assert one.pump.is_alive()
+    assert one.task.is_alive()

@@ -1,5 +1,5 @@
 """Several small links in one Spark task: each has its own lease, grants and connections, so what befalls one link stops
-only its own pump, and what befalls the task stops them all for a moment and none for good.
+only its own task, and what befalls the task stops them all for a moment and none for good.
 
 One pair of clusters has several names in the settings, so that there can be several links between them.
 """
@@ -26,7 +26,7 @@ TOPICS = [f"small-{number}" for number in range(COUNT)]
 LINKS = [f"east-{number}->west-{number}" for number in range(COUNT)]
 PAUSED, REMOVED, ROBBED = 1, 2, 3
 LEASE_S = 4
-TIDE_S = 12
+TASK_RUN_S = 12
 # On a machine that is busy with other things all takes several times as long.
 WITHIN_S = 120.0
 
@@ -37,7 +37,14 @@ class Place(Rig):
     def __init__(self, folder: Path, east: LabCluster, west: LabCluster) -> None:
         clusters = [renamed(one.cluster, number) for number in range(COUNT) for one in (east, west)]
         links = dict(zip(LINKS, TOPICS, strict=True))
-        mirror = {"refresh_s": 1, "lanes": 1, "tasks": 3, "tide_s": TIDE_S, "lease_s": LEASE_S, "heartbeat_s": 0}
+        mirror = {
+            "refresh_s": 1,
+            "tasks_per_link": 1,
+            "spark_tasks": 3,
+            "task_run_s": TASK_RUN_S,
+            "lease_s": LEASE_S,
+            "heartbeat_s": 0,
+        }
         text = settings_text(folder, clusters, links, mirror=mirror)
         super().__init__(folder, text, spark=True)
         ports = [int(address.rpartition(":")[2]) for address in west.cluster.bootstrap]
@@ -59,13 +66,13 @@ class Place(Rig):
         def taken() -> bool:
             with open_store(url_in(self.folder)) as store:
                 row = store.leases.read(f"link {link}")
-                return bool(row and store.leases.take(f"link {link}", "a stranger", LEASE_S * 1000, seen=row))
+                return bool(row and store.leases.take(f"link {link}", "a stranger", LEASE_S * 1000, row=row))
 
         until(taken, WITHIN_S, f"the lease of {link} is taken", self)
 
     def troubles(self, number: int) -> list[str]:
-        """What the mirror says befell the pumps of this link."""
-        return [line for line in self.process.said.splitlines() if f"{LINKS[number]} lane" in line]
+        """What the mirror says befell the tasks of this link."""
+        return [line for line in self.process.said.splitlines() if f"{LINKS[number]} task" in line]
 
 
 def renamed(cluster: Cluster, number: int) -> Cluster:
@@ -93,9 +100,9 @@ def test_what_befalls_one_link_of_a_task_befalls_no_other(place: Place) -> None:
         for topic in TOPICS:
             stack.enter_context(Workload(place.east, topic, records_per_s=40))
         place.flow(range(COUNT))
-        # Between two tides, or while a process's connections are listed, none or three may be seen for a moment.
+        # Between two task runs, or while a process's connections are listed, none or three may be seen for a moment.
         what = f"one task, and perhaps its heir, carry {COUNT} links"
-        until(lambda: 1 <= len(place.process.pumps()) <= 2, WITHIN_S, what, place)
+        until(lambda: 1 <= len(place.process.task_processes()) <= 2, WITHIN_S, what, place)
         one_is_paused(place)
         place.flow([*others, REMOVED, ROBBED])
         place.verb("link", "remove", LINKS[REMOVED])
@@ -104,7 +111,7 @@ def test_what_befalls_one_link_of_a_task_befalls_no_other(place: Place) -> None:
         place.rob(LINKS[ROBBED])
         place.until_said(f"{LINKS[ROBBED]}: the lease is lost", within_s=WITHIN_S)
         place.flow(others)
-        assert [place.troubles(number) for number in others] == [[]] * len(others), "nothing befell the others' pumps"
+        assert [place.troubles(number) for number in others] == [[]] * len(others), "nothing befell the others' tasks"
         place.flow([ROBBED])
         place.verb("link", "resume", LINKS[PAUSED])
         place.flow([*others, PAUSED, ROBBED])
@@ -133,7 +140,7 @@ def one_is_paused(place: Place) -> None:
 
 
 def the_task_is_killed(place: Place) -> None:
-    until(lambda: bool(place.process.pumps()), WITHIN_S, "a task carries", place)
-    for task in place.process.pumps():
+    until(lambda: bool(place.process.task_processes()), WITHIN_S, "a task carries", place)
+    for task in place.process.task_processes():
         task.kill()
-    place.until_said("lanes begin again", within_s=WITHIN_S)
+    place.until_said("tasks begin again", within_s=WITHIN_S)

@@ -113,7 +113,7 @@ class Watched(IncidentStage):
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     port = free_port()
-    mirror: dict[str, object] = {"metrics_port": port, "heartbeat_s": 0, "lanes": 1, "away_after_s": 4}
+    mirror: dict[str, object] = {"metrics_port": port, "heartbeat_s": 0, "tasks_per_link": 1, "away_after_s": 4}
     made = Watched(tmp_path_factory.mktemp("says"), mirror)
     made.port = port
     try:

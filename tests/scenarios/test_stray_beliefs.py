@@ -46,14 +46,14 @@ def in_sync(lab: LabCluster, topic: str) -> list[int]:
 
 
 def two_requests(writer: RawWriter) -> bytes:
-    """Of three records each, as a pump sends them one behind the other."""
+    """Of three records each, as a task sends them one behind the other."""
     exchange, version, found = InFlightRequests("lost"), writer.leader.handwritten_version(PRODUCE_KEY), b""
     for sequence in (0, 3):
         data = writer.batch(3)
         ((_, header),) = split_batches(memoryview(data))
         ours = header._replace(producer_id=writer.producer_id, producer_epoch=writer.epoch, base_sequence=sequence)
         batch = writer.sealed(ours, data[HEADER_BYTES:])
-        body = b"".join(encode_produce(version, [(writer.named.topic, writer.topic_id, [(0, b"", batch)])]))
+        body = b"".join(encode_produce(version, [(writer.partition.topic, writer.topic_id, [(0, b"", batch)])]))
         found += b"".join(bytes(part) for part in exchange.ask(PRODUCE_KEY, version, [body], time.monotonic() + 60))
     return found
 
@@ -71,7 +71,7 @@ def test_what_waits_behind_a_lagging_follower_is_dropped_by_a_reset_alone(
     while len(in_sync(lab, unique_topic)) < 3:
         assert time.monotonic() < deadline_s
         time.sleep(0.1)
-    leader = kafka.leader_of(writer.named)
+    leader = kafka.leader_of(writer.partition)
     node = kafka.metadata([]).brokers[leader]
     lagging = next(broker for broker in lab.brokers if broker.node_id not in (leader, lab.brokers[0].node_id))
     with closing(socket.create_connection((node.host, node.port))) as line:

@@ -28,7 +28,7 @@ def rig(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Rig]:
     for number in range(3):
         fill(east, TOPIC, 50, partition=number)
     clusters = [east.cluster, west.cluster]
-    made = Rig(tmp_path, settings_text(tmp_path, clusters, {"east->west": "switch-.*"}, mirror={"lanes": 1}))
+    made = Rig(tmp_path, settings_text(tmp_path, clusters, {"east->west": "switch-.*"}, mirror={"tasks_per_link": 1}))
     made.process.start()
     until(lambda: spans(west.cluster, TOPIC, 3) == [(0, 50)] * 3, 120, "carried", made)
     yield made

@@ -55,7 +55,7 @@ def fence(link: RawWriter) -> int:
 
 
 def stable_end(link: RawWriter) -> int:
-    return link.kafka.list_offsets([link.named], OffsetKind.LAST_STABLE)[link.named]
+    return link.kafka.list_offsets([link.partition], OffsetKind.LAST_STABLE)[link.partition]
 
 
 def test_a_marker_of_the_next_epoch_shuts_the_old_link_out(stage: Stage, link: RawWriter) -> None:
@@ -69,7 +69,7 @@ def test_a_marker_of_the_next_epoch_shuts_the_old_link_out(stage: Stage, link: R
     assert link.write(5, 0).error == Code.INVALID_PRODUCER_EPOCH, "not told as a duplicate any more, though it is one"
     assert link.mark(0) == Code.INVALID_PRODUCER_EPOCH, "markers of the old epoch are shut out as well"
     for isolation in ("read_committed", "read_uncommitted"):
-        assert seen(stage.lab, link.named, isolation) == [0, 1, 2, 3, 4]
+        assert seen(stage.lab, link.partition, isolation) == [0, 1, 2, 3, 4]
     assert end_of(link) == 6
 
 
@@ -91,7 +91,7 @@ def test_a_fence_holds_where_the_link_never_wrote(stage: Stage, link: RawWriter)
     assert [link.write(2, sequence).error for sequence in (0, 55)] == [Code.INVALID_PRODUCER_EPOCH] * 2
     assert held.let_go().error == Code.INVALID_PRODUCER_EPOCH
     assert end_of(link) == stable_end(link) == 1
-    assert seen(stage.lab, link.named, "read_committed") == []
+    assert seen(stage.lab, link.partition, "read_committed") == []
 
 
 def test_a_fence_is_forgotten_with_its_producer(stage: Stage, link: RawWriter) -> None:
@@ -113,7 +113,7 @@ def led_by(stage: Stage, prefix: str, node: int) -> RawWriter:
     for number in range(12):
         stage.lab.create_topic(f"{prefix}-{number}", copies=1)
         link = RawWriter(stage.kafka, f"{prefix}-{number}")
-        if stage.kafka.leader_of(link.named) == node:
+        if stage.kafka.leader_of(link.partition) == node:
             return link
     raise AssertionError("each broker is given some topic")
 
@@ -121,21 +121,21 @@ def led_by(stage: Stage, prefix: str, node: int) -> RawWriter:
 def test_a_fence_outlives_its_leader_and_its_brokers_death(stage: Stage, unique_topic: str) -> None:
     stage.lab.create_topic(unique_topic, copies=3)
     moved = RawWriter(stage.kafka, unique_topic)
-    leader = stage.kafka.leader_of(moved.named)
+    leader = stage.kafka.leader_of(moved.partition)
     stayed = led_by(stage, unique_topic, leader)
-    until(lambda: len(stage.kafka.partition_of(moved.named, refresh=True).isr) == 3)
+    until(lambda: len(stage.kafka.partition_of(moved.partition, refresh=True).isr) == 3)
     for link in (moved, stayed):
         assert link.write(5, 0).error == 0
         assert fence(link) == 0
     broker = next(one for one in stage.lab.brokers if one.node_id == leader)
     broker.kill()
     try:
-        until(lambda: stage.kafka.partition_of(moved.named, refresh=True).leader not in (leader, NO_LEADER))
+        until(lambda: stage.kafka.partition_of(moved.partition, refresh=True).leader not in (leader, NO_LEADER))
         assert end_of(moved) == 6
         assert moved.write(2, 5).error == Code.INVALID_PRODUCER_EPOCH
     finally:
         broker.restart()
-    until(lambda: stage.kafka.partition_of(stayed.named, refresh=True).leader == leader)
+    until(lambda: stage.kafka.partition_of(stayed.partition, refresh=True).leader == leader)
     assert end_of(stayed) == 6
     assert stayed.write(2, 5).error == Code.INVALID_PRODUCER_EPOCH
     assert state_of(stayed) == (stayed.epoch + 1, -1)

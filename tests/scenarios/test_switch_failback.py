@@ -32,7 +32,7 @@ from twinshore.switch.core.steps import SwitchStep
 DIVERGED, QUIET = TOPICS = ("back-orders", "back-quiet")
 GROUP = "back-readers"
 PARTITIONS = 2
-QUICK = {"lanes": 1, "refresh_s": 0.5}
+QUICK = {"tasks_per_link": 1, "refresh_s": 0.5}
 
 
 @pytest.fixture
@@ -235,25 +235,25 @@ def test_whoever_reads_there_stops_it_and_so_does_a_mirror_that_is_not_there(sta
 @pytest.mark.claim(
     "switch",
     "killed-failback",
-    "a fail-back killed at three deeds on brokers, gone on with: each tail saved once",
+    "a fail-back killed at three steps on brokers, gone on with: each tail saved once",
 )
 @pytest.mark.parametrize(
-    "deed",
+    "step",
     [
         pytest.param(SwitchStep.RESCUE, marks=pytest.mark.long),
         pytest.param(SwitchStep.REBUILD, marks=pytest.mark.long),
         pytest.param(SwitchStep.RESTORE_OFFSETS, marks=pytest.mark.long),
     ],
 )
-def test_killed_at_a_deed_it_is_gone_on_with(stage: Stage, deed: SwitchStep, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Right behind what was done of the deed at once, before anybody wrote that down."""
+def test_killed_at_a_step_it_is_gone_on_with(stage: Stage, step: SwitchStep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right behind what was done of the step at once, before anybody wrote that down."""
     monkeypatch.setattr(lease_keeper, "LEASE_S", LEASE_S)
     monkeypatch.setattr(lease_keeper, "GRACE_S", GRACE_S)
     east, west = moved_by_force(stage, 3)
     commit(east, DIVERGED, {0: 12, 1: 3})
     until(lambda: bool(stage.open_rows()), 60, "it is told", stage.rig)
     asked = ("switch", "failback", DIVERGED, "--old", "east", "--yes", "--settings", str(stage.rig.process.settings))
-    command = [sys.executable, "-m", "tests.scenarios.killed_at", deed, "first", *asked]
+    command = [sys.executable, "-m", "tests.scenarios.killed_at", step, "first", *asked]
     killed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert killed.returncode == -9, killed.stdout + killed.stderr
     code, said = switch(stage.rig, "resume")
@@ -310,7 +310,7 @@ def test_mapped_nothing_is_deleted_and_the_twin_goes_on_behind_what_never_crosse
     places = {offset: number for number, (offset, _, _) in enumerate(there()[len(before) :])}
     fifth = [offset for offset, _, _ in read(west, DIVERGED, 0, "read_committed") if offset >= 10][5]
     commit(west, DIVERGED, {0: fifth, 1: 7})
-    until(lambda: places.get(group_at(east)[0]) == 5, 60, "a group by extents", stage.rig)
+    until(lambda: places.get(group_at(east)[0]) == 5, 60, "a group by offset runs", stage.rig)
     assert group_at(east)[1] == 7
 
     stage.rig.process.end()
@@ -323,15 +323,15 @@ def test_mapped_nothing_is_deleted_and_the_twin_goes_on_behind_what_never_crosse
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("deed", [SwitchStep.STOP_REPLICATION, SwitchStep.CONTINUE_MAPPED])
-def test_mapped_it_is_killed_and_gone_on_with(stage: Stage, deed: SwitchStep, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", [SwitchStep.STOP_REPLICATION, SwitchStep.CONTINUE_MAPPED])
+def test_mapped_it_is_killed_and_gone_on_with(stage: Stage, step: SwitchStep, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease_keeper, "LEASE_S", LEASE_S)
     monkeypatch.setattr(lease_keeper, "GRACE_S", GRACE_S)
     east, west = moved_by_force(stage, 3)
     until(lambda: bool(stage.open_rows()), 60, "it is told", stage.rig)
     before = read(east, DIVERGED, 0, "read_committed")
     asked = ("switch", "failback", DIVERGED, "--old", "east", "--mapped", "--yes")
-    command = [sys.executable, "-m", "tests.scenarios.killed_at", deed, "first", *asked]
+    command = [sys.executable, "-m", "tests.scenarios.killed_at", step, "first", *asked]
     command += ["--settings", str(stage.rig.process.settings)]
     killed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert killed.returncode == -9, killed.stdout + killed.stderr

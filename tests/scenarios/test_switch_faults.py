@@ -55,7 +55,7 @@ def test_two_operators_at_once_one_wins(rig: SwitchRig) -> None:
     settings = load_settings(rig.settings, {})
     with open_store(url_in(rig.rig.folder)) as store:
         older = plan(build_switch_request([TOPIC], twin.name), settings, store, by="carol")
-    assert older.record is not None, older.refused
+    assert older.state is not None, older.refusal
     told = started(rig, *[f"run {TOPIC} --to {twin.name} --yes"] * 2)
     codes = sorted(code for code, _ in told)
     (won,) = (text for code, text in told if code == 0)
@@ -72,7 +72,7 @@ def test_two_operators_at_once_one_wins(rig: SwitchRig) -> None:
     with open_store(url_in(rig.rig.folder)) as store:
         late = run_switch(older, settings, store, SwitchCaller("carol", lambda _: None, threading.Event()))
     assert late.verdict().startswith(f"turned back: topic {TOPIC} is at home on {twin.name} in term {term + 1} by now")
-    assert late.record.held_ms == 0
+    assert late.state.held_ms == 0
     rig.settled(twin.name, term + 1)
 
 

@@ -30,12 +30,12 @@ def _of(names: dict[str, int]) -> SwitchState:
         TopicMove(topic=name, old_id="a" * 32, new_id="b" * 32, term=1, partitions=1, points=(point,))
         for name, point in sorted(names.items())
     )
-    return replace(record(SwitchKind.FORCED), deed=SwitchStep.FENCE, topics=topics)
+    return replace(record(SwitchKind.FORCED), step=SwitchStep.FENCE, topics=topics)
 
 
 def _points(outcome: StepOutcome) -> dict[str, int]:
-    assert outcome.record is not None
-    return {one.topic: one.points[0] for one in outcome.record.topics}
+    assert outcome.state is not None
+    return {one.topic: one.points[0] for one in outcome.state.topics}
 
 
 @pytest.mark.long
@@ -56,10 +56,10 @@ def test_a_fence_that_stands_keeps_its_point_when_another_twin_grows_at_last() -
         grown = write_fence(stage.kafka, _of({"bills": 3, "orders": 3}), shut)
         assert isinstance(grown, StepPending)
         assert _points(grown) == {"bills": 3, "orders": 5}
-        assert grown.record is not None
-        assert isinstance(write_fence(stage.kafka, grown.record, shut), StepDone), "its fence went up at once"
+        assert grown.state is not None
+        assert isinstance(write_fence(stage.kafka, grown.state, shut), StepDone), "its fence went up at once"
         assert (end_of(bills), end_of(orders)) == (4, 6), "one marker each"
-        assert all(is_fence(stage.kafka, one.named, at, shut) for one, at in ((bills, 3), (orders, 5)))
+        assert all(is_fence(stage.kafka, one.partition, at, shut) for one, at in ((bills, 3), (orders, 5)))
         assert bills.write(1, 3).error == orders.write(1, 5).error == Code.INVALID_PRODUCER_EPOCH
 
 
@@ -78,17 +78,17 @@ def test_what_others_wrote_is_read_in_as_many_tries_as_it_takes() -> None:
         going = replace(_of({"bills": 3, "orders": 3}), kind=SwitchKind.PLANNED)
         waits, sequence = [], 8
         while isinstance(outcome := write_fence(stage.kafka, going, shut, look_s=0.0, page_bytes=1), StepPending):
-            assert outcome.record is not None
-            going = SwitchState.from_json(outcome.record.to_json())
+            assert outcome.state is not None
+            going = SwitchState.from_json(outcome.state.to_json())
             waits.append(outcome.sentence)
             assert all(stray.write(1, sequence).error == 0 for stray in strays)
             sequence += 1
         assert isinstance(outcome, StepDone)
         assert [mentions(one, "bills-0, orders-0") for one in waits[:8]] == [True] * 7 + [False]
-        assert outcome.record == replace(going, strays=())
+        assert outcome.state == replace(going, strays=())
         assert bills.write(1, 3).error == orders.write(1, 3).error == Code.INVALID_PRODUCER_EPOCH
         markers = [
-            [at for at in range(3, end_of(one)) if is_fence(stage.kafka, one.named, at, shut)]
+            [at for at in range(3, end_of(one)) if is_fence(stage.kafka, one.partition, at, shut)]
             for one in (bills, orders)
         ]
         assert [len(one) for one in markers] == [1, 1]
@@ -108,7 +108,7 @@ def test_whoever_writes_to_the_new_home_too_early_keeps_nobody_waiting(kind: Swi
         done = write_fence(stage.kafka, going, shut)
         assert isinstance(done, StepDone)
         assert _points(done) == {"bills": 3}
-        assert (end_of(link), is_fence(stage.kafka, link.named, 5, shut)) == (6, True)
+        assert (end_of(link), is_fence(stage.kafka, link.partition, 5, shut)) == (6, True)
         assert link.write(1, 3).error == Code.INVALID_PRODUCER_EPOCH
         assert stray.write(1, 2).error == 0
         assert isinstance(write_fence(stage.kafka, going, shut), StepDone), "done twice as done once"

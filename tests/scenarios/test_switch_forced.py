@@ -66,7 +66,9 @@ def stage(cluster_factory: ClusterFactory, tmp_path: Path) -> Iterator[SwitchRig
     # The link back is not there: the switch makes it, with one of its clusters gone.
     rig = Rig(
         tmp_path,
-        settings_text(tmp_path, [east.cluster, west.cluster], {"east->west": "forced-.*"}, mirror={"lanes": 1}),
+        settings_text(
+            tmp_path, [east.cluster, west.cluster], {"east->west": "forced-.*"}, mirror={"tasks_per_link": 1}
+        ),
     )
     rig.process.start()
     until(lambda: spans(west.cluster, TOPIC, 3) == [(0, 20)] * 3, 120, "carried", rig)

@@ -1,4 +1,4 @@
-"""The process of a switch is killed at its deeds; somebody ends it, one way or the other, and nothing is left over."""
+"""The process of a switch is killed at its steps; somebody ends it, one way or the other, and nothing is left over."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def rig(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathFac
         yield made
 
 
-def killed_and_ended(rig: SwitchRig, deed: str, when: str, verb: str, *words: str) -> None:
+def killed_and_ended(rig: SwitchRig, step: str, when: str, verb: str, *words: str) -> None:
     """The switch is killed there; `verb` ends it, one way or the other."""
     (home, twin), term = rig.sides(), rig.home()[1]
     before = rig.level()
-    rig.killed(deed, when, "run", TOPIC, "--to", twin.name, "--yes", *words)
+    rig.killed(step, when, "run", TOPIC, "--to", twin.name, "--yes", *words)
     said = rig.switch(verb)
-    print(f"told: {deed}, {when}, {verb}: {said.last}")
+    print(f"told: {step}, {when}, {verb}: {said.last}")
     moved = said.last.startswith("done: ")
     assert moved or said.last.startswith("turned back: "), said.text
     assert said.code == (0 if moved or verb == "rollback" else 1), said.text
@@ -46,47 +46,47 @@ def killed_and_ended(rig: SwitchRig, deed: str, when: str, verb: str, *words: st
 
 @pytest.mark.long
 @pytest.mark.claim(
-    "switch", "killed-on-brokers", "killed at its deeds on brokers, gone on with or turned back: equal on both"
+    "switch", "killed-on-brokers", "killed at its steps on brokers, gone on with or turned back: equal on both"
 )
 @pytest.mark.parametrize(
-    ("deed", "when", "verb"),
+    ("step", "when", "verb"),
     [
         pytest.param(SwitchStep.STOP_REPLICATION, "behind", "rollback", marks=pytest.mark.long),
         (SwitchStep.FENCE, "first", "resume"),
         pytest.param(SwitchStep.PROMOTE, "behind", "resume", marks=pytest.mark.long),
     ],
 )
-def test_killed_where_it_matters_most(rig: SwitchRig, deed: SwitchStep, when: str, verb: str) -> None:
-    killed_and_ended(rig, deed, when, verb)
+def test_killed_where_it_matters_most(rig: SwitchRig, step: SwitchStep, when: str, verb: str) -> None:
+    killed_and_ended(rig, step, when, verb)
 
 
 @pytest.mark.claim(
     "switch",
     "killed-on-brokers",
-    "killed at its deeds on brokers, gone on with or turned back: equal on both",
+    "killed at its steps on brokers, gone on with or turned back: equal on both",
     full_size=True,
 )
 @pytest.mark.long
-@pytest.mark.parametrize(("deed", "when"), list(product(STEPS[SwitchKind.PLANNED], WHEN)))
-def test_killed_at_each_deed_it_is_gone_on_with(rig: SwitchRig, deed: SwitchStep, when: str) -> None:
-    killed_and_ended(rig, deed, when, "resume")
+@pytest.mark.parametrize(("step", "when"), list(product(STEPS[SwitchKind.PLANNED], WHEN)))
+def test_killed_at_each_step_it_is_gone_on_with(rig: SwitchRig, step: SwitchStep, when: str) -> None:
+    killed_and_ended(rig, step, when, "resume")
 
 
 @pytest.mark.claim(
     "switch",
     "killed-on-brokers",
-    "killed at its deeds on brokers, gone on with or turned back: equal on both",
+    "killed at its steps on brokers, gone on with or turned back: equal on both",
     full_size=True,
 )
 @pytest.mark.long
-@pytest.mark.parametrize(("deed", "when"), list(product(EARLY, WHEN)))
-def test_killed_before_its_point_of_no_return_it_is_turned_back(rig: SwitchRig, deed: SwitchStep, when: str) -> None:
-    killed_and_ended(rig, deed, when, "rollback")
+@pytest.mark.parametrize(("step", "when"), list(product(EARLY, WHEN)))
+def test_killed_before_its_point_of_no_return_it_is_turned_back(rig: SwitchRig, step: SwitchStep, when: str) -> None:
+    killed_and_ended(rig, step, when, "rollback")
 
 
 @pytest.mark.long
 @pytest.mark.claim(
-    "switch", "killed-on-brokers", "killed at its deeds on brokers, gone on with or turned back: equal on both"
+    "switch", "killed-on-brokers", "killed at its steps on brokers, gone on with or turned back: equal on both"
 )
 def test_killed_on_its_way_back_it_still_turns_back(rig: SwitchRig) -> None:
     killed_on_its_way_back(rig, SwitchStep.HOLD, "behind")
@@ -95,31 +95,31 @@ def test_killed_on_its_way_back_it_still_turns_back(rig: SwitchRig) -> None:
 @pytest.mark.claim(
     "switch",
     "killed-on-brokers",
-    "killed at its deeds on brokers, gone on with or turned back: equal on both",
+    "killed at its steps on brokers, gone on with or turned back: equal on both",
     full_size=True,
 )
 @pytest.mark.long
-@pytest.mark.parametrize("deed", [deed for deed in EARLY if STEP_SPECS[deed].undoes])
+@pytest.mark.parametrize("step", [step for step in EARLY if STEP_SPECS[step].undoes])
 @pytest.mark.parametrize("when", ["before", "behind"])
-def test_killed_at_each_step_of_its_way_back_it_still_turns_back(rig: SwitchRig, deed: SwitchStep, when: str) -> None:
-    killed_on_its_way_back(rig, deed, when)
+def test_killed_at_each_step_of_its_way_back_it_still_turns_back(rig: SwitchRig, step: SwitchStep, when: str) -> None:
+    killed_on_its_way_back(rig, step, when)
 
 
 @pytest.mark.long
-@pytest.mark.claim("switch", "killed-forced", "forced, killed at three deeds on brokers, gone on with: equal on both")
+@pytest.mark.claim("switch", "killed-forced", "forced, killed at three steps on brokers, gone on with: equal on both")
 @pytest.mark.parametrize(
-    ("deed", "when"), [(SwitchStep.CATCH_UP, "first"), (SwitchStep.FENCE, "first"), (SwitchStep.PROMOTE, "behind")]
+    ("step", "when"), [(SwitchStep.CATCH_UP, "first"), (SwitchStep.FENCE, "first"), (SwitchStep.PROMOTE, "behind")]
 )
-def test_forced_it_is_gone_on_with(rig: SwitchRig, deed: SwitchStep, when: str) -> None:
+def test_forced_it_is_gone_on_with(rig: SwitchRig, step: SwitchStep, when: str) -> None:
     """The old home answers, and is not asked: so both can be compared at once."""
-    killed_and_ended(rig, deed, when, "resume", "--force")
+    killed_and_ended(rig, step, when, "resume", "--force")
 
 
-def killed_on_its_way_back(rig: SwitchRig, deed: SwitchStep, when: str) -> None:
+def killed_on_its_way_back(rig: SwitchRig, step: SwitchStep, when: str) -> None:
     (home, twin), term = rig.sides(), rig.home()[1]
     before = rig.level()
     rig.killed(SwitchStep.COMMIT, "before", "run", TOPIC, "--to", twin.name, "--yes")
-    rig.killed(f"undo {deed}", when, "rollback")
+    rig.killed(f"undo {step}", when, "rollback")
     said = rig.switch("resume")
     assert (said.code, said.last.startswith("turned back: ")) == (1, True), said.text
     rig.settled(home.name, term)

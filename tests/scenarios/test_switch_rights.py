@@ -48,7 +48,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwitchRig]:
         folder = tmp_path_factory.mktemp("rights")
         links = {"east->west": "rights-.*", "west->east": "rights-.*"}
         clusters = [lab.cluster_as("mirror") for lab in (east, west)]
-        made = Rig(folder, settings_text(folder, clusters, links, mirror={"lanes": 1, "refresh_s": 0.5}))
+        made = Rig(folder, settings_text(folder, clusters, links, mirror={"tasks_per_link": 1, "refresh_s": 0.5}))
         made.process.start()
         until(lambda: spans(west.cluster, TOPIC, 3) == [(0, 10)] * 3, 120, "carried", made)
         yield SwitchRig(made, TOPIC, east, west)

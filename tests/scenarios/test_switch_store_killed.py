@@ -41,7 +41,7 @@ def stage(cluster_factory: ClusterFactory, database: PostgresServer, tmp_path: P
     for number in range(PARTITIONS):
         fill(east, TOPIC, 20, partition=number)
     store, links = database.new_database(), {"east->west": "killed-.*", "west->east": "killed-.*"}
-    text = settings_text(tmp_path, [east.cluster, west.cluster], links, mirror={"lanes": 1}, store=store)
+    text = settings_text(tmp_path, [east.cluster, west.cluster], links, mirror={"tasks_per_link": 1}, store=store)
     rig = Rig(tmp_path, text, store=store)
     rig.process.start()
     until(lambda: spans(west.cluster, TOPIC, PARTITIONS) == [(0, 20)] * PARTITIONS, 120, "carried", rig)

@@ -55,7 +55,7 @@ def test_one_command_takes_over_or_turns_back_what_a_dead_process_left(then: str
             fill(east, TOPIC, 10, partition=number)
         links = {"east->west": "rights-.*", "west->east": "rights-.*"}
         clusters = [lab.cluster_as("mirror") for lab in (east, west)]
-        made = Rig(tmp_path, settings_text(tmp_path, clusters, links, mirror={"lanes": 1, "lease_s": 4}))
+        made = Rig(tmp_path, settings_text(tmp_path, clusters, links, mirror={"tasks_per_link": 1, "lease_s": 4}))
         made.process.start()
         try:
             until(lambda: spans(west.cluster, TOPIC, 3) == [(0, 10)] * 3, 120, "carried", made)

@@ -41,7 +41,7 @@ from twinshore.state.store import Store, open_store
 PAIR = "east<>west"
 PLAIN, BOUND, KEYED = TOPICS = ("turn-plain", "turn-bound", "turn-keyed")
 PARTITIONS = 2
-QUICK = {"lanes": 1, "refresh_s": 0.5}
+QUICK = {"tasks_per_link": 1, "refresh_s": 0.5}
 Read = list[tuple[int, bytes | None, bytes | None]]
 
 

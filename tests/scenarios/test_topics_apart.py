@@ -47,7 +47,9 @@ class Apart:
 
     def __init__(self, folder: Path, east: LabCluster, west: LabCluster) -> None:
         self.east, self.west = east, west
-        text = settings_text(folder, [east.cluster_as("mirror"), west.cluster], {LINK: "t-.*"}, mirror={"lanes": 1})
+        text = settings_text(
+            folder, [east.cluster_as("mirror"), west.cluster], {LINK: "t-.*"}, mirror={"tasks_per_link": 1}
+        )
         # What is missing for ACLs and heartbeats is nobody's affair here.
         follow = f'[links."{LINK}".follow]\nacls = false\n[mirror]\nheartbeat_s = 0'
         self.rig = Rig(folder, text.replace("[mirror]", follow))

@@ -65,7 +65,7 @@ class FollowRig(Rig):
 
     def __init__(self, folder: Path, source: LabCluster, target: LabCluster, topics: str, follow: str = "") -> None:
         clusters = [source.cluster, target.cluster]
-        text = settings_text(folder, clusters, {LINK: topics}, mirror={"lanes": 1, "tide_s": 5})
+        text = settings_text(folder, clusters, {LINK: topics}, mirror={"tasks_per_link": 1, "task_run_s": 5})
         super().__init__(folder, text + FOLLOW + follow)
 
     def begin(self) -> None:
@@ -147,14 +147,14 @@ def settings_follow(rig: FollowRig, east: Cluster, west: Cluster, orders: str) -
 
 
 def made_again_stops_alone(rig: FollowRig, east: Cluster, west: Cluster, orders: str, bills: str) -> None:
-    """A topic made again on the source: one row and one line, whatever pumps and tides say; neighbours go on."""
+    """A topic made again on the source: one row and one line, whatever tasks and task runs say; neighbours go on."""
     delete_topic(east, orders)
     until(lambda: orders not in names(east), 10, "it is gone", rig)
     create_topic(east, orders, partitions=3)
     produce(east, orders, 2, 7, "new")
     until(lambda: any(row.closed_ms is None for row in rig.rows(orders)), 15, "the ledger has it", rig)
     before = spans(west, orders, 4)
-    time.sleep(6)  # a tide and many looks
+    time.sleep(6)  # a task run and many looks
     produce(east, bills, 0, 10)
     until(lambda: same_ends(east, west, bills, 1), 10, "its neighbour goes on", rig)
     (row,) = [row for row in rig.rows(orders) if row.incident.kind == "recreated topic"]
@@ -174,7 +174,7 @@ def made_again_stops_alone(rig: FollowRig, east: Cluster, west: Cluster, orders:
 
 def agreed_begins_again(rig: FollowRig, east: Cluster, west: Cluster, orders: str) -> None:
     """An operator agrees: the old twin goes, a new one begins."""
-    assert "begins again" in rig.run("mirror", "begin-again", orders)
+    assert "begins again" in rig.run("mirror", "recreate", orders)
     until(
         lambda: same_ends(east, west, orders, 3) and spans(west, orders, 3)[2] == (0, 7),
         30,

@@ -23,7 +23,7 @@ from twinshore.state.store import open_store
 
 Ring = tuple[LabCluster, LabCluster, LabCluster]
 FLAGS = ("-XX:TieredStopAtLevel=1",)
-QUICK = {"lanes": 1, "refresh_s": 0.5, "heartbeat_s": 0.5}
+QUICK = {"tasks_per_link": 1, "refresh_s": 0.5, "heartbeat_s": 0.5}
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.claim(
 )
 
 LINK = "east->west"
-QUICK = {"heartbeat_s": 0, "lanes": 1, "lease_s": 4}
+QUICK = {"heartbeat_s": 0, "tasks_per_link": 1, "lease_s": 4}
 STORES = 5
 LINKS = 8
 

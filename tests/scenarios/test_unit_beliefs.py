@@ -118,9 +118,9 @@ def test_a_closed_unit_is_one_marker_in_each_partition(stage: Stage, parts: list
         assert ends(stage, parts) == [number] * PARTITIONS
     assert ends(stage, parts, OffsetKind.LAST_STABLE) == [20] * PARTITIONS
     seen = inspect_target(stage.admin, stage.admin, 1, {parts[0]: parts[0]})[parts[0]]
-    assert seen.tail
-    assert seen.tail.unit
-    assert (seen.tail.producer_id, seen.tail.last_offset) == (writer.producer_id, 19)
+    assert seen.last_batch
+    assert seen.last_batch.unit
+    assert (seen.last_batch.producer_id, seen.last_batch.last_offset) == (writer.producer_id, 19)
 
 
 def test_who_comes_next_closes_what_was_open(stage: Stage, parts: list[TopicPartition]) -> None:

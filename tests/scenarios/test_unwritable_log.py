@@ -70,7 +70,7 @@ class Mirror:
 
     def __init__(self, folder: Path, east: LabCluster, west: LabCluster, topics: str, kind: str) -> None:
         self.port, self.log = free_port(), Log(kind)
-        mirror: dict[str, object] = {"metrics_port": self.port, "lanes": 1}
+        mirror: dict[str, object] = {"metrics_port": self.port, "tasks_per_link": 1}
         text = settings_text(folder, [east.cluster, west.cluster], {LINK: topics}, mirror=mirror)
         text = text.replace("[mirror]\n", f'[links."{LINK}".follow]\nevery_s = 1\n[mirror]\n', 1)
         (folder / "twinshore.toml").write_text(text)
@@ -141,7 +141,7 @@ def test_a_mirror_whose_log_cannot_be_written_goes_on_whole(
 
         crosses(orders)
         run.log.spoil()
-        # Each part of the mirror has something to do, and to say: the planner, the lanes, what follows.
+        # Each part of the mirror has something to do, and to say: the planner, the tasks, what follows.
         east.create_topic(fresh)
         crosses(fresh)
         crosses(orders)

@@ -26,11 +26,11 @@ from twinshore.state.store import open_store
 pytestmark = pytest.mark.claim(
     "topics",
     "never-cut",
-    "with `never_delete` no record is cut off a twin, neither by the driver nor by a pump that "
+    "with `never_delete` no record is cut off a twin, neither by the driver nor by a task that "
     "begins; what a link filled a new twin with goes all the same",
 )
 
-CUT_S = 3.0  # what a pump cuts it has cut by then, right behind its look
+CUT_S = 3.0  # what a task cuts it has cut by then, right behind its look
 LOOKS_S = 10.0  # a survey, a look of the follower and a tide's end, and more
 
 
@@ -39,7 +39,7 @@ HUNDRED = [[b"value %d" % number for number in range(100)]]
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[IncidentStage]:
-    stage = IncidentStage(tmp_path, {"lanes": 1})
+    stage = IncidentStage(tmp_path, {"tasks_per_link": 1})
     try:
         stage.up()
         stage.east.create_topic("orders")
@@ -55,7 +55,7 @@ def test_a_topic_that_took_a_twins_name_keeps_its_records(stage: IncidentStage) 
     stage.start()
     stage.crossed("orders", 0)
     delete_records(stage.east.cluster, {TopicPartition("orders", 0): 60})
-    time.sleep(1.5)  # The pump has told of it by then, and the cut is pending.
+    time.sleep(1.5)  # The task has told of it by then, and the cut is pending.
     delete_topic(stage.west.cluster, "orders")
     time.sleep(1.5)
     stage.west.create_topic("orders")
@@ -70,8 +70,8 @@ def test_a_topic_that_took_a_twins_name_keeps_its_records(stage: IncidentStage) 
 
 
 @pytest.mark.long
-def test_where_nothing_may_be_deleted_no_pump_cuts_a_record_either(stage: IncidentStage) -> None:
-    """Each pump that begins looks where source and twin begin. What it filled itself is no record, and goes."""
+def test_where_nothing_may_be_deleted_no_task_cuts_a_record_either(stage: IncidentStage) -> None:
+    """Each task that begins looks where source and twin begin. What it filled itself is no record, and goes."""
     stage.more = "[safety]\nnever_delete = true\n"
     stage.east.create_topic("late")
     stage.put(stage.east, "late", 0, HUNDRED)

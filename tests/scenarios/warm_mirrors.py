@@ -1,4 +1,4 @@
-"""Mirrors with their pumps in threads, forked from a process that has loaded all that they load.
+"""Mirrors with their tasks in threads, forked from a process that has loaded all that they load.
 
 A mirror that is started by itself loads for three seconds of CPU before it asks its first question, and scenarios start
 some hundred. Here one process for each worker of the tests loads once, and forks: what is forked runs the same command

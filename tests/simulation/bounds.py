@@ -1,4 +1,4 @@
-"""What bounds a pump at every moment: offsets in order, buffers counted, nothing read ahead without end."""
+"""What bounds a task at every moment: offsets in order, buffers counted, nothing read ahead without end."""
 
 from __future__ import annotations
 
@@ -26,45 +26,45 @@ LIMITS = TaskLimits(
 )
 
 
-def check_bounds(pump: PumpModel) -> None:
-    """Raises Violation when the lane has lost count of something."""
+def check_bounds(task: PumpModel) -> None:
+    """Raises Violation when the task has lost count of something."""
     held: Counter[int] = Counter()
     flying: Counter[TopicPartition] = Counter(
         one.track.named  # type: ignore[attr-defined]
-        for flow in pump.core.targets.values()
+        for flow in task.core.targets.values()
         for one in (*flow.due, *(each for flight in flow.in_flight for each in (*flight.sent, *flight.marks)))
     )
-    _check_one_owner(pump, flying)
-    for track in pump.lane.tracks.values():
+    _check_one_owner(task, flying)
+    for track in task.task.replicators.values():
         if not track.acked <= track.sent <= track.fetched:
             raise Violation(f"{track.named}: acked {track.acked}, sent {track.sent}, fetched {track.fetched}")
         if track.in_flight != flying[track.named]:
             raise Violation(f"{track.named}: believes {track.in_flight} on their way, there are {flying[track.named]}")
         size = 0
-        for parcel, hold in track.waiting:
-            size += parcel.size
+        for batch, hold in track.waiting:
+            size += batch.size
             if hold:
                 held[id(hold)] += 1
         if size != track.waiting.bytes:
             raise Violation(f"{track.named}: believes {track.waiting.bytes} bytes wait, there are {size}")
         if size > 4 * track.partition_bytes_max:
             raise Violation(f"{track.named}: {size} bytes wait, fetched {track.partition_bytes_max} at a time")
-    for flow in pump.core.targets.values():
-        held.update(id(one.hold) for one in flow.pinned if one.hold)
-    held.update(id(hold) for hold in pump.lane.uncut.uses())
-    for source in pump.core.sources.values():
+    for flow in task.core.targets.values():
+        held.update(id(one.buffer) for one in flow.pinned if one.buffer)
+    held.update(id(hold) for hold in task.task.uncut.uses())
+    for source in task.core.sources.values():
         for hold in source.holds:
             if hold.uses != held[id(hold)]:
-                raise Violation(f"{pump.name}: a buffer counts {hold.uses} uses, there are {held[id(hold)]}")
+                raise Violation(f"{task.name}: a buffer counts {hold.uses} uses, there are {held[id(hold)]}")
 
 
-def _check_one_owner(pump: PumpModel, writes: Iterable[TopicPartition]) -> None:
-    """Belt 1: of the pumps that carry a partition and hold a grant, one at most writes it."""
-    if pump.lawless:
+def _check_one_owner(task: PumpModel, writes: Iterable[TopicPartition]) -> None:
+    """Belt 1: of the tasks that carry a partition and hold a grant, one at most writes it."""
+    if task.lawless:
         return
-    writers = pump.clusters.writers
+    writers = task.clusters.writers
     for named in writes:
-        other = writers.get(named, pump)
-        if other is not pump and not other.ended and other.holds() and named in other.lane.tracks:
-            raise Violation(f"{named}: {pump.name} writes while {other.name} may")
-        writers[named] = pump
+        other = writers.get(named, task)
+        if other is not task and not other.ended and other.holds() and named in other.task.replicators:
+            raise Violation(f"{named}: {task.name} writes while {other.name} may")
+        writers[named] = task

@@ -1,4 +1,4 @@
-"""Both clusters as a pump can see them: nodes up or not, topics with ids, metadata that may be a moment old."""
+"""Both clusters as a task can see them: nodes up or not, topics with ids, metadata that may be a moment old."""
 
 from __future__ import annotations
 

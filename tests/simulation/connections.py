@@ -27,9 +27,9 @@ from twinshore.replication.task.core.markers import MarkerRun, marker_producer_i
 
 WIRE_S = 0.002
 PRODUCE_TIMEOUT_S = 30.0
-# A lane believes a request dead after its produce timeout; brokers of this model keep to that.
+# A task believes a request dead after its produce timeout; brokers of this model keep to that.
 LANDS_LATE_S = 25.0
-# A pump that is gone: whatever it left in brokers' queues is done soon after nobody may write in its name any more.
+# A task that is gone: whatever it left in brokers' queues is done soon after nobody may write in its name any more.
 LEFT_LANDS_S = 0.9
 CONFIRM_EVERY_S = 0.1
 
@@ -57,7 +57,7 @@ class Request:
 
 
 class TargetWire:
-    """One connection to a leader of twins, as the core's `flow` wants it. `heard` runs what comes in the pump."""
+    """One connection to a leader of twins, as the core's `flow` wants it. `heard` runs what comes in the task."""
 
     def __init__(
         self,
@@ -75,18 +75,20 @@ class TargetWire:
         self._arrived_s = 0.0
         self.open = True
         self.dark = False
-        self._peerless = False  # the process at the other end is gone, though the pump has not heard of it yet
+        self._peerless = False  # the process at the other end is gone, though the task has not heard of it yet
         self.strays: deque[Request] = deque()
-        # Answers of which the pump is not woken until so many bytes of them are there.
+        # Answers of which the task is not woken until so many bytes of them are there.
         self._unread: list[tuple[int, Callable[[], CompletedRequest | None]]] = []
         self._wake_bytes = 0
 
     def send(self, flight: TargetRequest) -> None:
-        """While the line is dark, the kernel takes nothing more: its buffers stay busy until the pump lets go."""
-        wanted = [(one.track, one.run) for one in flight.marks] + [(one.track, one.run) for one in flight.rests]
+        """While the line is dark, the kernel takes nothing more: its buffers stay busy until the task lets go."""
+        wanted = [(one.replicator, one.run) for one in flight.marks] + [
+            (one.replicator, one.run) for one in flight.rests
+        ]
         bodies = [Body(track.named, track.target_id, b"", run) for track, run in wanted]
-        for track, parcel, _, head, _ in flight.sent:
-            bodies.append(Body(track.named, track.target_id, head + bytes(parcel.body)))
+        for track, batch, _, head, _ in flight.sent:
+            bodies.append(Body(track.named, track.target_id, head + bytes(batch.body)))
         if not self.dark:
             self.flow.written()
         schedule = self.schedule
@@ -100,7 +102,7 @@ class TargetWire:
         self._wake()
 
     def read(self) -> None:
-        """The pump looks whether something came of which it was not woken."""
+        """The task looks whether something came of which it was not woken."""
         unread, self._unread = self._unread, []
         for _, what in unread:
             self._heard(self, what)
@@ -267,7 +269,7 @@ class TargetWire:
             self.strays.popleft()
 
     def hurry_strays(self, gone_at_s: float) -> None:
-        """The pump itself is gone now: nobody counts the time of its lost connections any more."""
+        """The task itself is gone now: nobody counts the time of its lost connections any more."""
         if self.strays:
             at_s = min(
                 self.schedule.chance.random() * LANDS_LATE_S, max(0.0, gone_at_s + LEFT_LANDS_S - self.schedule.now_s)

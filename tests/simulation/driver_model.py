@@ -1,4 +1,5 @@
-"""The driver of a link round the shipped desk and lease rules: when it looks, launches tides, moves, pauses and writes.
+"""The driver of a link round the shipped coordinator and lease rules: when it looks, launches task runs, moves,
+pauses and writes.
 
 The store is one object that outlives drivers. A driver that dies takes with it what it had not written yet.
 """
@@ -38,7 +39,7 @@ class Tides:
     """A lane's, in one term."""
 
     launched_s: float = -100.0
-    next_tide: int = 0
+    next_run: int = 0
 
 
 class DriverModel:
@@ -50,19 +51,19 @@ class DriverModel:
         store: StoreModel,
         *,
         name: str,
-        lanes: int,
-        tide_s: float,
+        tasks: int,
+        task_run_s: float,
         orders: Callable[[], list[PartitionConfig]],
         started: Callable[[PumpModel], None],
     ) -> None:
         self.clusters, self.schedule, self.store, self.name = clusters, clusters.schedule, store, name
-        self.lanes, self.tide_s, self._orders, self._started = lanes, tide_s, orders, started
-        self.desk = Coordinator()
-        self._pumps: dict[TaskSession, PumpModel] = {}
-        self._tides: dict[int, Tides] = {}
+        self.tasks, self.task_run_s, self._orders, self._started = tasks, task_run_s, orders, started
+        self.coordinator = Coordinator()
+        self._tasks: dict[TaskSession, PumpModel] = {}
+        self._runs: dict[int, Tides] = {}
         self._terms = 0
         self.held: HeldLease | None = None
-        # Partitions of paused topics, those that are leaving their lanes, and those that shall come back then.
+        # Partitions of paused topics, those that are leaving their tasks, and those that shall come back then.
         self.resting: set[TopicPartition] = set()
         self._leaving: set[TopicPartition] = set()
         self._returning: set[TopicPartition] = set()
@@ -105,9 +106,9 @@ class DriverModel:
     def _begin_term(self) -> None:
         self.schedule.say(f"{self.name} has the lease")
         self._terms += 1
-        self._tides = {lane: Tides() for lane in range(self.lanes)}
-        for lane in self._tides:
-            self.desk.open_task((LINK, lane), LEASE_S, f"{self.name}, term {self._terms}")
+        self._runs = {task: Tides() for task in range(self.tasks)}
+        for task in self._runs:
+            self.coordinator.open_task((LINK, task), LEASE_S, f"{self.name}, term {self._terms}")
         self._returning.clear()
         self._leaving.clear()
         for order in self._orders():
@@ -115,7 +116,7 @@ class DriverModel:
                 self._place(order)
 
     def _place(self, order: PartitionConfig) -> None:
-        self.desk.assign((LINK, self.schedule.chance.randrange(self.lanes)), [order], self.schedule.now_s)
+        self.coordinator.assign((LINK, self.schedule.chance.randrange(self.tasks)), [order], self.schedule.now_s)
         self._do_wanted()
 
     def _end_term(self) -> None:
@@ -124,30 +125,30 @@ class DriverModel:
         self._hang_up()
 
     def _hang_up(self) -> None:
-        self.desk.close_link(LINK)
-        self._tides = {}
+        self.coordinator.close_link(LINK)
+        self._runs = {}
         self._do_wanted()
 
     def die(self, *, heard: bool) -> None:
-        """Killed; its pumps hear of it, or, where a whole machine went, they do not."""
+        """Killed; its tasks hear of it, or, where a whole machine went, they do not."""
         self.schedule.say(f"{self.name} dies, {len(self._unwritten)} receipts unwritten")
         self.dead = True
         if heard:
             self._hang_up()
 
     def reopen(self, *, heard: bool, after_s: float) -> None:
-        """The link is closed and opened anew under the same lease, as where an operator changes it; its pumps hear of
+        """The link is closed and opened anew under the same lease, as where an operator changes it; its tasks hear of
         it, or, where networks fail just then, they do not."""
-        if self.dead or self.paused or not self.held or not self._tides:
+        if self.dead or self.paused or not self.held or not self._runs:
             return
-        self.schedule.say(f"{self.name} closes the link{'' if heard else ', which no pump hears'}")
-        for pump in [] if heard else list(self._pumps.values()):
-            self.departed(pump)
+        self.schedule.say(f"{self.name} closes the link{'' if heard else ', which no task hears'}")
+        for task in [] if heard else list(self._tasks.values()):
+            self.departed(task)
         self._hang_up()
         self.schedule.after(after_s, self._open_again)
 
     def _open_again(self) -> None:
-        if self.held and not (self.dead or self._tides):
+        if self.held and not (self.dead or self._runs):
             self._begin_term()
 
     def pause(self, for_s: float) -> None:
@@ -156,13 +157,13 @@ class DriverModel:
         self.schedule.after(for_s, self._resume)
 
     def _resume(self) -> None:
-        """What pumps said meanwhile lies in its sockets and is read now."""
+        """What tasks said meanwhile lies in its sockets and is read now."""
         self.paused = False
         waiting, self._backlog = self._backlog, []
         for act in waiting:
             self._listen(act)
 
-    # -- tides
+    # -- task runs
 
     def _tick(self) -> None:
         if self.dead:
@@ -171,11 +172,11 @@ class DriverModel:
         if self.paused or not self.held:
             return
         now_s = self.schedule.now_s
-        self.desk.tick(now_s, {link: self.left_s() for link in self.desk.awaited()})
+        self.coordinator.tick(now_s, {link: self.left_s() for link in self.coordinator.awaited()})
         self._withdraw(now_s)
         self._do_wanted()
-        for lane, tides in self._tides.items():
-            self._launch_if_due(lane, tides, now_s)
+        for task, runs in self._runs.items():
+            self._launch_if_due(task, runs, now_s)
         self._supply()
 
     def rest(self, named: TopicPartition) -> None:
@@ -189,10 +190,10 @@ class DriverModel:
         self._returning.add(named)
 
     def _supply(self) -> None:
-        """What has left its lane and may flow again goes to any lane."""
-        if not (self._returning and self._tides):
+        """What has left its task and may flow again goes to any task."""
+        if not (self._returning and self._runs):
             return
-        placed = self.desk.placed(LINK)
+        placed = self.coordinator.placed(LINK)
         orders = {order.named: order for order in self._orders()}
         for named in sorted(self._returning, key=str):
             if named not in placed:
@@ -203,48 +204,48 @@ class DriverModel:
                 self._returning.discard(named)
 
     def _withdraw(self, now_s: float) -> None:
-        """Partitions that rest are taken from their lane: asked again until no pump writes them."""
+        """Partitions that rest are taken from their task: asked again until no task writes them."""
         rest = {named for named in self.clusters.pairs if named in self.resting or self.store.rests(named)}
         if not rest and not self._leaving:
             return
-        placed = self.desk.placed(LINK)
+        placed = self.coordinator.placed(LINK)
         self._leaving = {named for named in placed if named in rest or named in self._leaving}
         for named in placed:
-            if named in self._leaving and self.desk.withdraw(LINK, named.topic, named.partition, now_s):
+            if named in self._leaving and self.coordinator.withdraw(LINK, named.topic, named.partition, now_s):
                 self._leaving.discard(named)
 
-    def _launch_if_due(self, lane: int, tides: Tides, now_s: float) -> None:
-        holder, age_s, heir = self.desk.holding((LINK, lane), now_s)
-        if heir or now_s - tides.launched_s < 2.0:
+    def _launch_if_due(self, task: int, runs: Tides, now_s: float) -> None:
+        holder, age_s, heir = self.coordinator.holding((LINK, task), now_s)
+        if heir or now_s - runs.launched_s < 2.0:
             return
-        if holder is None or age_s >= self.tide_s:
-            tides.launched_s = now_s
-            tide, tides.next_tide = tides.next_tide, tides.next_tide + 1
-            token = self.desk.token_of((LINK, lane))
+        if holder is None or age_s >= self.task_run_s:
+            runs.launched_s = now_s
+            run, runs.next_run = runs.next_run, runs.next_run + 1
+            token = self.coordinator.token_of((LINK, task))
             soon_s = self.schedule.chance.uniform(0.05, 0.4)
-            self.schedule.after(soon_s, lambda: self._launch(lane, tide, token))
+            self.schedule.after(soon_s, lambda: self._launch(task, run, token))
 
-    def _launch(self, lane: int, tide: int, token: str) -> None:
-        """Its first word reaches the desk at once. One whose term is over is not let in, and ends."""
-        seat = None if self.dead else self.desk.arrive((LINK, lane), tide, token)
-        if seat is None:
+    def _launch(self, task: int, run: int, token: str) -> None:
+        """Its first word reaches the coordinator at once. One whose term is over is not let in, and ends."""
+        session = None if self.dead else self.coordinator.arrive((LINK, task), run, token)
+        if session is None:
             return
         generation = self.held.row.epoch if self.held else 0
-        name = f"{self.name} lane {lane} tide {tide}"
-        pump = self._pumps[seat] = PumpModel(self.clusters, self, seat, tide, name=name, generation=generation)
-        self.schedule.say(f"{pump.name} starts")
-        self._started(pump)
+        name = f"{self.name} task {task} task run {run}"
+        task = self._tasks[session] = PumpModel(self.clusters, self, session, run, name=name, generation=generation)
+        self.schedule.say(f"{task.name} starts")
+        self._started(task)
         self._do_wanted()
 
-    # -- the desk
+    # -- the coordinator
 
-    def hear(self, pump: PumpModel, word: TaskMessage) -> None:
+    def hear(self, task: PumpModel, word: TaskMessage) -> None:
         """A pump's message has come."""
-        self._listen(lambda: self._hear(pump, word))
+        self._listen(lambda: self._hear(task, word))
 
-    def departs(self, pump: PumpModel) -> None:
+    def departs(self, task: PumpModel) -> None:
         """Its connection has ended, which comes behind what it said."""
-        self._listen(lambda: self.departed(pump))
+        self._listen(lambda: self.departed(task))
 
     def _listen(self, act: Callable[[], None]) -> None:
         if self.paused:
@@ -252,49 +253,49 @@ class DriverModel:
         elif not self.dead:
             act()
 
-    def _hear(self, pump: PumpModel, word: TaskMessage) -> None:
-        if pump.seat:
-            self.desk.hear(pump.seat, word, self.schedule.now_s, self.left_s())
+    def _hear(self, task: PumpModel, word: TaskMessage) -> None:
+        if task.session:
+            self.coordinator.hear(task.session, word, self.schedule.now_s, self.left_s())
             self._do_wanted()
 
-    def departed(self, pump: PumpModel) -> None:
-        """The desk has lost it."""
-        if pump.seat:
-            self._pumps.pop(pump.seat, None)
-            self.desk.depart(pump.seat, self.schedule.now_s, self.left_s())
+    def departed(self, task: PumpModel) -> None:
+        """The coordinator has lost it."""
+        if task.session:
+            self._tasks.pop(task.session, None)
+            self.coordinator.depart(task.session, self.schedule.now_s, self.left_s())
             self._do_wanted()
 
     def move(self) -> None:
-        """Some partition shall change lanes."""
-        choices = list(self.desk.placed(LINK).items())
-        if not choices or self.lanes < 2 or self.paused:
+        """Some partition shall change tasks."""
+        choices = list(self.coordinator.placed(LINK).items())
+        if not choices or self.tasks < 2 or self.paused:
             return
-        named, lane = self.schedule.chance.choice(choices)
-        if self.desk.move(LINK, named, (lane + 1) % self.lanes):
-            self.schedule.say(f"{self.name} moves {named} from lane {lane}")
+        named, task = self.schedule.chance.choice(choices)
+        if self.coordinator.move(LINK, named, (task + 1) % self.tasks):
+            self.schedule.say(f"{self.name} moves {named} from task {task}")
             self._do_wanted()
 
     def throttle(self, bytes_s: float) -> None:
-        """Every lane fetches so much in a second from now on; 0: as much as it can."""
-        for lane in self._tides:
-            self.desk.bound((LINK, lane), TaskRateLimits(bytes_s, {}, {}))
+        """Every task fetches so much in a second from now on; 0: as much as it can."""
+        for task in self._runs:
+            self.coordinator.bound((LINK, task), TaskRateLimits(bytes_s, {}, {}))
         self._do_wanted()
 
     def _do_wanted(self) -> None:
-        """Sooner or later a pump hears what it is told, or that the desk is gone."""
-        for command in self.desk.wanted():
+        """Sooner or later a task hears what it is told, or that the coordinator is gone."""
+        for command in self.coordinator.wanted():
             match command:
-                case SendToTask(seat, word):
-                    if seat in self._pumps:
-                        self._pumps[seat].told(word)
+                case SendToTask(session, word):
+                    if session in self._tasks:
+                        self._tasks[session].told(word)
                 case RecordReport(account):
                     self._keep(account)
-                case DisconnectTask(seat):
-                    if pump := self._pumps.pop(seat, None):
-                        self._lose(pump)
+                case DisconnectTask(session):
+                    if task := self._tasks.pop(session, None):
+                        self._lose(task)
 
-    def _lose(self, pump: PumpModel) -> None:
-        self.schedule.after(self.schedule.lag(0.01), lambda: pump.hear(lambda: pump.end("the driver is gone")))
+    def _lose(self, task: PumpModel) -> None:
+        self.schedule.after(self.schedule.lag(0.01), lambda: task.hear(lambda: task.end("the driver is gone")))
 
     # -- what is written
 

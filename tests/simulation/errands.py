@@ -20,7 +20,7 @@ READINGS = ("start", "high", "end", "producers", "again", "source_start", "sourc
 
 
 class Hearer(Protocol):
-    """The pump, as an errand that comes back finds it."""
+    """The task, as an errand that comes back finds it."""
 
     def hear(self, act: Callable[[], None]) -> None: ...
 

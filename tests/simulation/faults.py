@@ -13,7 +13,7 @@ from twinshore.kafka.protocol.error_codes import Code
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-SKEW_PART = 0.11  # of the expiry, for each of two clocks: below the quarter by which a lane forgets before brokers do
+SKEW_PART = 0.11  # of the expiry, for each of two clocks: below the quarter by which a task forgets before brokers do
 
 
 class Faults:
@@ -31,8 +31,8 @@ class Faults:
     def _side(self) -> str:
         return self.chance.choice(("source", "target"))
 
-    def _pump(self) -> PumpModel | None:
-        alive = [pump for pump in self.world.pumps if not pump.ended]
+    def _task(self) -> PumpModel | None:
+        alive = [task for task in self.world.tasks if not task.ended]
         return self.chance.choice(alive) if alive else None
 
     # -- brokers
@@ -122,7 +122,7 @@ class Faults:
         pair = self._pair()
         log = pair.source
         if pair.twin.spoiled_at is not None:
-            return  # what an heir would compare, should the pump die that met the foreign write
+            return  # what an heir would compare, should the task die that met the foreign write
         reach = 1.0 if self.chance.random() < 0.2 else 0.8
         bound = min(log.high, pair.twin.end) if self.chance.random() < 0.8 else log.high
         log.cut(log.start + int(self.chance.random() * reach * max(0, bound - log.start)))
@@ -172,19 +172,19 @@ class Faults:
     # -- networks and clocks
 
     def lose_line(self) -> None:
-        pump = self._pump()
-        if pump is None:
+        task = self._task()
+        if task is None:
             return
-        lines: list[tuple[str, object]] = [("source", line) for line in pump.sources]
-        lines += [("target", node) for node in pump.targets]
+        lines: list[tuple[str, object]] = [("source", line) for line in task.sources]
+        lines += [("target", node) for node in task.targets]
         if lines:
             side, key = self.chance.choice(lines)
-            self.world.cut_line(pump, side, key)
+            self.world.cut_line(task, side, key)
 
     def darken_line(self) -> None:
         """Nothing comes through any more, and nobody says so."""
-        pump = self._pump()
-        wires: list[SourceWire | TargetWire] = [*pump.sources.values(), *pump.targets.values()] if pump else []
+        task = self._task()
+        wires: list[SourceWire | TargetWire] = [*task.sources.values(), *task.targets.values()] if task else []
         if wires:
             self.chance.choice(wires).dark = True
 
@@ -199,9 +199,9 @@ class Faults:
 
     def jump_clock(self) -> None:
         skew_ms = int(self.chance.uniform(-SKEW_PART, SKEW_PART) * self.clusters.expiry_ms)
-        pump = self._pump()
-        if pump and self.chance.random() < 0.7:
-            pump.wall_skew_ms = skew_ms
+        task = self._task()
+        if task and self.chance.random() < 0.7:
+            task.wall_skew_ms = skew_ms
         else:
             self.clusters.skew_ms = skew_ms
 
@@ -212,38 +212,40 @@ class Faults:
 
     # -- processes
 
-    def kill_pump(self) -> None:
-        pump = self._pump()
-        if pump:
-            pump.end("killed")
+    def kill_task(self) -> None:
+        task = self._task()
+        if task:
+            task.end("killed")
 
-    def pause_pump(self) -> None:
-        pump = self._pump()
-        if pump and not pump.paused:
-            pump.pause(self.chance.choice((0.3, 2.0, 8.0)) * self.chance.uniform(0.5, 1.5))
+    def pause_task(self) -> None:
+        task = self._task()
+        if task and not task.paused:
+            task.pause(self.chance.choice((0.3, 2.0, 8.0)) * self.chance.uniform(0.5, 1.5))
 
-    def freeze_pump(self) -> None:
+    def freeze_task(self) -> None:
         """Its machine is gone, and no connection says so."""
-        pump = self._pump()
-        if pump and not pump.paused:
-            pump.pause(1e9)
+        task = self._task()
+        if task and not task.paused:
+            task.pause(1e9)
 
-    def lose_desk_line(self) -> None:
-        """The line between a pump and its desk is lost on one side only, as where a network forgets a connection."""
-        going = [pump for pump in self.world.pumps if pump.going and not (pump.ended or pump.lawless)]
+    def lose_coordinator_line(self) -> None:
+        """The line between a task and its coordinator is lost on one side only, as where a network forgets a
+        connection.
+        """
+        going = [task for task in self.world.tasks if task.going and not (task.ended or task.lawless)]
         if not going:
             return
-        pump = self.chance.choice(going)
+        task = self.chance.choice(going)
         if self.chance.random() < 0.7:
-            self.schedule.say(f"the desk loses {pump.name}, which hears nothing of it")
-            pump.driver.departed(pump)
+            self.schedule.say(f"the coordinator loses {task.name}, which hears nothing of it")
+            task.driver.departed(task)
             if self.chance.random() < 0.5:
                 self.schedule.after(self.chance.uniform(0.0, 1.0), self.pause_topic)
         else:
-            pump.end("the driver is gone", unheard=True)
+            task.end("the driver is gone", unheard=True)
 
     def pause_topic(self) -> None:
-        """An operator pauses a topic and resumes it: its partitions may come back to any lane."""
+        """An operator pauses a topic and resumes it: its partitions may come back to any task."""
         driver, topic = self.world.driver, self.chance.choice(list(self.world.plan.styles))
         names = [named for named in self.clusters.pairs if named.topic == topic]
         self.schedule.say(f"topic {topic} is paused")
@@ -264,6 +266,6 @@ class Faults:
     def move_partition(self) -> None:
         self.world.driver.move()
 
-    def second_pump(self) -> None:
-        """Another pump writes the same twins at once, and asks nobody: only the brokers' memory is left."""
+    def second_task(self) -> None:
+        """Another task writes the same twins at once, and asks nobody: only the brokers' memory is left."""
         self.world.rogue(self.chance.uniform(1.0, 8.0))

@@ -72,9 +72,9 @@ def keep_going_under_a_new_leader() -> None:
 def send_behind_markers() -> None:
     shipped = PartitionReplicator.may_send
 
-    def may_send(self: PartitionReplicator, parcel: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
+    def may_send(self: PartitionReplicator, batch: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
         self.known_end.bare = False
-        return shipped(self, parcel, now_s, now_ms, kept_ms)
+        return shipped(self, batch, now_s, now_ms, kept_ms)
 
     PartitionReplicator.may_send = may_send  # type: ignore[method-assign]
 
@@ -101,8 +101,8 @@ def compare_no_last_record() -> None:
 def forget_the_epoch_at_a_look() -> None:
     shipped = PartitionReplicator.resume
 
-    def resume(self: PartitionReplicator, go: ResumeAt, seen: TargetState, **known: int) -> None:
-        shipped(self, go, dataclasses.replace(seen, source_epoch=-1, wrote_epoch=-1), **known)
+    def resume(self: PartitionReplicator, resume: ResumeAt, state: TargetState, **known: int) -> None:
+        shipped(self, resume, dataclasses.replace(state, source_epoch=-1, wrote_epoch=-1), **known)
 
     PartitionReplicator.resume = resume  # type: ignore[method-assign]
     PartitionReplicator._source_unsure = lambda _self: False  # type: ignore[assignment, method-assign]
@@ -120,7 +120,7 @@ def take_any_lease() -> None:
 
 
 def believe_brokers_never_forget() -> None:
-    def may_send(self: PartitionReplicator, _parcel: OutgoingBatch, now_s: float, _now_ms: int, _kept_ms: int) -> bool:
+    def may_send(self: PartitionReplicator, _batch: OutgoingBatch, now_s: float, _now_ms: int, _kept_ms: int) -> bool:
         if self.known_end.bare and self.in_flight:
             return False
         self.known_end.sent(now_s, bare=False)
@@ -130,8 +130,8 @@ def believe_brokers_never_forget() -> None:
 
 
 def believe_any_base_offset() -> None:
-    def misplaced(self: TaskPartitions, track: PartitionReplicator, parcel: OutgoingBatch, _base: int) -> None:
-        self._arrived(track, parcel.end)
+    def misplaced(self: TaskPartitions, track: PartitionReplicator, batch: OutgoingBatch, _base: int) -> None:
+        self._arrived(track, batch.end)
 
     TaskPartitions._misplaced = misplaced  # type: ignore[assignment, method-assign]
 
@@ -166,7 +166,7 @@ def write_on_without_a_grant() -> None:
     WriteLease.ran_out = lambda _self, _now_s: False  # type: ignore[assignment, method-assign]
 
 
-def believe_a_lost_line_is_a_lost_pump() -> None:
+def believe_a_lost_line_is_a_lost_task() -> None:
     def free(self: TaskOwnership, now_s: float) -> bool:
         self._lapse(now_s)
         return self.holder is None
@@ -174,7 +174,7 @@ def believe_a_lost_line_is_a_lost_pump() -> None:
     TaskOwnership.free = free  # type: ignore[method-assign]
 
 
-def forget_pumps_of_closed_lanes() -> None:
+def forget_tasks_of_closed_tasks() -> None:
     shipped = Coordinator.close_link
 
     def close_link(self: Coordinator, link: str) -> None:
@@ -187,8 +187,8 @@ def forget_pumps_of_closed_lanes() -> None:
 def give_away_before_it_is_let_go() -> None:
     shipped = Coordinator.move
 
-    def move(self: Coordinator, link: str, named: TopicPartition, lane: int) -> bool:
-        asked = shipped(self, link, named, lane)
+    def move(self: Coordinator, link: str, named: TopicPartition, task: int) -> bool:
+        asked = shipped(self, link, named, task)
         for post in [one for _, one in self._of(link) if named in one.moving]:
             self._released(link, post, Released(named, None, None), 0.0)
         return asked
@@ -256,21 +256,21 @@ MUTANTS = {
         ),
         Mutant(
             "lost-line",
-            "gives a partition to another lane though the pump that is lost may still write",
+            "gives a partition to another task though the task that is lost may still write",
             160,
-            believe_a_lost_line_is_a_lost_pump,
+            believe_a_lost_line_is_a_lost_task,
             known=83,
         ),
         Mutant(
             "past",
-            "opens lanes anew and forgets that pumps of before may still write",
+            "opens tasks anew and forgets that tasks of before may still write",
             300,
-            forget_pumps_of_closed_lanes,
+            forget_tasks_of_closed_tasks,
             known=17,
         ),
         Mutant(
             "early-move",
-            "gives a partition to another lane before the one that it is on has let go of it",
+            "gives a partition to another task before the one that it is on has let go of it",
             60,
             give_away_before_it_is_let_go,
             known=27,

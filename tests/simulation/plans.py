@@ -17,13 +17,13 @@ RATES = {
     "lose_line": 0.5,
     "darken_line": 0.06,
     "slow_node": 0.15,
-    "kill_pump": 0.12,
-    "pause_pump": 0.15,
-    "freeze_pump": 0.05,
+    "kill_task": 0.12,
+    "pause_task": 0.15,
+    "freeze_task": 0.05,
     "kill_driver": 0.06,
     "pause_driver": 0.06,
     "move_partition": 0.3,
-    "second_pump": 0.15,
+    "second_task": 0.15,
     "lose_target_data": 0.12,
     "truncate_source": 0.08,
     "part_idle_source": 0.15,
@@ -38,7 +38,7 @@ RATES = {
     "corrupt": 0.02,
 }
 # Drawn apart, so that a seed that has none of them is the run that it was before they were known.
-LATER_RATES = {"lose_desk_line": 0.12, "pause_topic": 0.15}
+LATER_RATES = {"lose_coordinator_line": 0.12, "pause_topic": 0.15}
 LAST_RATES = {"turn_markers_away": 0.1}
 CHANGE_RATES = {"reopen_link": 0.15}
 # These end a partition, so a seed has at most one of them.
@@ -50,8 +50,8 @@ ORDINARY = tuple(name for name in RATES if name not in FATAL and name != "compac
 class Plan:
     styles: dict[str, tuple[int, Style]]
     copies: tuple[int, int]
-    lanes: int
-    tide_s: float
+    tasks: int
+    task_run_s: float
     chaos_s: float
     write_every_s: float
     expiry_ms: int
@@ -62,7 +62,7 @@ class Plan:
 
     def sentence(self) -> str:
         kinds = ", ".join(f"{topic}: {count} of {style}" for topic, (count, style) in self.styles.items())
-        return f"{kinds}; copies {self.copies}, {self.lanes} lanes, {self.chaos_s:.0f} s of {', '.join(self.faults)}"
+        return f"{kinds}; copies {self.copies}, {self.tasks} tasks, {self.chaos_s:.0f} s of {', '.join(self.faults)}"
 
 
 def plan_of(chance: random.Random) -> Plan:
@@ -75,15 +75,15 @@ def plan_of(chance: random.Random) -> Plan:
     if chance.random() < 0.35:
         faults.append(chance.choice(FATAL))
     kinds = [style for _, style in styles.values()]
-    if "second_pump" in faults and (old_part or any(style.keys or style.transactions for style in kinds)):
-        # Without the brokers' memory nothing but the grant keeps two pumps apart, and markers are not in it.
-        faults.remove("second_pump")
-    if "second_pump" in faults:
+    if "second_task" in faults and (old_part or any(style.keys or style.transactions for style in kinds)):
+        # Without the brokers' memory nothing but the grant keeps two tasks apart, and markers are not in it.
+        faults.remove("second_task")
+    if "second_task" in faults:
         # It asks no ledger either: what rests for everybody else it would go on with. And a gap becomes markers.
         faults = [name for name in faults if name not in (*FATAL, "retain")]
     if any(style.keys or style.transactions for style in kinds):
         # A look compares the twin's last record with the source's, and asks for the epoch of what was told. Where the
-        # cleaner took that record, or a marker is what comes last, nothing tells these faults in what a pump carried
+        # cleaner took that record, or a marker is what comes last, nothing tells these faults in what a task carried
         # and could not tell before it died.
         faults = [name for name in faults if name not in ("truncate_source", "part_idle_source", "write_foreign")]
     if any(style.keys for style in kinds):
@@ -91,8 +91,8 @@ def plan_of(chance: random.Random) -> Plan:
     plan = Plan(
         styles,
         copies=(chance.choice((1, 2, 3)), chance.choice((1, 2, 3))),
-        lanes=chance.choice((1, 1, 2)),
-        tide_s=chance.choice((3.0, 6.0, 30.0)),
+        tasks=chance.choice((1, 1, 2)),
+        task_run_s=chance.choice((3.0, 6.0, 30.0)),
         chaos_s=chance.choice((10.0, 20.0, 40.0)),
         write_every_s=chance.choice((0.1, 0.2, 0.5)),
         expiry_ms=chance.choice((60_000, 120_000, 600_000)),
@@ -108,7 +108,7 @@ def plan_of(chance: random.Random) -> Plan:
     if apart.random() < 0.75:
         return plan
     later = {name: rate * apart.choice((1.0, 3.0)) for name, rate in LATER_RATES.items()}
-    return replace(plan, faults={**plan.faults, **later}, lanes=2)
+    return replace(plan, faults={**plan.faults, **later}, tasks=2)
 
 
 def with_errors(plan: Plan) -> Plan:

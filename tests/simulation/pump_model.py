@@ -1,4 +1,4 @@
-"""A pump around the shipped core: where `mirror/pump` has sockets, clocks and threads, virtual ones carry out what the
+"""A task around the shipped core: where `mirror/pump` has sockets, clocks and threads, virtual ones carry out what the
 core commands, in its order."""
 
 from __future__ import annotations
@@ -42,39 +42,39 @@ if TYPE_CHECKING:
 
 REPORT_S = 0.5
 TICK_S = (0.02, 0.15)
-PUMP_ID = 99
+TASK_ID = 99
 
 
 class PumpModel:
-    """`driver` has the desk that it speaks to, where it has the `seat`, if any; `wall_skew_ms` is how wrong this
-    machine's wall clock is."""
+    """`driver` has the coordinator that it speaks to, where it has the `session`, if any; `wall_skew_ms` is how
+    wrong this machine's wall clock is."""
 
     def __init__(
         self,
         clusters: Clusters,
         driver: DriverModel,
-        seat: TaskSession | None,
-        tide: int,
+        session: TaskSession | None,
+        run: int,
         *,
         name: str,
         generation: int = 1,
     ) -> None:
         self.clusters, self.schedule, self.driver = clusters, clusters.schedule, driver
-        self.seat, self.name = seat, name
-        self.lane = TaskPartitions(
-            PUMP_ID, 0, coordinator_epoch(generation, tide), state_expiry_ms=clusters.expiry_ms, limits=LIMITS
+        self.session, self.name = session, name
+        self.task = TaskPartitions(
+            TASK_ID, 0, coordinator_epoch(generation, run), state_expiry_ms=clusters.expiry_ms, limits=LIMITS
         )
         self.grant = WriteLease()
-        self.core = TaskCore(self.lane, self.grant, self.schedule.now_s, report_s=REPORT_S)
+        self.core = TaskCore(self.task, self.grant, self.schedule.now_s, report_s=REPORT_S)
         self.sources: dict[FetchStream, SourceWire] = {}
         self.targets: dict[int, TargetWire] = {}
         self.closed: list[TargetWire] = []
-        self.to_desk, self.from_desk = Channel(self.schedule, 0.002), Channel(self.schedule, 0.002)
+        self.to_coordinator, self.from_coordinator = Channel(self.schedule, 0.002), Channel(self.schedule, 0.002)
         self.lawless = False  # writes without any grant: only belt 2 holds it
         self.wall_skew_ms, self.why = 0, ""
         self.backlog: list[Callable[[], None]] = []
         self.paused = self.ended = False
-        self._errands = Errands(clusters, PUMP_ID, self)
+        self._errands = Errands(clusters, TASK_ID, self)
         self._hands: dict[type, Callable[[Any], None]] = {
             connections.SendRequest: self._send,
             connections.SendFetch: lambda fetch: self.sources[fetch.flow.key].ask(fetch),
@@ -120,7 +120,7 @@ class PumpModel:
                 self.turn()
 
     def hear(self, act: Callable[[], None]) -> None:
-        """Something came for the pump; it is handled at once, unless the process is paused."""
+        """Something came for the task; it is handled at once, unless the process is paused."""
         if self.ended:
             return
         if self.paused:
@@ -130,7 +130,7 @@ class PumpModel:
         self.turn()
 
     def pause(self, for_s: float) -> None:
-        """Beyond its grant a paused pump is as good as gone."""
+        """Beyond its grant a paused task is as good as gone."""
         self.paused = True
         self.schedule.say(f"{self.name} is paused for {for_s:.1f} s")
         if self.schedule.now_s + for_s > self.grant.until_s:
@@ -153,7 +153,7 @@ class PumpModel:
         if not self.ended and now_s >= core.timers_at_s:
             self._do(core.timers(now_s))
         if core.going and not self.ended and not core.ended:
-            self.lane.go_on(now_s, self.now_ms())
+            self.task.go_on(now_s, self.now_ms())
             self._do(core.flow(now_s, self.now_ms()))
         if core.ended:
             self.end(core.ended)
@@ -182,14 +182,14 @@ class PumpModel:
         if isinstance(flow, SourceFetcher):
             self.sources[flow.key] = SourceWire(self.clusters, flow, self._on_fetched)
         elif flow:
-            self.targets[flow.node] = TargetWire(self.clusters, flow, self._on_target, self.lane.producer)
+            self.targets[flow.node] = TargetWire(self.clusters, flow, self._on_target, self.task.producer)
 
     def _send(self, send: connections.SendRequest) -> None:
         flow, flight = send
         if self.schedule.listening:
-            what = [f"{one.track.named} [{one.parcel.base}, {one.parcel.end})" for one in flight.sent]
-            what += [f"{one.track.named} marks [{one.blank.base}, {one.blank.end})" for one in flight.marks]
-            what += [f"{one.track.named} rests at {one.end}" for one in flight.rests]
+            what = [f"{one.replicator.named} [{one.batch.base}, {one.batch.end})" for one in flight.sent]
+            what += [f"{one.replicator.named} marks [{one.blank.base}, {one.blank.end})" for one in flight.marks]
+            what += [f"{one.replicator.named} rests at {one.end}" for one in flight.rests]
             self.schedule.say(f"{self.name} {'asks' if flight.asking else 'sends to'} {flow.node}: {', '.join(what)}")
         self.targets[flow.node].send(flight)
 
@@ -230,14 +230,14 @@ class PumpModel:
     # -- errands
 
     def _ask_routes(self, _: connections.LookUpLeaders) -> None:
-        self._errands.ask_routes({t.named: (t.source_key[0], t.target_id) for t in self.lane.tracks.values()})
+        self._errands.ask_routes({t.named: (t.source_key[0], t.target_id) for t in self.task.replicators.values()})
 
     def routes(self, routes: dict[TopicPartition, PartitionLeaders], *, failed: bool) -> None:
         self.core.routed(routes, "target" if failed else "", "no answer", self.schedule.now_s)
 
     def _look(self, look: connections.InspectTwins) -> None:
         for named in look.partitions:
-            self._errands.look(named, self.lane.tracks[named].told.stand)
+            self._errands.look(named, self.task.replicators[named].progress_log.stand)
 
     def looked(self, named: TopicPartition, seen: TargetState | None) -> None:
         self.schedule.say(f"{self.name} looked at {named}: {seen}")
@@ -247,13 +247,13 @@ class PumpModel:
         for named, at in cut.before.items():
             self._errands.cut(named, at)
 
-    # -- the desk
+    # -- the coordinator
 
     def told(self, word: CoordinatorMessage) -> None:
-        """The desk says so; it takes a moment to arrive."""
-        self.from_desk.send(lambda: self.hear(lambda: self._on_desk(word)))
+        """The coordinator says so; it takes a moment to arrive."""
+        self.from_coordinator.send(lambda: self.hear(lambda: self._on_coordinator(word)))
 
-    def _on_desk(self, word: CoordinatorMessage) -> None:
+    def _on_coordinator(self, word: CoordinatorMessage) -> None:
         match word:
             case StartWriting(handovers, told):
                 self.schedule.say(f"{self.name} goes, with {len(handovers)} handovers, told {told}")
@@ -262,12 +262,12 @@ class PumpModel:
         self._do(self.core.hear(word, self.schedule.now_s))
 
     def _tell(self, word: TaskMessage) -> None:
-        self.to_desk.send(lambda: self.driver.hear(self, word))
+        self.to_coordinator.send(lambda: self.driver.hear(self, word))
 
     # -- its end
 
     def end(self, why: str, *, unheard: bool = False) -> None:
-        """The process ends, in whatever way: sockets close, the desk hears of it, or does not."""
+        """The process ends, in whatever way: sockets close, the coordinator hears of it, or does not."""
         if self.ended:
             return
         self.ended, self.why = True, why
@@ -280,7 +280,7 @@ class PumpModel:
             wire.close(gone_at_s=gone_at_s, alive=self.clusters.up("target", node))
         self._hurry_strays(gone_at_s)
         if not unheard:
-            self.to_desk.send(lambda: self.driver.departs(self))
+            self.to_coordinator.send(lambda: self.driver.departs(self))
 
     def _hurry_strays(self, gone_at_s: float) -> None:
         for wire in self.closed:

@@ -44,7 +44,7 @@ class StoreModel:
         return EpochOffset(told[-1].epoch, told[-1].to_offset) if told else NO_EPOCH_OFFSET
 
     def source_start(self, named: TopicPartition) -> int:
-        """Where pumps last told that the source begins."""
+        """Where tasks last told that the source begins."""
         told = self.receipts.get(named)
         return min(told[-1].source_start, told[-1].to_offset) if told else 0
 

@@ -32,7 +32,7 @@ TRANSACTIONS = Style(0.0, 0, transactions=True, append_time=False, codecs=(Codec
 def one_partition(plan: Plan) -> Plan:
     """A transactional one with two copies of its twin, and nothing goes wrong by itself."""
     quiet = replace(plan, faults={}, errand_fails=0.0, store_fails=0.0, expiry_ms=600_000, anchor_sequence=0)
-    quiet = replace(quiet, lanes=1, tide_s=30.0, chaos_s=20.0, write_every_s=0.5)
+    quiet = replace(quiet, tasks=1, task_run_s=30.0, chaos_s=20.0, write_every_s=0.5)
     return replace(quiet, styles={"a": (1, TRANSACTIONS)}, copies=(1, 2))
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from tests.simulation.plans import Plan
-from tests.simulation.pump_model import PUMP_ID
+from tests.simulation.pump_model import TASK_ID
 from tests.simulation.world import EPOCH_TURNED, World
 from twinshore.replication.task.core import partition as track_module
 from twinshore.replication.task.core.batches import SequenceMap
@@ -46,7 +46,7 @@ def move_homes(world: World, seed: int, kind: str) -> None:
         source.style = style
         point = source.end
         kept = source.entries[: chance.randint(1, len(source.entries) - 1)] if kind == SHORTER else source.entries
-        twin.inherit(kept, (PUMP_ID, EPOCH_TURNED - 1))
+        twin.inherit(kept, (TASK_ID, EPOCH_TURNED - 1))
         source.fence(OLD_LINK, world.schedule.now_ms)
         if kind == LONGER:
             twin.write_foreign(world.schedule.now_ms)

@@ -1,4 +1,4 @@
-"""Two clusters, a link's driver and its pumps in virtual time: chaos first, then calm, in which all must arrive."""
+"""Two clusters, a link's driver and its tasks in virtual time: chaos first, then calm, in which all must arrive."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class World:
         self.store = StoreModel()
         # Of topics that a switch brought back: below where their twins' logs are their own.
         self.inherited: dict[TopicPartition, int] = {}
-        self.given: set[TopicPartition] = set()  # to the lanes of any term
-        self.pumps: list[PumpModel] = []
+        self.given: set[TopicPartition] = set()  # to the tasks of any term
+        self.tasks: list[PumpModel] = []
         self.lagging: dict[tuple[str, TopicPartition, int], float] = {}
         self.calm = False
         prepare(self)
@@ -68,10 +68,10 @@ class World:
             self.clusters,
             self.store,
             name=f"driver {self.drivers}",
-            lanes=self.plan.lanes,
-            tide_s=self.plan.tide_s,
+            tasks=self.plan.tasks,
+            task_run_s=self.plan.task_run_s,
             orders=self._orders,
-            started=self.pumps.append,
+            started=self.tasks.append,
         )
 
     def _orders(self) -> list[PartitionConfig]:
@@ -100,12 +100,12 @@ class World:
         self.driver = self._new_driver()
 
     def rogue(self, for_s: float) -> None:
-        """A pump that no desk knows and that no grant holds."""
-        pump = PumpModel(self.clusters, self.driver, None, -1 - len(self.pumps), name=f"rogue {len(self.pumps)}")
-        self.pumps.append(pump)
-        pump.break_the_law(self._orders())
-        self.schedule.say(f"{pump.name} begins to write")
-        self.schedule.after(for_s, lambda: pump.end("killed"))
+        """A task that no coordinator knows and that no grant holds."""
+        task = PumpModel(self.clusters, self.driver, None, -1 - len(self.tasks), name=f"rogue {len(self.tasks)}")
+        self.tasks.append(task)
+        task.break_the_law(self._orders())
+        self.schedule.say(f"{task.name} begins to write")
+        self.schedule.after(for_s, lambda: task.end("killed"))
 
     # -- brokers
 
@@ -121,7 +121,7 @@ class World:
             acknowledged = pair.twin.high
             lost_from = pair.twin.lead(node, self.clusters.broker_ms)
             if lost_from < acknowledged:
-                for wire in [wire for pump in self.pumps for wire in (*pump.closed, *pump.targets.values())]:
+                for wire in [wire for task in self.tasks for wire in (*task.closed, *task.targets.values())]:
                     wire.refuse_markers(pair.named)
         self.excuse_gap(pair)
         self.schedule.say(
@@ -158,28 +158,28 @@ class World:
         """Its process ends: whatever it had not done yet is forgotten, and every peer hears of it."""
         if side == "source":
             self.clusters.brokers[node].forget_sessions()
-        for pump in self.pumps:
+        for task in self.tasks:
             if side == "target":
-                for wire in [*pump.closed, *pump.targets.values()]:
+                for wire in [*task.closed, *task.targets.values()]:
                     if wire.node == node:
                         wire.strays.clear()
-                if node in pump.targets and not pump.ended:
-                    pump.targets[node].forget()
-                    self.cut_line(pump, side, node)
-            elif not pump.ended:
-                for line in [line for line in pump.sources if line[0] == node]:
-                    self.cut_line(pump, side, line)
+                if node in task.targets and not task.ended:
+                    task.targets[node].forget()
+                    self.cut_line(task, side, node)
+            elif not task.ended:
+                for line in [line for line in task.sources if line[0] == node]:
+                    self.cut_line(task, side, line)
 
-    def cut_line(self, pump: PumpModel, side: str, key: object) -> None:
-        """A connection is gone; the pump hears of it a moment later, unless it is gone itself."""
-        lines: Mapping[Any, SourceWire | TargetWire] = pump.sources if side == "source" else pump.targets
+    def cut_line(self, task: PumpModel, side: str, key: object) -> None:
+        """A connection is gone; the task hears of it a moment later, unless it is gone itself."""
+        lines: Mapping[Any, SourceWire | TargetWire] = task.sources if side == "source" else task.targets
         wire = lines.get(key)
 
         def act() -> None:
             if wire is not None:
-                pump.broken(wire)
+                task.broken(wire)
 
-        self.schedule.after(self.schedule.lag(0.002), lambda: pump.hear(act))
+        self.schedule.after(self.schedule.lag(0.002), lambda: task.hear(act))
 
     def recreate(self, side: str, topic: str) -> None:
         """The topic is deleted and made again: test_a_recreated_topic_refuses_the_old_id."""
@@ -345,14 +345,14 @@ class World:
                 f" receipts to {self.store.to_offset(named)},"
                 f" ledger {[one.kind for one in self.store.ledger.get(named, [])][-2:]}"
             )
-            for pump in self.pumps:
-                track = pump.lane.tracks.get(named)
-                if not pump.ended and track:
-                    state = "paused" if pump.paused else "going" if pump.going else "standing by"
+            for task in self.tasks:
+                track = task.task.replicators.get(named)
+                if not task.ended and track:
+                    state = "paused" if task.paused else "going" if task.going else "standing by"
                     lines.append(
-                        f"  {pump.name} {state}: {track.phase}, {track.in_flight} in flight,"
+                        f"  {task.name} {state}: {track.phase}, {track.in_flight} in flight,"
                         f" {len(track.waiting)} waiting, fetched {track.fetched}, sent {track.sent},"
-                        f" acked {track.acked}, told {track.told.to}"
+                        f" acked {track.acked}, told {track.progress_log.to}"
                     )
         return "\n".join(lines)
 

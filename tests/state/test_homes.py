@@ -60,7 +60,7 @@ def test_two_links_that_decide_at_once_read_one_home(open_another: Callable[[], 
 def test_a_home_moves_only_from_the_term_that_was_seen(store: Store) -> None:
     told = [AuditRow(1, "east->west", "home", "orders", "", "west", "by anna")]
     west = replace(ROW, home="west", set_by="anna")
-    assert store.homes.move(west, seen=0, told=told) == west
+    assert store.homes.move(west, seen=0, rows=told) == west
     assert store.homes.version(PAIR) == 1
     assert store.homes.move(replace(west, home="east"), seen=0) is None
     east = replace(west, home="east")
@@ -77,7 +77,7 @@ def test_a_home_does_not_move_from_under_a_twin(store: Store) -> None:
     store.homes.settle([ROW])
     store.twins.save([TWIN])
     told = [AuditRow(1, "east->west", "home", "orders", "", "west", "by anna")]
-    assert store.homes.move(replace(ROW, home="west"), seen=1, links=links, told=told) is None
+    assert store.homes.move(replace(ROW, home="west"), seen=1, links=links, rows=told) is None
     assert store.homes.move(replace(ROW, topic="bills"), seen=0, links=links) is not None
     store.twins.save([replace(TWIN, topic="lists")])
     assert store.homes.move(replace(ROW, topic="lists"), seen=0, links=links) is None

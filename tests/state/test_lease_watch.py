@@ -16,7 +16,7 @@ TTL_S = TTL_MS / 1000
 
 
 def row(beat: int, owner: str = "a", generation: int = 1, *, released: bool = False) -> LeaseRow:
-    return LeaseRow("lane", owner, generation, beat, TTL_MS, released)
+    return LeaseRow("task", owner, generation, beat, TTL_MS, released)
 
 
 def test_a_lease_nobody_has_may_be_taken_at_once() -> None:
@@ -105,7 +105,7 @@ class Owner:
                     yield
                     sent_s = self.clock_s()
                     yield
-                    taken = self.swap(seen, LeaseRow("lane", self.name, seen.epoch + 1 if seen else 1, 0, TTL_MS))
+                    taken = self.swap(seen, LeaseRow("task", self.name, seen.epoch + 1 if seen else 1, 0, TTL_MS))
                     yield
                     self.held = HeldLease(taken, sent_s, TTL_S) if taken else None
             else:

@@ -73,7 +73,7 @@ def test_another_place_or_kind_is_another_incident(store: Store) -> None:
 
 
 def test_the_rest_of_a_gap_is_no_other_row(store: Store) -> None:
-    """A pump that takes over amid a gap tells the rest of it."""
+    """A task that takes over amid a gap tells the rest of it."""
     first = store.incidents.add(GAP, now_ms=1)
     assert store.incidents.add(replace(GAP, from_offset=170), now_ms=2) == first
 
@@ -87,7 +87,7 @@ def test_more_that_was_dropped_from_the_same_offset_on_is_a_row_of_its_own(store
 
 
 def test_a_gap_that_grew_and_one_that_halts_are_rows_of_their_own(store: Store) -> None:
-    """The next pump begins where the last one did, and the source has lost more by then."""
+    """The next task begins where the last one did, and the source has lost more by then."""
     passed = replace(GAP, policy=POLICY_GAP)
     for one in (passed, passed, replace(passed, to_offset=400), replace(passed, to_offset=400, policy=POLICY_STOP)):
         store.incidents.add(one, now_ms=5)

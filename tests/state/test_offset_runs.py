@@ -1,4 +1,6 @@
-"""Extents of mapped twins: neighbours become one, nothing is told twice, both sides find them; on three databases."""
+"""Offset runs of mapped twins: neighbours become one, nothing is told twice, both sides find them; on three
+databases.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,11 @@ from twinshore.state.tables import offset_runs
 LINK = "east->west"
 
 
-def extent(source: int, target: int, length: int, sequence: int) -> OffsetRun:
+def offset_run(source: int, target: int, length: int, sequence: int) -> OffsetRun:
     return OffsetRun(SourceOffset(source), TargetOffset(target), length, sequence)
 
 
-def gained(*extents: OffsetRun, begin: int = 0, end: int = 0, topic: str = "orders") -> ProgressRecord:
+def gained(*offset_runs: OffsetRun, begin: int = 0, end: int = 0, topic: str = "orders") -> ProgressRecord:
     return ProgressRecord(
         link=LINK,
         topic=topic,
@@ -44,7 +46,7 @@ def gained(*extents: OffsetRun, begin: int = 0, end: int = 0, topic: str = "orde
         first_ms=0,
         last_ms=1,
         lag_records=0,
-        offset_runs=extents,
+        offset_runs=offset_runs,
     )
 
 
@@ -53,42 +55,44 @@ def adopted(store: Store, first: OffsetRun, topic: str = "orders") -> None:
 
 
 def test_neighbours_become_one_and_repetitions_change_nothing(store: Store) -> None:
-    adopted(store, extent(40, 100, 0, 0))
+    adopted(store, offset_run(40, 100, 0, 0))
     assert [row.base_offset for row in store.twins.of(LINK)] == [40]
-    store.progress.record([gained(extent(40, 100, 10, 0), begin=40, end=50)])
-    store.progress.record([gained(extent(45, 105, 10, 5), extent(56, 115, 4, 15), begin=50, end=60)])
-    store.progress.record([gained(extent(40, 100, 15, 0), begin=60, end=60)])
-    assert store.offset_runs.of(LINK, "orders", 0) == (extent(40, 100, 15, 0), extent(56, 115, 4, 15))
-    assert store.offset_runs.reached(LINK) == {("orders", 0): extent(56, 115, 4, 15)}
+    store.progress.record([gained(offset_run(40, 100, 10, 0), begin=40, end=50)])
+    store.progress.record([gained(offset_run(45, 105, 10, 5), offset_run(56, 115, 4, 15), begin=50, end=60)])
+    store.progress.record([gained(offset_run(40, 100, 15, 0), begin=60, end=60)])
+    assert store.offset_runs.of(LINK, "orders", 0) == (offset_run(40, 100, 15, 0), offset_run(56, 115, 4, 15))
+    assert store.offset_runs.reached(LINK) == {("orders", 0): offset_run(56, 115, 4, 15)}
     assert store.offset_runs.reached("west->east") == {}
 
 
 def test_an_adoption_keeps_what_is_there_and_goes_with_its_topic(store: Store) -> None:
-    adopted(store, extent(0, 7, 0, 0))
-    adopted(store, extent(3, 9, 0, 0))
-    adopted(store, extent(3, 9, 0, 0), topic="Orders")
-    assert store.offset_runs.of(LINK, "orders", 0) == (extent(0, 7, 0, 0),)
-    # Others wrote before the first record landed: the empty extent makes room for it.
-    store.progress.record([gained(extent(0, 12, 2, 0), begin=0, end=2)])
-    assert store.offset_runs.of(LINK, "orders", 0) == (extent(0, 12, 2, 0),)
+    adopted(store, offset_run(0, 7, 0, 0))
+    adopted(store, offset_run(3, 9, 0, 0))
+    adopted(store, offset_run(3, 9, 0, 0), topic="Orders")
+    assert store.offset_runs.of(LINK, "orders", 0) == (offset_run(0, 7, 0, 0),)
+    # Others wrote before the first record landed: the empty offset run makes room for it.
+    store.progress.record([gained(offset_run(0, 12, 2, 0), begin=0, end=2)])
+    assert store.offset_runs.of(LINK, "orders", 0) == (offset_run(0, 12, 2, 0),)
     store.forget_topic(LINK, "orders")
-    assert store.offset_runs.reached(LINK) == {("Orders", 0): extent(3, 9, 0, 0)}
+    assert store.offset_runs.reached(LINK) == {("Orders", 0): offset_run(3, 9, 0, 0)}
 
 
 def test_an_exact_twin_goes_on_mapped_behind_what_it_holds(store: Store) -> None:
     row = store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 10, 0, 5)])[0]
-    known, behind = extent(0, 0, 10, 0), extent(10, 38, 0, 0)
+    known, behind = offset_run(0, 0, 10, 0), offset_run(10, 38, 0, 0)
     store.offset_runs.continue_exact([(row, (known, behind))])
-    store.progress.record([gained(extent(11, 38, 5, 0), begin=10, end=16)])
-    store.offset_runs.continue_exact([(row, (known, extent(10, 43, 0, 0)))])
-    assert store.offset_runs.of(LINK, "orders", 0) == (known, behind, extent(11, 38, 5, 0)), "done twice, nothing"
+    store.progress.record([gained(offset_run(11, 38, 5, 0), begin=10, end=16)])
+    store.offset_runs.continue_exact([(row, (known, offset_run(10, 43, 0, 0)))])
+    assert store.offset_runs.of(LINK, "orders", 0) == (known, behind, offset_run(11, 38, 5, 0)), "done twice, nothing"
     assert store.offset_runs.around(LINK, "orders", 0, 4) == (known, behind)
-    assert store.offset_runs.reached(LINK) == {("orders", 0): extent(11, 38, 5, 0)}
+    assert store.offset_runs.reached(LINK) == {("orders", 0): offset_run(11, 38, 5, 0)}
 
 
 def test_both_sides_find_what_lies_around_an_offset(store: Store) -> None:
-    adopted(store, extent(0, 10, 0, 0))
-    store.progress.record([gained(extent(0, 10, 5, 0), extent(6, 15, 5, 5), extent(20, 40, 1, 10), begin=0, end=21)])
+    adopted(store, offset_run(0, 10, 0, 0))
+    store.progress.record(
+        [gained(offset_run(0, 10, 5, 0), offset_run(6, 15, 5, 5), offset_run(20, 40, 1, 10), begin=0, end=21)]
+    )
     first, second, third = store.offset_runs.of(LINK, "orders", 0)
     assert store.offset_runs.around(LINK, "orders", 0, 5) == (first, second)
     assert store.offset_runs.around(LINK, "orders", 0, 6) == (second, third)
@@ -99,27 +103,29 @@ def test_both_sides_find_what_lies_around_an_offset(store: Store) -> None:
 
 
 def test_what_the_twin_holds_no_more_is_dropped_but_never_the_last(store: Store) -> None:
-    adopted(store, extent(0, 10, 0, 0))
-    store.progress.record([gained(extent(0, 10, 5, 0), extent(6, 15, 5, 5), extent(20, 40, 1, 10), begin=0, end=21)])
+    adopted(store, offset_run(0, 10, 0, 0))
+    store.progress.record(
+        [gained(offset_run(0, 10, 5, 0), offset_run(6, 15, 5, 5), offset_run(20, 40, 1, 10), begin=0, end=21)]
+    )
     assert store.offset_runs.trim(LINK, {("orders", 0): 16, ("bills", 0): 9}) == 1
     assert [one.source for one in store.offset_runs.of(LINK, "orders", 0)] == [6, 20]
     assert store.offset_runs.trim(LINK, {("orders", 0): 1_000}) == 1
-    assert store.offset_runs.of(LINK, "orders", 0) == (extent(20, 40, 1, 10),)
+    assert store.offset_runs.of(LINK, "orders", 0) == (offset_run(20, 40, 1, 10),)
 
 
-def test_where_all_is_told_the_next_extent_lies_behind_what_is_deleted(store: Store) -> None:
-    adopted(store, extent(0, 10, 0, 2**31 - 5))
-    store.progress.record([gained(extent(0, 10, 5, 2**31 - 5), begin=0, end=5)])
+def test_where_all_is_told_the_next_offset_run_lies_behind_what_is_deleted(store: Store) -> None:
+    adopted(store, offset_run(0, 10, 0, 2**31 - 5))
+    store.progress.record([gained(offset_run(0, 10, 5, 2**31 - 5), begin=0, end=5)])
     assert store.offset_runs.trim(LINK, {("orders", 0): 15}, told=[("orders", 0)]) == 0, "it ends there"
     assert store.offset_runs.trim(LINK, {("orders", 0): 40}) == 0, "not all is told: the last stays"
     assert store.offset_runs.trim(LINK, {("orders", 0): 40}, told=[("orders", 0)]) == 1
-    assert store.offset_runs.of(LINK, "orders", 0) == (extent(5, 40, 0, 0),)
+    assert store.offset_runs.of(LINK, "orders", 0) == (offset_run(5, 40, 0, 0),)
     # What was on its way to the store meanwhile takes that place.
-    store.progress.record([gained(extent(5, 30, 2, 0), begin=5, end=7)])
-    assert store.offset_runs.of(LINK, "orders", 0) == (extent(5, 30, 2, 0),)
+    store.progress.record([gained(offset_run(5, 30, 2, 0), begin=5, end=7)])
+    assert store.offset_runs.of(LINK, "orders", 0) == (offset_run(5, 30, 2, 0),)
 
 
-def test_any_cut_of_a_history_adds_up_to_the_same_extents() -> None:
+def test_any_cut_of_a_history_adds_up_to_the_same_offset_runs() -> None:
     seed = random.SystemRandom().randrange(1 << 30)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -128,7 +134,7 @@ def test_any_cut_of_a_history_adds_up_to_the_same_extents() -> None:
         source, target, sequence = 0, 0, rng.choice([0, 2**31 - 20])
         for _ in range(rng.randint(1, 8)):
             source, target = source + rng.randint(1, 3), target + rng.choice([1, 4])
-            one = extent(source, target, rng.randint(1, 30), sequence)
+            one = offset_run(source, target, rng.randint(1, 30), sequence)
             whole.append(one)
             source, target, sequence = source_end(one), target_end(one), (sequence + one.length) % 2**31
         whole = append_runs(None, whole)
@@ -152,9 +158,12 @@ def test_any_cut_of_a_history_adds_up_to_the_same_extents() -> None:
 def test_what_is_told_between_the_two_questions_skips_nothing(
     store: Store, open_another: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    adopted(store, extent(1000, 40, 0, 0))
-    store.progress.record([gained(extent(1000, 40, 100, 0), begin=1000, end=1100)])
-    other, told = open_another(), gained(extent(1100, 140, 10, 100), extent(1111, 151, 9, 110), begin=1100, end=1120)
+    adopted(store, offset_run(1000, 40, 0, 0))
+    store.progress.record([gained(offset_run(1000, 40, 100, 0), begin=1000, end=1100)])
+    other, told = (
+        open_another(),
+        gained(offset_run(1100, 140, 10, 100), offset_run(1111, 151, 9, 110), begin=1100, end=1120),
+    )
     asked = Connection.execute
 
     def execute(self: Connection, *args: Any, **more: Any) -> Any:
@@ -174,13 +183,15 @@ def test_how_far_twins_reach_is_looked_up_however_long_their_maps_are(store: Sto
     """Asked every second of every link: a map of a transactional topic has a row for each transaction."""
     engine = create_engine(store_url)
     for link, count in (("north->west", 20), (LINK, 20_000)):
-        store.offset_runs.adopt([(TwinRow(link, "orders", 0, "aa", "bb", 0, 0, 0), extent(0, 0, 0, 0))])
+        store.offset_runs.adopt([(TwinRow(link, "orders", 0, "aa", "bb", 0, 0, 0), offset_run(0, 0, 0, 0))])
         for begin in range(1, count, 4_000):
-            rows = [extent(2 * at, 3 * at, 1, at) for at in range(begin, min(count, begin + 4_000))]
+            rows = [offset_run(2 * at, 3 * at, 1, at) for at in range(begin, min(count, begin + 4_000))]
             values = [{"link": link, "topic": "orders", "partition": 0, **row._asdict()} for row in rows]
             with engine.begin() as connection:
                 connection.execute(offset_runs.insert(), values)
-        assert store.offset_runs.reached(link) == {("orders", 0): extent(2 * count - 2, 3 * count - 3, 1, count - 1)}
+        assert store.offset_runs.reached(link) == {
+            ("orders", 0): offset_run(2 * count - 2, 3 * count - 3, 1, count - 1)
+        }
     engine.dispose()
     took: dict[str, list[float]] = {"north->west": [], LINK: []}
     for _ in range(30):

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.claim(
     "groups",
     "one-after-the-other",
     "whatever two processes do to a store at once, one parked at each of its statements, ends as if "
-    "one had come after the other, on SQLite, PostgreSQL and MariaDB: no extent, receipt, row or "
+    "one had come after the other, on SQLite, PostgreSQL and MariaDB: no offset run, receipt, row or "
     "lease is lost",
 )
 
@@ -60,11 +60,11 @@ class Pair:
     other: Act
 
 
-def extent(source: int, target: int, length: int, sequence: int) -> OffsetRun:
+def offset_run(source: int, target: int, length: int, sequence: int) -> OffsetRun:
     return OffsetRun(SourceOffset(source), TargetOffset(target), length, sequence)
 
 
-def told(begin: int, end: int, *extents: OffsetRun, topic: str = "orders") -> ProgressRecord:
+def told(begin: int, end: int, *offset_runs: OffsetRun, topic: str = "orders") -> ProgressRecord:
     return ProgressRecord(
         link=LINK,
         topic=topic,
@@ -78,7 +78,7 @@ def told(begin: int, end: int, *extents: OffsetRun, topic: str = "orders") -> Pr
         first_ms=1,
         last_ms=2,
         lag_records=0,
-        offset_runs=extents,
+        offset_runs=offset_runs,
     )
 
 
@@ -87,12 +87,12 @@ def twin(topic_id: str, partition: int = 0) -> TwinRow:
 
 
 def adopt(store: Store, target: int = 200, topic_id: str = "bb") -> None:
-    store.offset_runs.adopt([(twin(topic_id), extent(100, target, 0, 0))])
+    store.offset_runs.adopt([(twin(topic_id), offset_run(100, target, 0, 0))])
 
 
 def carried(store: Store) -> None:
     adopt(store)
-    store.progress.record([told(100, 150, extent(100, 200, 30, 0), extent(135, 240, 10, 30))])
+    store.progress.record([told(100, 150, offset_run(100, 200, 30, 0), offset_run(135, 240, 10, 30))])
 
 
 def record(*receipts: ProgressRecord) -> Act:
@@ -112,15 +112,15 @@ def nothing(store: Store) -> None:
     del store
 
 
-HELD = LeaseRow("lane", "a", 1, 0, 1000)
+HELD = LeaseRow("task", "a", 1, 0, 1000)
 
 
 def leased(store: Store) -> None:
-    assert store.leases.take("lane", "a", 1000, seen=None) == HELD
+    assert store.leases.take("task", "a", 1000, row=None) == HELD
 
 
 def take(owner: str, seen: LeaseRow | None = HELD) -> Act:
-    return lambda store: store.leases.take("lane", owner, 1000, seen=seen)
+    return lambda store: store.leases.take("task", owner, 1000, row=seen)
 
 
 def beat(store: Store) -> object:
@@ -199,19 +199,19 @@ def save_named(store: Store) -> object:
     return store.twins.save([twin("bb")], TwinNaming.SAME)
 
 
-GROUND = told(150, 160, extent(150, 300, 10, 40))
+GROUND = told(150, 160, offset_run(150, 300, 10, 40))
 PAIRS = [
     Pair("ground is raised, a receipt told", carried, trim(300, all_told=True), record(GROUND)),
-    Pair("extents are trimmed, a receipt told", carried, trim(245), record(GROUND)),
-    Pair("extents are trimmed, the topic forgotten", carried, trim(300, all_told=True), forget),
+    Pair("offset runs are trimmed, a receipt told", carried, trim(245), record(GROUND)),
+    Pair("offset runs are trimmed, the topic forgotten", carried, trim(300, all_told=True), forget),
     Pair("ground is raised twice", carried, trim(300, all_told=True), trim(310, all_told=True)),
     Pair("two adopt", nothing, lambda store: adopt(store), lambda store: adopt(store, 222, "cc")),
     Pair("an adoption, a first receipt", adopt, lambda store: adopt(store, 222), record(told(100, 101))),
     Pair("an adoption, the topic forgotten", carried, lambda store: adopt(store, 222, "cc"), forget),
-    Pair("one receipt twice", carried, record(GROUND), record(told(150, 170, extent(150, 300, 20, 40)))),
-    Pair("first receipts", adopt, record(told(100, 110)), record(told(100, 120, extent(100, 200, 20, 0)))),
+    Pair("one receipt twice", carried, record(GROUND), record(told(150, 170, offset_run(150, 300, 20, 40)))),
+    Pair("first receipts", adopt, record(told(100, 110)), record(told(100, 120, offset_run(100, 200, 20, 0)))),
     Pair("a receipt, the topic forgotten", carried, record(GROUND), forget),
-    Pair("a first receipt, the topic forgotten", adopt, record(told(100, 101, extent(100, 200, 1, 0))), forget),
+    Pair("a first receipt, the topic forgotten", adopt, record(told(100, 101, offset_run(100, 200, 1, 0))), forget),
     Pair(
         "a receipt, a state",
         carried,

@@ -22,7 +22,7 @@ def test_of_two_who_saw_the_same_only_the_first_begins(store: Store, open_anothe
     assert not other.change(replace(HELD, run="2" * 32), seen=0)
     assert (other.revision(), other.all()) == (1, (1, (HELD,)))
     done = replace(HELD, state=ResetState.DONE, members=frozenset({"app-1", "app-2"}))
-    assert other.change(done, seen=1, told=[TOLD])
+    assert other.change(done, seen=1, rows=[TOLD])
     assert store.proxy_resets.all() == (2, (done,))
     assert [row.group for row in store.audit.rows("")] == ["billing"]
 

@@ -275,10 +275,10 @@ def test_switches_are_kept_with_their_records(store: Store) -> None:
 def test_a_record_is_kept_only_while_its_lease_is_held(store: Store) -> None:
     """A process that slept through its lease does not write over what its follower did."""
     row = SwitchRow("f" * 32, "planned", "east", "west", "going on", "{}", "anna", 1, 1)
-    first = store.leases.take("switch f", "anna", 1000, seen=None)
+    first = store.leases.take("switch f", "anna", 1000, row=None)
     assert first is not None
     assert store.switches.save(row, first)
-    second = store.leases.take("switch f", "bert", 1000, seen=first)
+    second = store.leases.take("switch f", "bert", 1000, row=first)
     assert second is not None
     assert not store.switches.save(replace(row, state="done"), first)
     assert store.switches.save(replace(row, state="turned back"), second)

@@ -101,10 +101,10 @@ def test_a_topic_that_nobody_has_switched_yet_is_at_home_where_its_link_begins(
 
 def test_what_is_planned_behind_the_wait_moves_nothing_that_came_meanwhile() -> None:
     first, one = CarryFirstPlan(topics=("orders",)), record()
-    assert refuse_other_topics(first, SwitchPlan(record=one)).record == one
+    assert refuse_other_topics(first, SwitchPlan(state=one)).state == one
     (topic,) = one.topics
-    late = refuse_other_topics(first, SwitchPlan(record=replace(one, topics=(topic, replace(topic, topic="bills")))))
-    assert late.record is None and has_code(late.refused, "switch.more-topics", topics="bills")
+    late = refuse_other_topics(first, SwitchPlan(state=replace(one, topics=(topic, replace(topic, topic="bills")))))
+    assert late.state is None and has_code(late.refusal, "switch.more-topics", topics="bills")
 
 
 def test_what_the_link_leaves_out_on_purpose_stays_left_out(settings: Settings, store: Store) -> None:

@@ -39,8 +39,8 @@ def script(folder: Path, text: str) -> tuple[str, ...]:
     return (sys.executable, str(path), "$(touch never)", "; touch never")
 
 
-def at(deed: SwitchStep, kind: SwitchKind = SwitchKind.PLANNED) -> SwitchState:
-    return replace(record(kind), deed=deed, deed_ms=NOW_MS)
+def at(step: SwitchStep, kind: SwitchKind = SwitchKind.PLANNED) -> SwitchState:
+    return replace(record(kind), step=step, step_ms=NOW_MS)
 
 
 def both(commands: CommandSteps, one: SwitchState) -> tuple[StepPending, StepOutcome]:
@@ -95,7 +95,7 @@ def test_a_failure_before_turns_the_switch_back_and_one_after_is_said(tmp_path: 
     assert "ended with 3" in ran.sentence
     assert "the gateway says no" in ran.sentence
     back = apply_outcome(replace(at(SwitchStep.BEFORE), command="before"), ran, NOW_MS)
-    assert (back.state, back.deed) == (SwitchStatus.ROLLING_BACK, SwitchStep.BEFORE), "`after` is run on the way back"
+    assert (back.state, back.step) == (SwitchStatus.ROLLING_BACK, SwitchStep.BEFORE), "`after` is run on the way back"
     _, ran = both(commands, at(SwitchStep.AFTER))
     assert isinstance(ran, StepDone)
     going = apply_outcome(at(SwitchStep.AFTER), ran, NOW_MS)
@@ -154,8 +154,8 @@ def test_what_cannot_be_run_is_named(tmp_path: Path) -> None:
 
 def test_commands_stand_where_nobody_waits_for_them() -> None:
     for kind in (SwitchKind.PLANNED, SwitchKind.FORCED, SwitchKind.GROUP):
-        deeds = STEPS[kind]
-        assert deeds.index(SwitchStep.BEFORE) < deeds.index(SwitchStep.COMMIT) < deeds.index(SwitchStep.AFTER)
+        steps = STEPS[kind]
+        assert steps.index(SwitchStep.BEFORE) < steps.index(SwitchStep.COMMIT) < steps.index(SwitchStep.AFTER)
     planned = STEPS[SwitchKind.PLANNED]
     assert planned.index(SwitchStep.BEFORE) < planned.index(SwitchStep.HOLD)
     assert planned.index(SwitchStep.AFTER) > planned.index(SwitchStep.PROMOTE)
@@ -182,11 +182,11 @@ def test_what_was_never_begun_is_not_undone(tmp_path: Path) -> None:
 
 
 def test_what_ended_well_is_not_run_again_by_whoever_ends_the_switch(tmp_path: Path) -> None:
-    """Without the store the switch ran `apply_outcome`; its `resume` does all deeds from `give` on once more."""
+    """Without the store the switch ran `apply_outcome`; its `resume` does all steps from `give` on once more."""
     heard = tmp_path / "heard"
     commands = CommandSteps(SwitchSettings(after=script(tmp_path, f"open({str(heard)!r}, 'a').write('x')")))
     _, ran = both(commands, at(SwitchStep.AFTER))
     assert isinstance(ran, StepDone)
-    again = replace(ran.record, deed=SwitchStep.AFTER)
+    again = replace(ran.state, step=SwitchStep.AFTER)
     assert CommandSteps(SwitchSettings(after=script(tmp_path, ""))).once(again) == StepDone(again)
     assert heard.read_text() == "x"

@@ -76,8 +76,8 @@ def test_a_hold_leans_on_no_denial_that_another_switch_owes(store: Store, monkey
     monkeypatch.setattr(write_access, "read_acl_snapshot", seen)
     held = WriterAccess(NOBODY, NOBODY, NOBODY, NOBODY, store).deny(record())
     assert isinstance(held, StepPending)
-    assert held.record is not None
-    plan = RulesPlan.from_record(json.loads(held.record.rights))
+    assert held.state is not None
+    plan = RulesPlan.from_record(json.loads(held.state.rights))
     assert (plan.deny, plan.stands(OPEN)) == (BEFORE.deny, False)
 
 

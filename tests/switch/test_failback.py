@@ -1,4 +1,4 @@
-"""A fail-back is killed at each deed, in each of its moments, and goes on: nothing goes that was not saved before."""
+"""A fail-back is killed at each step, in each of its moments, and goes on: nothing goes that was not saved before."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def record() -> SwitchState:
         by="anna",
         begun_ms=NOW_MS,
         hold_s_max=0.0,
-        deed=OF_FAILBACK[0],
+        step=OF_FAILBACK[0],
     )
     return begin_switch(made, NOW_MS)
 
@@ -101,33 +101,33 @@ class Hands:
             raise KilledError
 
     def _do(self, now: SwitchState) -> StepOutcome:
-        world, deed, found = self.world, now.deed, ranges_from_json(now.tails)
-        if deed is self.trouble:
+        world, step, found = self.world, now.step, ranges_from_json(now.tails)
+        if step is self.trouble:
             return StepFailed("the test wants it so")
-        if deed is SwitchStep.CLAIM:
+        if step is SwitchStep.CLAIM:
             world.claimed = True
-        elif deed is SwitchStep.INSPECT and world.late:
+        elif step is SwitchStep.INSPECT and world.late:
             return StepDone(
                 replace(now, tails=ranges_to_json([UnreplicatedRange("orders", 0, POINT, len(world.east))]))
             )
-        elif deed is SwitchStep.RESCUE and found:
+        elif step is SwitchStep.RESCUE and found:
             self._moment(1)  # a file that was written in part has another name
             world.saved = world.east[POINT:]
             done = [replace(one, records=len(world.saved), file="a file") for one in found]
             assert world.place is not None
             return StepDone(replace(now, tails=ranges_to_json(done), places=str(world.place)))
-        elif deed is SwitchStep.REBUILD and found and not world.anew:
+        elif step is SwitchStep.REBUILD and found and not world.anew:
             if world.saved != world.east[POINT:]:
                 world.wrong.append("deleted before it was saved")
             world.east, world.place, world.anew = [], None, True
             self._moment(1)
             return StepPending("the mirror makes it anew")
-        elif deed is SwitchStep.REFILL and len(world.east) < POINT:
+        elif step is SwitchStep.REFILL and len(world.east) < POINT:
             return StepPending("still to be filled")
-        elif deed is SwitchStep.RESTORE_OFFSETS and found:
+        elif step is SwitchStep.RESTORE_OFFSETS and found:
             at = clamp_offsets({("orders", 0): int(now.places)}, {("orders", 0): found[0].first})["orders", 0]
             world.place = at if world.place is None else world.place
-        elif deed is SwitchStep.RELEASE:
+        elif step is SwitchStep.RELEASE:
             world.claimed = False
         return StepDone(now)
 
@@ -142,16 +142,16 @@ def play(hands: Hands) -> SwitchState:
             kept = apply_outcome(current, hands.once(current), now_ms).to_json()
         except KilledError:
             continue
-    raise AssertionError(f"no end: {SwitchState.from_json(kept).deed}")
+    raise AssertionError(f"no end: {SwitchState.from_json(kept).step}")
 
 
 @pytest.mark.claim(
-    "switch", "killed-at-each-deed", "killed at each deed and gone on with: nothing lost, nobody left held"
+    "switch", "killed-at-each-deed", "killed at each step and gone on with: nothing lost, nobody left held"
 )
 @pytest.mark.parametrize("late", [0, 4])
 @pytest.mark.parametrize("moment", [0, 1, 2])
 @pytest.mark.parametrize("trouble", [None, *OF_FAILBACK[: OF_FAILBACK.index(SwitchStep.COMMIT) + 1]])
-def test_a_failback_that_is_killed_at_any_deed_ends_whole(trouble: SwitchStep | None, moment: int, late: int) -> None:
+def test_a_failback_that_is_killed_at_any_step_ends_whole(trouble: SwitchStep | None, moment: int, late: int) -> None:
     for kill in range(40):
         world = Returned(random.Random(kill), late)
         before = list(world.east)
@@ -176,11 +176,11 @@ def test_a_failback_that_is_killed_at_any_deed_ends_whole(trouble: SwitchStep | 
 
 def test_once_it_deletes_it_goes_on() -> None:
     behind = OF_FAILBACK[OF_FAILBACK.index(SwitchStep.COMMIT) + 1 :]
-    for deed in behind:
-        going = replace(record(), deed=deed, deed_ms=NOW_MS)
+    for step in behind:
+        going = replace(record(), step=step, step_ms=NOW_MS)
         for outcome in (StepFailed("no"), StepPending("later")):
             later = apply_outcome(going, outcome, NOW_MS + 10**9)
-            assert (later.state, later.deed) == (SwitchStatus.RUNNING, deed)
+            assert (later.state, later.step) == (SwitchStatus.RUNNING, step)
         assert begin_rollback(going, "an operator says so", NOW_MS) == going
 
 
@@ -192,18 +192,18 @@ def test_no_writer_waits_for_it() -> None:
 
 
 def test_mapped_it_deletes_nothing_and_the_mirror_carries_again_where_it_turns_back() -> None:
-    deeds = STEPS[SwitchKind.MAPPED_FAILBACK]
-    assert SwitchStep.REBUILD not in deeds
+    steps = STEPS[SwitchKind.MAPPED_FAILBACK]
+    assert SwitchStep.REBUILD not in steps
     assert (
-        deeds.index(SwitchStep.RESCUE)
-        < deeds.index(SwitchStep.STOP_REPLICATION)
-        < deeds.index(SwitchStep.COMMIT)
-        < deeds.index(SwitchStep.CONTINUE_MAPPED)
+        steps.index(SwitchStep.RESCUE)
+        < steps.index(SwitchStep.STOP_REPLICATION)
+        < steps.index(SwitchStep.COMMIT)
+        < steps.index(SwitchStep.CONTINUE_MAPPED)
     )
     assert first_undo_step(SwitchKind.MAPPED_FAILBACK, SwitchStep.COMMIT) is SwitchStep.CLAIM, (
         "the mirror carries what is in no switch"
     )
-    going = replace(record(), kind=SwitchKind.MAPPED_FAILBACK, deed=SwitchStep.CONTINUE_MAPPED, deed_ms=NOW_MS)
+    going = replace(record(), kind=SwitchKind.MAPPED_FAILBACK, step=SwitchStep.CONTINUE_MAPPED, step_ms=NOW_MS)
     assert apply_outcome(going, StepFailed("no"), NOW_MS + 10**9).state is SwitchStatus.RUNNING
     one = begin_switch(replace(record(), kind=SwitchKind.MAPPED_FAILBACK), NOW_MS)
     while not one.ended:

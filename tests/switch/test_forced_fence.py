@@ -113,8 +113,8 @@ class West:
         return {}
 
 
-def at(deed: SwitchStep, *points: int) -> SwitchState:
-    one = replace(record(SwitchKind.FORCED), deed=deed, deed_ms=0)
+def at(step: SwitchStep, *points: int) -> SwitchState:
+    one = replace(record(SwitchKind.FORCED), step=step, step_ms=0)
     return replace(one, topics=(replace(one.topics[0], points=points),))
 
 
@@ -122,16 +122,16 @@ def play(west: West, one: SwitchState, until: SwitchStep, *, page_bytes: int = 1
     """As the runner does, and how many tries it took; whoever is killed at each try leaves the record alone."""
     some: Any = west
     for tries in range(2_000):
-        if one.deed is until or one.state is not SwitchStatus.RUNNING:
+        if one.step is until or one.state is not SwitchStatus.RUNNING:
             return one, tries
         outcome: StepOutcome = StepDone(one)
-        if one.deed is SwitchStep.CATCH_UP:
+        if one.step is SwitchStep.CATCH_UP:
             outcome = check_twins_settled(some, one, SHUT, look_s=0.0, page_bytes=page_bytes)
-        if one.deed is SwitchStep.FENCE:
+        if one.step is SwitchStep.FENCE:
             outcome = write_fence(some, one, SHUT, look_s=0.0, page_bytes=page_bytes)
         one = SwitchState.from_json(apply_outcome(one, outcome, int(west.now_s * 1000)).to_json())
         west.passes(LOOK_S)
-    raise AssertionError(f"no end of {one.deed}: {one.waits}")
+    raise AssertionError(f"no end of {one.step}: {one.waits}")
 
 
 @pytest.mark.parametrize("lag", [0, 3])
@@ -140,7 +140,7 @@ def test_whoever_writes_all_the_while_keeps_no_forced_switch_from_ending(page_by
     """Somebody has repointed a name to west before the command has ended."""
     west = West(per_s=200.0, lag=lag)
     ended, tries = play(west, at(SwitchStep.CATCH_UP), SwitchStep.APPLY_SETTINGS, page_bytes=page_bytes)
-    assert (ended.deed, ended.why, ended.strays) == (SwitchStep.APPLY_SETTINGS, "", ())
+    assert (ended.step, ended.why, ended.foreign_writes) == (SwitchStep.APPLY_SETTINGS, "", ())
     assert tries < 30
     assert west.now_s < 5
     (point,), (fence,) = ended.topics[0].points, west.fences()
@@ -156,14 +156,14 @@ def test_whoever_begins_behind_the_decision_leaves_the_point_where_it_is() -> No
     assert (ended.topics[0].points, tries, len(west.fences())) == ((100,), 2, 1)
 
 
-@pytest.mark.parametrize("deed", [SwitchStep.CATCH_UP, SwitchStep.FENCE])
+@pytest.mark.parametrize("step", [SwitchStep.CATCH_UP, SwitchStep.FENCE])
 @pytest.mark.parametrize("who", [LINK, marker_producer_id(LINK)])
-def test_what_the_link_sent_at_last_lies_below_the_point_among_others(deed: SwitchStep, who: int) -> None:
+def test_what_the_link_sent_at_last_lies_below_the_point_among_others(step: SwitchStep, who: int) -> None:
     west = West()
     west.put(7, OTHER)
     last = west.put(3, who)
     west.put(9, OTHER)
-    ended, _ = play(west, at(deed, 100), SwitchStep.APPLY_SETTINGS)
+    ended, _ = play(west, at(step, 100), SwitchStep.APPLY_SETTINGS)
     assert ended.topics[0].points == (last + 3,) == (110,)
     assert west.fences() == [119]
 
@@ -178,11 +178,11 @@ def test_a_late_request_between_a_look_and_the_fence_is_below_the_point_as_well(
     west.log.pop()
     late = west.put(3, LINK)
     west.put(1, LINK, fence_epoch(EPOCH), CONTROL_FLAG)
-    assert waits.record is not None
-    for again in (one, waits.record):
+    assert waits.state is not None
+    for again in (one, waits.state):
         done = write_fence(west, again, SHUT)
         assert isinstance(done, StepDone)
-        assert (done.record.topics[0].points, west.fences()) == ((late + 3,), [late + 3])
+        assert (done.state.topics[0].points, west.fences()) == ((late + 3,), [late + 3])
 
 
 def test_a_fence_that_stands_already_lies_behind_the_point_and_stays_the_only_one() -> None:
@@ -200,18 +200,18 @@ def test_twins_that_grow_or_shrink_of_themselves_are_waited_for() -> None:
     west: Any = West()
     first = check_twins_settled(west, at(SwitchStep.CATCH_UP), SHUT)
     assert isinstance(first, StepPending)
-    assert first.record is not None
+    assert first.state is not None
     west.put(5, LINK)
-    grown = check_twins_settled(west, first.record, SHUT)
+    grown = check_twins_settled(west, first.state, SHUT)
     assert isinstance(grown, StepPending)
-    assert grown.record is not None
-    assert grown.record.topics[0].points == (105,)
-    assert isinstance(check_twins_settled(west, grown.record, SHUT), StepDone)
+    assert grown.state is not None
+    assert grown.state.topics[0].points == (105,)
+    assert isinstance(check_twins_settled(west, grown.state, SHUT), StepDone)
     west.log.pop()
-    shrunk = check_twins_settled(west, grown.record, SHUT)
+    shrunk = check_twins_settled(west, grown.state, SHUT)
     assert isinstance(shrunk, StepPending)
-    assert shrunk.record is not None
-    assert shrunk.record.topics[0].points == (100,)
+    assert shrunk.state is not None
+    assert shrunk.state.topics[0].points == (100,)
     west.put(5, LINK)
     west.lag = 2
     assert isinstance(check_twins_settled(west, at(SwitchStep.CATCH_UP, 105), SHUT), StepPending), (

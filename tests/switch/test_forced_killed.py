@@ -1,4 +1,4 @@
-"""A forced switch is killed at each of its deeds and goes on, while late requests of the old link still arrive."""
+"""A forced switch is killed at each of its steps and goes on, while late requests of the old link still arrive."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class Dead(World):
 
 @dataclass
 class Forced(Hands):
-    """The deeds of a switch whose old home does not answer."""
+    """The steps of a switch whose old home does not answer."""
 
     def _do(self, record: SwitchState) -> StepOutcome:
-        world, deed = self.world, record.deed
+        world, step = self.world, record.step
         here = (len(world.logs["west"]),)
-        if deed is self.trouble:
+        if step is self.trouble:
             return super()._do(record)
-        if deed is SwitchStep.CATCH_UP:
+        if step is SwitchStep.CATCH_UP:
             return StepDone(_at(record, here))
-        if deed is SwitchStep.FENCE:
+        if step is SwitchStep.FENCE:
             if world.shut:
                 return StepDone(record)
             if record.topics[0].points != here:
@@ -62,7 +62,7 @@ class Forced(Hands):
             world.shut = True
             self._moment(1)
             return StepDone(record)
-        if deed is SwitchStep.PROMOTE:
+        if step is SwitchStep.PROMOTE:
             if not world.shut:
                 world.wrong.append("flipped before the fence")
             world.line = ("west", 2, "settled")
@@ -79,11 +79,11 @@ EARLY = STEPS[SwitchKind.FORCED][: STEPS[SwitchKind.FORCED].index(SwitchStep.COM
 
 
 @pytest.mark.claim(
-    "switch", "killed-at-each-deed", "killed at each deed and gone on with: nothing lost, nobody left held"
+    "switch", "killed-at-each-deed", "killed at each step and gone on with: nothing lost, nobody left held"
 )
 @pytest.mark.parametrize("moment", [0, 1, 2])
 @pytest.mark.parametrize("trouble", [None, *EARLY])
-def test_a_forced_switch_that_is_killed_at_any_deed_ends_whole(trouble: SwitchStep | None, moment: int) -> None:
+def test_a_forced_switch_that_is_killed_at_any_step_ends_whole(trouble: SwitchStep | None, moment: int) -> None:
     """What had crossed stays, in order, and what the new home takes comes behind it."""
     for kill in range(60):
         world = Dead(random.Random(kill * 11 + moment))

@@ -103,7 +103,7 @@ def test_a_switch_that_ended_is_freed_and_a_cluster_that_is_silent_is_left_out(
     settings: Settings, store: Store, west: LabCluster
 ) -> None:
     """Its verbs take no switch that has ended; and what is gone for good must not keep what is left."""
-    ended = replace(record(), id="cd" * 16, state=SwitchStatus.DONE, deed=SwitchStep.RELEASE)
+    ended = replace(record(), id="cd" * 16, state=SwitchStatus.DONE, step=SwitchStep.RELEASE)
     store.switches.save(ended.row(NOW_MS))
     with closing(KafkaCluster(west.cluster)) as other:
         notes = HomesTopic(other)

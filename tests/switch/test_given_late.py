@@ -80,7 +80,7 @@ def test_what_was_taken_out_of_a_fail_back_is_freed_at_the_second_try(store: Sto
     one = replace(
         record(SwitchKind.FAILBACK),
         topics=moved,
-        deed=SwitchStep.REFILL,
+        step=SwitchStep.REFILL,
         tails=ranges_to_json([UnreplicatedRange("late-bills", 0, 3, 9)]),
     )
     store.switches.save(one.row(NOW_MS))
@@ -105,7 +105,7 @@ def test_what_was_taken_out_of_a_fail_back_is_freed_at_the_second_try(store: Sto
 
 def test_whoever_waited_for_the_lease_of_a_switch_that_is_done_does_nothing(settings: Settings, store: Store) -> None:
     """Two resume a switch that was made without the store; the second had read its row before the first was done."""
-    kept = replace(record(SwitchKind.FORCED), deed=SwitchStep.APPLY_SETTINGS, awaits_store=True, kept="west")
+    kept = replace(record(SwitchKind.FORCED), step=SwitchStep.APPLY_SETTINGS, awaits_store=True, kept="west")
     stale = kept.row(NOW_MS)
     store.switches.save(replace(kept, kept="", awaits_store=False, state=SwitchStatus.DONE).row(NOW_MS))
 
@@ -128,7 +128,7 @@ def test_what_a_flipped_switch_denied_on_the_new_home_is_given_back_at_the_secon
     topics = tuple(
         TopicMove(topic=topic, old_id="a" * 32, new_id="b" * 32, term=1, partitions=1, points=(5,)) for topic in denied
     )
-    one = replace(record(SwitchKind.PLANNED), topics=topics, deed=SwitchStep.START_REVERSE, rights=rights)
+    one = replace(record(SwitchKind.PLANNED), topics=topics, step=SwitchStep.START_REVERSE, rights=rights)
     store.switches.save(one.row(NOW_MS))
     paid = list[DeferredCleanup]()
 

@@ -203,7 +203,7 @@ def test_whoever_was_paused_for_too_long_changes_nothing_more(store: Store, monk
 
     def look_long(topics: Iterable[str], us: str) -> AclSnapshot:
         # What another process does once it takes this one for dead; its own thread may renew the lease meanwhile.
-        tries = (store.leases.take("guard of east", "bob", 60_000, seen=guard_lease(store)) for _ in range(50))
+        tries = (store.leases.take("guard of east", "bob", 60_000, row=guard_lease(store)) for _ in range(50))
         assert any(taken is not None for taken in tries)
         return AclSnapshot("east", east.acls, frozenset(topics), EXISTING, us, open_unless_ruled=False)
 

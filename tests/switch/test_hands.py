@@ -1,4 +1,4 @@
-"""The table of deeds and the hands that do them agree, and hands go by the switch's own clock."""
+"""The table of steps and the hands that do them agree, and hands go by the switch's own clock."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def hands(kind: SwitchKind) -> Any:
 
 
 @pytest.mark.parametrize("kind", SwitchKind)
-def test_each_deed_has_a_hand_and_what_may_be_undone_has_another(kind: SwitchKind) -> None:
+def test_each_step_has_a_hand_and_what_may_be_undone_has_another(kind: SwitchKind) -> None:
     ours = hands(kind)
-    deeds = STEPS[kind]
-    assert set(deeds) - COMMANDS <= set(ours._doing)
-    may_turn = deeds[: deeds.index(SwitchStep.COMMIT)] if SwitchStep.COMMIT in deeds else ()
-    assert {deed for deed in may_turn if STEP_SPECS[deed].undoes} - COMMANDS <= set(ours._undoing)
+    steps = STEPS[kind]
+    assert set(steps) - COMMANDS <= set(ours._doing)
+    may_turn = steps[: steps.index(SwitchStep.COMMIT)] if SwitchStep.COMMIT in steps else ()
+    assert {step for step in may_turn if STEP_SPECS[step].undoes} - COMMANDS <= set(ours._undoing)
 
 
 @pytest.mark.parametrize(("went_s", "late"), [(0, False), (14, False), (16, True), (-3600, True)])
-def test_a_deed_is_not_tried_for_ever_where_a_clock_went_back(went_s: int, late: bool) -> None:
+def test_a_step_is_not_tried_for_ever_where_a_clock_went_back(went_s: int, late: bool) -> None:
     """The one that goes on with it may run on a host whose clock is behind."""
-    one = replace(record(), deed_ms=NOW_MS)
+    one = replace(record(), step_ms=NOW_MS)
     assert one.tried_for(15_000, NOW_MS + went_s * 1000) is late
 
 

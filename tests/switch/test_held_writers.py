@@ -67,8 +67,8 @@ def until(holds: object, within_s: float = 10.0) -> None:
         time.sleep(0.02)
 
 
-def at(deed: SwitchStep, held_ms: int) -> SwitchState:
-    return replace(record(), deed=deed, held_ms=held_ms)
+def at(step: SwitchStep, held_ms: int) -> SwitchState:
+    return replace(record(), step=step, held_ms=held_ms)
 
 
 @pytest.mark.claim(

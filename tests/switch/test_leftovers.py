@@ -11,7 +11,7 @@ from twinshore.switch.core.acl_rules import END_HINT, describe_partly_filled, fi
 from twinshore.switch.core.steps import SwitchKind, SwitchState, SwitchStatus, SwitchStep
 
 LINK, BACK = Link("east", "west", ("orders", "bills")), Link("west", "east", ("orders",))
-DONE = replace(record(SwitchKind.FORCED), state=SwitchStatus.DONE, deed=SwitchStep.RELEASE)
+DONE = replace(record(SwitchKind.FORCED), state=SwitchStatus.DONE, step=SwitchStep.RELEASE)
 
 
 def used(

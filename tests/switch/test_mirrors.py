@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_where_nobody_carries_the_link_it_is_said_at_once(store: Store) -> None:
     watch = MirrorWatch(store, LINK, 10.0)
     assert isinstance(watch.check_alive(), StepFailed)
-    row = store.leases.take(NAME, "anna", 10_000, seen=None)
+    row = store.leases.take(NAME, "anna", 10_000, row=None)
     assert row is not None
     assert isinstance(watch.check_alive(), StepPending)
     store.leases.release(row)
@@ -32,7 +32,7 @@ def test_where_nobody_carries_the_link_it_is_said_at_once(store: Store) -> None:
 
 
 def test_a_mirror_is_seen_at_work_and_not_asked_for_again(store: Store) -> None:
-    row = store.leases.take(NAME, "anna", 10_000, seen=None)
+    row = store.leases.take(NAME, "anna", 10_000, row=None)
     assert row is not None
     watch = MirrorWatch(store, LINK, 10.0)
     assert isinstance(watch.check_alive(), StepPending)
@@ -45,7 +45,7 @@ def test_a_mirror_is_seen_at_work_and_not_asked_for_again(store: Store) -> None:
 def test_one_that_died_is_named_once_its_lease_has_run_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [100.0]
     monkeypatch.setattr(drain, "steady_s", lambda: now_s[0])
-    store.leases.take(NAME, "anna", 10_000, seen=None)
+    store.leases.take(NAME, "anna", 10_000, row=None)
     watch = MirrorWatch(store, LINK, 10.0)
     assert isinstance(watch.check_alive(), StepPending)
     now_s[0] += 14.0
@@ -64,7 +64,7 @@ def test_past_the_point_of_no_return_a_mirror_that_is_away_is_told_and_heard_whe
     silence = MirrorWatch(store, LINK, 10.0)
     away = "waits for the mirror of east->west, which gives no sign of life"
     assert silence.waiting("it makes orders anew").sentence.startswith(away)
-    row = store.leases.take(NAME, "anna", 10_000, seen=None)
+    row = store.leases.take(NAME, "anna", 10_000, row=None)
     assert row is not None
     assert silence.waiting("it makes orders anew") == StepPending("it makes orders anew")
     now_s[0] += 15.0

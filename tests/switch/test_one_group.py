@@ -57,7 +57,7 @@ def of_group(group: str = "billing", new: str = "west", state: SwitchStatus = Sw
         by="anna",
         begun_ms=NOW_MS,
         hold_s_max=10.0,
-        deed=SwitchStep.CLAIM,
+        step=SwitchStep.CLAIM,
         group=group,
     )
     return replace(begin_switch(made, NOW_MS), state=state)
@@ -138,20 +138,20 @@ def test_a_group_is_alone_until_its_topics_move() -> None:
 
 
 def test_it_turns_back_up_to_its_point_and_its_places_with_it() -> None:
-    for deed in STEPS[SwitchKind.GROUP][:6]:
-        going = replace(of_group(), deed=deed, deed_ms=NOW_MS)
+    for step in STEPS[SwitchKind.GROUP][:6]:
+        going = replace(of_group(), step=step, step_ms=NOW_MS)
         back = apply_outcome(going, StepFailed("consumers came back"), NOW_MS)
         undone = []
         while not back.ended:
-            undone.append(back.deed)
+            undone.append(back.step)
             back = apply_outcome(back, StepDone(back), NOW_MS)
-        set_too = deed in (SwitchStep.COMMIT_OFFSETS, SwitchStep.COMMIT)
-        ran = deed is not SwitchStep.CLAIM
+        set_too = step in (SwitchStep.COMMIT_OFFSETS, SwitchStep.COMMIT)
+        ran = step is not SwitchStep.CLAIM
         assert undone == [SwitchStep.COMMIT_OFFSETS] * set_too + [SwitchStep.BEFORE] * ran + [SwitchStep.CLAIM]
         assert back.held_ms == 0, "no writer waits for a group"
         said = SwitchView(back.id, back).verdict()
         assert mentions(said, "turned back", "consumers came back", "billing", "east")
-    behind = replace(of_group(), deed=SwitchStep.LET_OFFSETS_FOLLOW, deed_ms=NOW_MS)
+    behind = replace(of_group(), step=SwitchStep.LET_OFFSETS_FOLLOW, step_ms=NOW_MS)
     assert apply_outcome(behind, StepPending("away"), NOW_MS + 10**9).state is SwitchStatus.RUNNING
     done = replace(behind, state=SwitchStatus.DONE)
     assert mentions(SwitchView(done.id, done).verdict(), "done", "billing", "west")
@@ -165,7 +165,7 @@ def test_of_two_that_move_a_group_one_wins(tmp_path: Path) -> None:
             first, second = of_group(group), replace(of_group(group), id="d" * 32)
             hands = GroupSwitchSteps([], None, opened, lambda: NOW_MS)  # type: ignore[arg-type]
             assert isinstance(hands.once(first), StepDone)
-            assert isinstance(hands.once(first), StepDone), "a deed may be done twice"
+            assert isinstance(hands.once(first), StepDone), "a step may be done twice"
             told = hands.once(second)
             assert isinstance(told, StepFailed)
             assert "in another switch already (eeeeeeee)" in told.sentence

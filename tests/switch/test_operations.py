@@ -108,11 +108,11 @@ def test_what_nobody_can_mean_of_a_group_is_told(
 
 def test_one_producer_alone_is_refused_with_what_to_do(settings: Settings, store: Store) -> None:
     """On a same-name link its topic has one home; on a prefix link both sides are written anyway."""
-    same = plan_producer(build_switch_request(["orders"], "west", producer="anna"), settings, store).refused
+    same = plan_producer(build_switch_request(["orders"], "west", producer="anna"), settings, store).refusal
     assert same is not None
     assert has_code(same, "switch.producer-not-alone", producer="anna", topics="orders", source="east")
     assert "twinshore switch run 'orders' --to west" in same.hint
-    prefix = plan_switch(build_switch_request(["orders"], "north", producer="anna"), settings, store).refused
+    prefix = plan_switch(build_switch_request(["orders"], "north", producer="anna"), settings, store).refusal
     assert prefix is not None
     assert has_code(prefix, "switch.producer-moves-alone", producer="anna")
     assert "east.orders" in prefix.hint
@@ -133,12 +133,12 @@ def test_one_producer_alone_is_refused_with_what_to_do(settings: Settings, store
 def test_where_no_twin_is_mapped_the_links_mode_is_named_and_what_ends_it(settings: Settings, store: Store) -> None:
     """It named mapped twins, and there were none."""
     adopts = settings.with_links([replace(one, mode=OffsetMode.MAPPED) for one in settings.links])
-    refused = plan(build_switch_request(["orders"], "west"), adopts, store).refused
+    refused = plan(build_switch_request(["orders"], "west"), adopts, store).refusal
     assert refused is not None and has_code(refused, "switch.link-adopts", link="east->west")
     assert "`twinshore link set 'east->west' 'mode=\"exact\"'` ends that" in refused.hint
     row = TwinRow("east->west", "orders", 0, "a" * 32, "b" * 32, 0, 0, 1)
     store.offset_runs.adopt([(row, OffsetRun(SourceOffset(0), TargetOffset(5), 0, 0))])
-    refused = plan(build_switch_request(["orders"], "west"), adopts, store).refused
+    refused = plan(build_switch_request(["orders"], "west"), adopts, store).refusal
     assert has_code(refused, "switch.mapped-twins", topics="orders")
 
 
@@ -165,8 +165,8 @@ def test_what_a_store_has_never_seen_is_not_called_crossed(settings: Settings, s
 
 def test_a_switch_whose_process_is_no_more_is_called_so(store: Store) -> None:
     """Whoever is on call reads that writers wait, and what he can do."""
-    held = saved(store, replace(record(), deed=SwitchStep.DRAIN, held_ms=NOW_MS))
-    done = saved(store, replace(record(), id="e" * 32, deed=SwitchStep.RELEASE, state=SwitchStatus.DONE))
+    held = saved(store, replace(record(), step=SwitchStep.DRAIN, held_ms=NOW_MS))
+    done = saved(store, replace(record(), id="e" * 32, step=SwitchStep.RELEASE, state=SwitchStatus.DONE))
     one, other = mark_lifeless(store, [find_switch(store, held.id), find_switch(store, done.id)])
     assert "no sign of life; WRITERS WAIT: `twinshore switch resume ffffffff` goes on, `twinshore switch rollback" in (
         one.sentence()
@@ -215,12 +215,12 @@ def test_a_topic_without_a_link_is_told_how_it_gets_one(settings: Settings) -> N
 
 def test_what_stands_in_the_way_is_refused_before_anything_is_done(settings: Settings, store: Store) -> None:
     away = plan(build_switch_request(["orders"], "west"), settings, store)
-    assert "does not answer" in str(away.refused)
+    assert "does not answer" in str(away.refusal)
     assert away.steps == ()
     with pytest.raises(RefusedError):
         run_switch(away, settings, store, asking())
     renamed = plan(build_switch_request(["orders"], "north"), settings, store)
-    assert "other names" in str(renamed.refused)
+    assert "other names" in str(renamed.refusal)
     assert list_switches(store) == []
 
 
@@ -228,7 +228,7 @@ def test_what_stands_in_the_way_is_refused_before_anything_is_done(settings: Set
 def test_a_topic_that_has_changed_homes_too_often_stays(settings: Settings, store: Store, force: bool) -> None:
     """Its link's next epoch would not fit into a batch's header."""
     store.topics_in_switch.change_homes([flip_of("orders", "west", "east", TERM_MAX, (9,), since_ms=NOW_MS, by="bob")])
-    refused = plan(build_switch_request(["orders"], "west", force=force), settings, store).refused
+    refused = plan(build_switch_request(["orders"], "west", force=force), settings, store).refusal
     assert has_code(refused, "switch.home-moved-too-often", topics="orders", count=TERM_MAX)
 
 
@@ -236,13 +236,13 @@ def test_a_switch_is_found_by_the_beginning_of_its_id(store: Store) -> None:
     first = saved(store, record())
     second = saved(store, replace(record(), id="e" * 32, begun_ms=NOW_MS + 1))
     assert [one.id for one in list_switches(store)] == [second.id, first.id]
-    assert find_switch(store, "ff").record == first
+    assert find_switch(store, "ff").state == first
     with raises(ConfigError, "switch.several-switches", count=2):
         find_switch(store, "")
     with raises(ConfigError, "switch.no-such-switch", switch="abc"):
         find_switch(store, "abc")
     saved(store, replace(first, state=SwitchStatus.ROLLED_BACK, why="no"))
-    assert find_switch(store, "").record == second
+    assert find_switch(store, "").state == second
     assert "turned back: no" in find_switch(store, "ff").sentence()
     assert mentions(find_switch(store, "ff").verdict(), "turned back", "no", "orders", "east")
     assert find_switch(store, "ff").history()[0].endswith("by anna")
@@ -260,7 +260,7 @@ def test_a_switch_is_found_by_the_beginning_of_its_id(store: Store) -> None:
 def test_history_calls_a_switch_by_what_it_does(kind: SwitchKind, called: str) -> None:
     one = replace(record(kind), state=SwitchStatus.DONE)
     assert f"  {called}, by anna: done" in SwitchView(one.id, one).sentence()
-    assert one.told[0].sentence == f"{called.replace('orders', '1 topic')}, by anna"
+    assert one.history[0].sentence == f"{called.replace('orders', '1 topic')}, by anna"
 
 
 def test_what_moved_says_what_to_do_next() -> None:
@@ -323,7 +323,7 @@ def test_a_drill_that_found_something_in_the_way_has_failed() -> None:
 
 
 def test_behind_its_point_of_no_return_a_switch_is_not_rolled_back(settings: Settings, store: Store) -> None:
-    saved(store, replace(record(), deed=SwitchStep.FENCE))
+    saved(store, replace(record(), step=SwitchStep.FENCE))
     with raises(RefusedError, "switch.committed", switch="f" * 8):
         roll_back("", settings, store, asking())
 
@@ -345,15 +345,15 @@ def test_a_switch_that_goes_on_is_not_taken_over(store: Store) -> None:
     store.topics_in_switch.begin([row])
     ended = saved(store, replace(first, state=SwitchStatus.ROLLED_BACK, why="killed before its claim went"))
     assert find_conflicting_switches(link, ["orders"], store) == (ended,)
-    saved(store, replace(first, deed=SwitchStep.FENCE))
+    saved(store, replace(first, step=SwitchStep.FENCE))
     with raises(RefusedError, "switch.not-taken-over", switch="f" * 8):
         find_conflicting_switches(link, ["orders"], store)
 
 
-@pytest.mark.parametrize("deed", [SwitchStep.AFTER, SwitchStep.START_REVERSE, SwitchStep.RELEASE])
-def test_one_that_was_killed_as_it_let_go_is_found_by_a_switch_back(store: Store, deed: SwitchStep) -> None:
+@pytest.mark.parametrize("step", [SwitchStep.AFTER, SwitchStep.START_REVERSE, SwitchStep.RELEASE])
+def test_one_that_was_killed_as_it_let_go_is_found_by_a_switch_back(store: Store, step: SwitchStep) -> None:
     """Its rows are gone, its claims on both clusters are not: the switch back would meet them and turn back."""
-    flipped = saved(store, replace(record(), deed=deed))
+    flipped = saved(store, replace(record(), step=step))
     assert find_conflicting_switches(Link("west", "east"), ["orders"], store) == (flipped,)
     assert find_conflicting_switches(Link("west", "east"), ["bills"], store) == ()
 
@@ -376,7 +376,7 @@ def test_what_was_decided_without_the_store_does_nothing_to_a_home_of_long_ago(s
     link, pair = Link("east", "west"), "east<>west"
     owed = saved(
         store,
-        replace(record(SwitchKind.FORCED), state=SwitchStatus.DONE, deed=SwitchStep.RELEASE, kept="west").as_kept(),
+        replace(record(SwitchKind.FORCED), state=SwitchStatus.DONE, step=SwitchStep.RELEASE, kept="west").as_kept(),
     )
     with raises(RefusedError, "switch.not-taken-over", switch="f" * 8):
         find_conflicting_switches(link, ["orders"], store)
@@ -392,12 +392,12 @@ def test_what_was_decided_without_the_store_does_nothing_to_a_home_of_long_ago(s
     assert find_conflicting_switches(link, ["orders"], store) == (), "a forced switch is free again"
     over = keep_own_topics(owed, there, store)
     assert (over.state, over.kept, over.awaits_store) == (SwitchStatus.DONE, "", False)
-    assert mentions(over.told[-1].sentence, "orders")
+    assert mentions(over.history[-1].sentence, "orders")
     assert store.topics_in_switch.of(pair) == ()
 
 
 def test_what_another_switch_has_by_now_waits_for_that(store: Store) -> None:
-    owed = replace(record(SwitchKind.FORCED), state=SwitchStatus.DONE, deed=SwitchStep.RELEASE, kept="west").as_kept()
+    owed = replace(record(SwitchKind.FORCED), state=SwitchStatus.DONE, step=SwitchStep.RELEASE, kept="west").as_kept()
     store.topics_in_switch.begin(
         [TopicInSwitch("east<>west", "orders", "e" * 32, "west->east", MirrorRequest.ANNOUNCED, NOW_MS)]
     )

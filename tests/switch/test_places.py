@@ -51,7 +51,7 @@ def view(group: str, *parts: PartitionView, target: str = "Empty", why: str = ""
 def forced(*topics: str, **other: Any) -> SwitchState:
     moved = tuple(replace(record().topics[0], topic=topic) for topic in topics)
     return replace(
-        record(SwitchKind.FORCED), topics=moved, **{"state": Ended.DONE, "deed": SwitchStep.RELEASE, **other}
+        record(SwitchKind.FORCED), topics=moved, **{"state": Ended.DONE, "step": SwitchStep.RELEASE, **other}
     )
 
 
@@ -148,9 +148,9 @@ def test_a_place_is_left_by_force_until_its_topic_moves_or_is_a_twin() -> None:
     assert find_topics_left_by_force([left], ["in", "others"], "east", "west") == {"in"}
     assert find_topics_left_by_force([left], ["in"], "west", "east") == frozenset()
     assert find_topics_left_by_force([replace(left, kind=SwitchKind.PLANNED)], ["in"], "east", "west") == frozenset()
-    going = replace(left, state=Ended.RUNNING, deed=STEPS[SwitchKind.FORCED][0])
+    going = replace(left, state=Ended.RUNNING, step=STEPS[SwitchKind.FORCED][0])
     assert find_topics_left_by_force([going], ["in"], "east", "west") == frozenset(), "nothing has moved yet"
-    assert find_topics_left_by_force([replace(going, deed=SwitchStep.APPLY_SETTINGS)], ["in"], "east", "west") == {
+    assert find_topics_left_by_force([replace(going, step=SwitchStep.APPLY_SETTINGS)], ["in"], "east", "west") == {
         "in"
     }, "the store is owed it"
     for kind in (SwitchKind.FAILBACK, SwitchKind.MAPPED_FAILBACK, SwitchKind.REBUILD, SwitchKind.PLANNED):
@@ -167,7 +167,7 @@ def test_a_place_is_left_by_force_until_its_topic_moves_or_is_a_twin() -> None:
     assert (
         find_topics_left_by_force([forced("in", kind=SwitchKind.FAILBACK), died], ["in"], "east", "west") == frozenset()
     )
-    now = forced("in", kind=SwitchKind.FAILBACK, state=Ended.RUNNING, deed=SwitchStep.RESTORE_OFFSETS)
+    now = forced("in", kind=SwitchKind.FAILBACK, state=Ended.RUNNING, step=SwitchStep.RESTORE_OFFSETS)
     assert find_topics_left_by_force([now, left], ["in"], "east", "west") == {"in"}, "the one that asks counts not"
 
 
@@ -208,7 +208,7 @@ def test_a_group_is_put_back_only_once_it_has_stood_for_a_while_since_it_last_di
     monkeypatch.setattr(rescue_steps, "let_offsets_follow_home", lambda *_: "")
     saved = handover.offsets_to_json({"billing": {("in", 0): CommittedOffset(40, "")}})
     one = replace(
-        forced("in", kind=SwitchKind.FAILBACK, state=Ended.RUNNING), deed=SwitchStep.RESTORE_OFFSETS, places=saved
+        forced("in", kind=SwitchKind.FAILBACK, state=Ended.RUNNING), step=SwitchStep.RESTORE_OFFSETS, places=saved
     )
     nobody: Any = SimpleNamespace(name="east")
     put_back = rescue_steps.RestoreGroupOffsets(nobody, BACK, nobody, nobody, lambda: clock[0])
@@ -234,8 +234,8 @@ def test_a_look_at_groups_that_fails_is_tried_again_and_not_for_ever(
     tail = UnreplicatedRange("in", 0, 81, 97), UnreplicatedRange("in", 1, 5, 5)
     one = replace(
         forced("in", kind=kind, state=Ended.RUNNING),
-        deed=SwitchStep.RELEASE,
-        deed_ms=NOW_MS,
+        step=SwitchStep.RELEASE,
+        step_ms=NOW_MS,
         tails=ranges_to_json(tail),
     )
     asked: list[Any] = []
@@ -256,18 +256,18 @@ def test_a_look_at_groups_that_fails_is_tried_again_and_not_for_ever(
     with pytest.raises(KafkaError):
         at(NOW_MS + 1)
     given_up = at(NOW_MS + UNREACHABLE_MS_MAX)
-    assert (given_up.record.unfollowed, "fail back again" in given_up.sentence) == (True, True)
+    assert (given_up.state.unfollowed, "fail back again" in given_up.sentence) == (True, True)
     fails = False
     assert at(NOW_MS + 1) == StepDone(one, "billing follows")
     assert asked[0] == ({("in", 0): 97} if kind is SwitchKind.MAPPED_FAILBACK else {})
 
 
 def test_mapped_its_groups_follow_as_well() -> None:
-    deeds = STEPS[SwitchKind.MAPPED_FAILBACK]
+    steps = STEPS[SwitchKind.MAPPED_FAILBACK]
     assert (
-        deeds.index(SwitchStep.CONTINUE_MAPPED)
-        < deeds.index(SwitchStep.LET_OFFSETS_FOLLOW)
-        < deeds.index(SwitchStep.RELEASE)
+        steps.index(SwitchStep.CONTINUE_MAPPED)
+        < steps.index(SwitchStep.LET_OFFSETS_FOLLOW)
+        < steps.index(SwitchStep.RELEASE)
     )
 
 

@@ -1,4 +1,4 @@
-"""A rebuild is killed at each deed, in each of its moments, and goes on: nothing is deleted that was not saved."""
+"""A rebuild is killed at each step, in each of its moments, and goes on: nothing is deleted that was not saved."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from twinshore.switch.core.unreplicated import UnreplicatedRange, ranges_from_js
 
 NOW_MS = 1_000_000
 CARRIED = 5
-DEEDS_OF = STEPS[SwitchKind.REBUILD]
-TURNS = DEEDS_OF[: DEEDS_OF.index(SwitchStep.COMMIT) + 1]
+STEPS_OF = STEPS[SwitchKind.REBUILD]
+TURNS = STEPS_OF[: STEPS_OF.index(SwitchStep.COMMIT) + 1]
 
 
 def record() -> SwitchState:
@@ -44,7 +44,7 @@ def record() -> SwitchState:
         by="anna",
         begun_ms=NOW_MS,
         hold_s_max=0.0,
-        deed=DEEDS_OF[0],
+        step=STEPS_OF[0],
     )
     return begin_switch(made, NOW_MS)
 
@@ -91,15 +91,15 @@ class Hands:
             raise KilledError
 
     def _undo(self, now: SwitchState) -> StepOutcome:
-        if now.deed is SwitchStep.CLAIM:
+        if now.step is SwitchStep.CLAIM:
             self.world.claimed = self.world.let_go = False
         return StepDone(now)
 
     def _do(self, now: SwitchState) -> StepOutcome:
         world, found = self.world, ranges_from_json(now.tails)
-        if now.deed is self.trouble:
+        if now.step is self.trouble:
             return StepFailed("the test wants it so")
-        match now.deed:
+        match now.step:
             case SwitchStep.CLAIM:
                 world.claimed = True
             case SwitchStep.STOP_REPLICATION:
@@ -144,15 +144,15 @@ def play(hands: Hands) -> SwitchState:
             kept = apply_outcome(current, hands.once(current), now_ms).to_json()
         except KilledError:
             continue
-    raise AssertionError(f"no end: {SwitchState.from_json(kept).deed}")
+    raise AssertionError(f"no end: {SwitchState.from_json(kept).step}")
 
 
 @pytest.mark.claim(
-    "switch", "killed-at-each-deed", "killed at each deed and gone on with: nothing lost, nobody left held"
+    "switch", "killed-at-each-deed", "killed at each step and gone on with: nothing lost, nobody left held"
 )
 @pytest.mark.parametrize("moment", [0, 1, 2])
 @pytest.mark.parametrize("trouble", [None, *TURNS])
-def test_a_rebuild_that_is_killed_at_any_deed_ends_whole(trouble: SwitchStep | None, moment: int) -> None:
+def test_a_rebuild_that_is_killed_at_any_step_ends_whole(trouble: SwitchStep | None, moment: int) -> None:
     for kill in range(60):
         world = World(random.Random(kill))
         before = list(world.twin)
@@ -173,10 +173,10 @@ def test_a_rebuild_that_is_killed_at_any_deed_ends_whole(trouble: SwitchStep | N
 
 
 def test_once_it_deletes_it_goes_on_and_no_writer_waits() -> None:
-    for deed in DEEDS_OF[DEEDS_OF.index(SwitchStep.COMMIT) + 1 :]:
-        going = replace(record(), deed=deed, deed_ms=NOW_MS)
+    for step in STEPS_OF[STEPS_OF.index(SwitchStep.COMMIT) + 1 :]:
+        going = replace(record(), step=step, step_ms=NOW_MS)
         later = apply_outcome(going, StepFailed("no"), NOW_MS + 10**9)
-        assert (later.state, later.deed) == (SwitchStatus.RUNNING, deed)
+        assert (later.state, later.step) == (SwitchStatus.RUNNING, step)
         assert begin_rollback(going, "an operator says so", NOW_MS) == going
     one = record()
     while not one.ended:

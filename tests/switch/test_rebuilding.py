@@ -30,8 +30,8 @@ def test_what_is_not_meant_is_told(settings: Settings, store: Store, link: str, 
 def test_what_stands_in_the_way_is_refused_before_anything_is_done(settings: Settings, store: Store) -> None:  # noqa: F811
     for link, words in (("east->west", "does not answer"), ("east->north", "other names")):
         planned = plan(RebuildRequest(link, ["orders"]), settings, store)
-        assert words in str(planned.refused)
-        assert (planned.steps, planned.record) == ((), None)
+        assert words in str(planned.refusal)
+        assert (planned.steps, planned.state) == ((), None)
 
 
 def test_a_topic_that_a_switch_has_moved_is_no_twin_here(settings: Settings, store: Store) -> None:  # noqa: F811

@@ -40,7 +40,7 @@ def many(count: int, size: int = 1) -> list[UnreplicatedRecord]:
 
 
 def forced(**what: Any) -> list[SwitchState]:
-    one = replace(record(SwitchKind.FORCED), old="west", new="east", deed=SwitchStep.RELEASE, state=SwitchStatus.DONE)
+    one = replace(record(SwitchKind.FORCED), old="west", new="east", step=SwitchStep.RELEASE, state=SwitchStatus.DONE)
     return [replace(one, topics=(replace(MOVED, **what),))]
 
 

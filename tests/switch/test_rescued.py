@@ -126,7 +126,7 @@ def test_what_may_be_there_already_is_not_written_again(tmp_path: Path, to: str,
         batch = ReplayedBatch("orders", to, 2, 7, 0, 0, ((10, 12),), told_ms=told_ms)
         store.link_states.remember([LinkStateRow("east", REPLAYED_KIND, batch.subject(ORIGIN), batch.to_json(), "", 1)])
         planned = plan(ReplayRequest([path]), settings, store)
-    assert has_code(planned.refused, "switch.replay-in-doubt", topic="orders", first=10, last=12, cluster=to)
+    assert has_code(planned.refusal, "switch.replay-in-doubt", topic="orders", first=10, last=12, cluster=to)
 
 
 def settings_of(url: str) -> Settings:

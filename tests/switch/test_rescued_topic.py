@@ -117,7 +117,7 @@ def test_what_is_not_saved_as_it_is_now_is_saved_before_its_topic_goes(
         by="anna",
         begun_ms=1,
         hold_s_max=0.0,
-        deed=SwitchStep.REBUILD,
+        step=SwitchStep.REBUILD,
         tails=ranges_to_json(found),
         folder=str(tmp_path),
     )
@@ -131,18 +131,18 @@ def test_what_is_not_saved_as_it_is_now_is_saved_before_its_topic_goes(
     with temporary_store("saved-again") as store:
         assert unsaved(record, 20) == found[:1], "no copy is in the topic"
         waits = rescue_steps.save_more_ranges(record, unsaved(record, 30), old, home, store, beside)  # type: ignore[arg-type]
-        assert waits.record is not None
-        assert [(one.first, one.end, one.records) for one in ranges_from_json(waits.record.tails)] == [
+        assert waits.state is not None
+        assert [(one.first, one.end, one.records) for one in ranges_from_json(waits.state.tails)] == [
             (0, 0, 0),
             (10, 20, 10),
             (20, 30, 10),
         ], "nothing is saved twice"
-        saved = {one.where: one for one in ranges_from_json(waits.record.tails)}
+        saved = {one.where: one for one in ranges_from_json(waits.state.tails)}
         assert list(read_rescued_file(Path(saved[topic, 0].file)))[-1].record.value == b"late 29"
-        assert unsaved(waits.record, 30) == ()
-        assert unsaved(waits.record, 31) == (UnreplicatedRange(topic, 0, 30, 31),), "it has grown since"
+        assert unsaved(waits.state, 30) == ()
+        assert unsaved(waits.state, 31) == (UnreplicatedRange(topic, 0, 30, 31),), "it has grown since"
         delete_records(west.cluster, {TopicPartition(RESCUED_TOPIC, 0): saved[topic, 0].saved_at + 5})
-        assert [one.first for one in unsaved(waits.record, 30)] == [10, 20], "no copy is whole"
+        assert [one.first for one in unsaved(waits.state, 30)] == [10, 20], "no copy is whole"
     with pytest.raises(WireError):
         RescuedTopic(home).count(rescue_steps.copy_of(saved[topic, 0]))
     old.close()

@@ -44,8 +44,8 @@ def test_a_site_that_is_still_away_is_waited_for(settings: Settings, store: Stor
     loaded = load_settings(settings.file, {})
     flipped(store)
     planned = plan(FailbackRequest(["orders"], "east"), loaded, store)
-    assert planned.record is None
-    assert "does not answer" in str(planned.refused)
+    assert planned.state is None
+    assert "does not answer" in str(planned.refusal)
     flipped(store, "east")
     with pytest.raises(ConfigError, match="no switch has moved"):
         plan(FailbackRequest(["orders"], "east"), loaded, store)

@@ -51,12 +51,12 @@ class Notebook:
         )
 
 
-def test_each_deed_is_written_down_before_it_is_done() -> None:
+def test_each_step_is_written_down_before_it_is_done() -> None:
     book, seen = Notebook(), list[SwitchStep]()
 
     def once(now: SwitchState) -> StepOutcome:
         assert book.kept[-1] == now
-        seen.append(now.deed)
+        seen.append(now.step)
         return StepDone(now)
 
     assert book.run(once).state is SwitchStatus.DONE
@@ -70,7 +70,7 @@ def test_what_may_pass_is_waited_for(error: Exception) -> None:
     book, left = Notebook(), [error]
 
     def once(now: SwitchState) -> StepOutcome:
-        if now.deed is SwitchStep.CATCH_UP and left:
+        if now.step is SwitchStep.CATCH_UP and left:
             raise left.pop()
         return StepDone(now)
 
@@ -81,7 +81,7 @@ def test_what_may_pass_is_waited_for(error: Exception) -> None:
 @pytest.mark.parametrize("error", [KafkaError("no right"), ConfigError("wrong"), RefusedError("another cluster")])
 def test_what_will_not_pass_turns_it_back(error: Exception) -> None:
     def once(now: SwitchState) -> StepOutcome:
-        if now.deed is SwitchStep.CATCH_UP and now.state is SwitchStatus.RUNNING:
+        if now.step is SwitchStep.CATCH_UP and now.state is SwitchStatus.RUNNING:
             raise error
         return StepDone(now)
 
@@ -90,11 +90,11 @@ def test_what_will_not_pass_turns_it_back(error: Exception) -> None:
 
 
 def test_a_stop_turns_it_back_before_the_point_of_no_return_and_not_behind_it() -> None:
-    for deed, state in ((SwitchStep.PROVE, SwitchStatus.ROLLED_BACK), (SwitchStep.FENCE, SwitchStatus.DONE)):
+    for step, state in ((SwitchStep.PROVE, SwitchStatus.ROLLED_BACK), (SwitchStep.FENCE, SwitchStatus.DONE)):
         book = Notebook()
 
-        def once(now: SwitchState, deed: SwitchStep = deed, book: Notebook = book) -> StepOutcome:
-            if now.deed is deed:
+        def once(now: SwitchState, step: SwitchStep = step, book: Notebook = book) -> StepOutcome:
+            if now.step is step:
                 book.stop.set()
             return StepDone(now)
 
@@ -104,14 +104,14 @@ def test_a_stop_turns_it_back_before_the_point_of_no_return_and_not_behind_it() 
 def test_somebody_else_who_goes_on_with_it_ends_this_one() -> None:
     class Taken(Notebook):
         def save(self, one: SwitchState) -> None:
-            if one.deed is SwitchStep.HOLD:
+            if one.step is SwitchStep.HOLD:
                 raise RefusedError("his lease is newer")
             super().save(one)
 
     done: list[SwitchStep] = []
 
     def once(now: SwitchState) -> StepOutcome:
-        done.append(now.deed)
+        done.append(now.step)
         return StepDone(now)
 
     with pytest.raises(RefusedError):
@@ -123,7 +123,7 @@ def test_what_waits_is_told_once() -> None:
     left = [0] * 5
 
     def once(now: SwitchState) -> StepOutcome:
-        if now.deed is SwitchStep.CATCH_UP and left:
+        if now.step is SwitchStep.CATCH_UP and left:
             left.pop()
             return StepPending("the twins are behind")
         return StepDone(now)
@@ -158,13 +158,13 @@ class Away(Notebook):
 
     def __init__(self, stops_at_s: float | None = None) -> None:
         super().__init__()
-        self.now_ms, self.deeds, self._stops_at_s = NOW_MS, list[tuple[SwitchStep, SwitchStatus]](), stops_at_s
+        self.now_ms, self.steps, self._stops_at_s = NOW_MS, list[tuple[SwitchStep, SwitchStatus]](), stops_at_s
 
     def save(self, one: SwitchState) -> None:
         self.now_ms += 400
         if self._stops_at_s is not None and self.now_ms >= NOW_MS + self._stops_at_s * 1000:
             self.stop.set()
-        if SwitchStep.HOLD not in [deed for deed, _ in self.deeds]:
+        if SwitchStep.HOLD not in [step for step, _ in self.steps]:
             super().save(one)
         elif self.now_ms < NOW_MS + 6_000:
             raise StoreError("connection refused")
@@ -172,7 +172,7 @@ class Away(Notebook):
             raise RefusedError("switch.lease-lost", switch=one.id[:8])
 
     def once(self, one: SwitchState) -> StepOutcome:
-        self.deeds.append((one.deed, one.state))
+        self.steps.append((one.step, one.state))
         return StepDone(one)
 
     def play(self, hold_s: float) -> None:
@@ -190,8 +190,8 @@ def test_writers_do_not_wait_for_the_store(hold_s: float, stops_at_s: float | No
     book = Away(stops_at_s)
     with raises(RefusedError, "switch.stopped-while-held" if stops_at_s else "switch.lease-lost"):
         book.play(hold_s)
-    assert (SwitchStep.HOLD, SwitchStatus.ROLLING_BACK) in book.deeds
-    assert [one for one in book.deeds if one[1] is SwitchStatus.ROLLING_BACK] == [
+    assert (SwitchStep.HOLD, SwitchStatus.ROLLING_BACK) in book.steps
+    assert [one for one in book.steps if one[1] is SwitchStatus.ROLLING_BACK] == [
         (SwitchStep.HOLD, SwitchStatus.ROLLING_BACK)
     ]
     assert all(not one.let_write_ms for one in book.kept), "who goes on by the store's record holds them again"
@@ -202,7 +202,7 @@ def test_behind_the_point_of_no_return_the_store_is_waited_for() -> None:
     keep = book.save
 
     def save(one: SwitchState) -> None:
-        if one.deed is SwitchStep.APPLY_SETTINGS and left:
+        if one.step is SwitchStep.APPLY_SETTINGS and left:
             book.stop.set()
             raise left.pop()
         keep(one)
@@ -217,21 +217,21 @@ def test_a_record_that_the_store_does_not_take_is_waited_for() -> None:
     keep = book.save
 
     def save(one: SwitchState) -> None:
-        if one.deed is SwitchStep.CATCH_UP and left:
+        if one.step is SwitchStep.CATCH_UP and left:
             raise left.pop()
         keep(one)
 
     book.save = save  # type: ignore[method-assign]
     assert book.run(StepDone).state is SwitchStatus.DONE
     assert book.said.count("level: away: locked") == 1
-    assert [one.deed for one in book.kept][:-1] == list(STEPS[SwitchKind.PLANNED])
+    assert [one.step for one in book.kept][:-1] == list(STEPS[SwitchKind.PLANNED])
 
 
 def test_consumers_gather_right_before_the_switch_is_announced() -> None:
     book, seen = Notebook(), list[str]()
 
     def once(now: SwitchState) -> StepOutcome:
-        seen.append(now.deed)
+        seen.append(now.step)
         return StepDone(now)
 
     def move() -> None:

@@ -26,7 +26,7 @@ from twinshore.switch.operations.storeless import WithoutStore
 
 pytestmark = pytest.mark.usefixtures("short_patience")
 
-FORCED = replace(record(SwitchKind.FORCED), kept="west", deed=SwitchStep.FENCE)
+FORCED = replace(record(SwitchKind.FORCED), kept="west", step=SwitchStep.FENCE)
 ASKED = build_switch_request(["orders"], "west", force=True)
 
 
@@ -58,12 +58,12 @@ def test_a_store_and_a_new_home_that_are_both_dead_are_told(settings: Settings) 
         raise AssertionError("nothing was there to plan with")
 
 
-@pytest.mark.parametrize("deed", STEPS[SwitchKind.FORCED])
-def test_a_record_comes_back_from_the_cluster_at_each_deed(deed: SwitchStep) -> None:
+@pytest.mark.parametrize("step", STEPS[SwitchKind.FORCED])
+def test_a_record_comes_back_from_the_cluster_at_each_step(step: SwitchStep) -> None:
     for state in SwitchStatus:
-        one = replace(FORCED, deed=deed, state=state)
+        one = replace(FORCED, step=step, state=state)
         (found,) = read_switch_records(log_of(one)).values()
-        assert found.record == one
+        assert found.state == one
 
 
 def test_what_is_no_record_of_such_a_switch_is_passed_over() -> None:
@@ -79,18 +79,18 @@ def test_what_is_no_record_of_such_a_switch_is_passed_over() -> None:
     assert read_switch_records(strange) == {}
 
 
-def test_a_switch_that_was_begun_is_gone_on_with_from_its_deed(settings: Settings, store: Store) -> None:
+def test_a_switch_that_was_begun_is_gone_on_with_from_its_step(settings: Settings, store: Store) -> None:
     where = WithoutStore(store, "the store is away", (), ClusterSwitchRecord(FORCED, "x"), {})
     planned = storeless.plan(ASKED, settings, where, by="bob")
-    assert planned.record == FORCED
-    assert planned.steps[0].deed is SwitchStep.FENCE
+    assert planned.state == FORCED
+    assert planned.steps[0].step is SwitchStep.FENCE
     assert planned.shown[0] == "the store is away"
     assert "gone on with: ffffffff" in planned.shown[1]
 
 
 def test_where_the_new_home_says_nothing_of_the_link_nobody_can_be_shut_out(settings: Settings, store: Store) -> None:
     planned = storeless.plan(ASKED, settings, WithoutStore(store, "", (), None, {}), by="bob")
-    assert has_code(planned.refused, "switch.no-claims", cluster="west")
+    assert has_code(planned.refusal, "switch.no-claims", cluster="west")
     with pytest.raises(RefusedError):
         storeless.run_switch(
             planned,
@@ -109,8 +109,8 @@ def test_what_stands_in_the_way_is_refused(
 ) -> None:
     where = WithoutStore(store, "the store is away", (seen({}),), None, claims)
     planned = storeless.plan(build_switch_request([topics], "west", force=True), settings, where, by="bob")
-    assert has_code(planned.refused, code)
-    assert planned.record is None
+    assert has_code(planned.refusal, code)
+    assert planned.state is None
 
 
 def test_whom_the_notes_name_must_have_written_there(settings: Settings, store: Store) -> None:
@@ -118,7 +118,7 @@ def test_whom_the_notes_name_must_have_written_there(settings: Settings, store: 
     last = LastWriters(("orders-0",), ours=False)
     where = WithoutStore(store, "the store is away", (seen({}),), None, {}, last)
     planned = storeless.plan(ASKED, settings, where, by="bob")
-    assert has_code(planned.refused, "switch.foreign-writer", partitions="orders-0", cluster="west")
+    assert has_code(planned.refusal, "switch.foreign-writer", partitions="orders-0", cluster="west")
     assert not replace(last, ours=True).refused, "one stranger's record keeps nobody from switching"
 
 
@@ -135,7 +135,7 @@ def test_what_is_asked_for_besides_topics_is_refused(
 ) -> None:
     where = WithoutStore(store, "", (seen({}),), None, {})
     if asked.topics:
-        assert has_code(storeless.plan(asked, settings, where, by="bob").refused, code)
+        assert has_code(storeless.plan(asked, settings, where, by="bob").refusal, code)
         return
     with raises(ConfigError, code):
         storeless.plan(asked, settings, where, by="bob")
@@ -155,18 +155,18 @@ def test_a_plan_says_which_commands_are_run_and_is_refused_where_one_could_not_b
     path = tmp_path / "twinshore.toml"
     for program, why in (("/bin/true", ""), (str(path), "cannot be run on this host")):
         path.write_text(f'[switch]\nbefore = ["{program}"]\n')
-        planned = dispatch.add_commands(SwitchPlan(record=FORCED), load_settings(path, {}))
-        assert why in str(planned.refused)
-        assert (planned.record is None, len(planned.remarks)) == (bool(why), not why)
+        planned = dispatch.add_commands(SwitchPlan(state=FORCED), load_settings(path, {}))
+        assert why in str(planned.refusal)
+        assert (planned.state is None, len(planned.remarks)) == (bool(why), not why)
 
 
-@pytest.mark.parametrize("deed", [SwitchStep.BEFORE, SwitchStep.AFTER])
-def test_nobody_takes_over_a_switch_while_its_command_may_run(deed: SwitchStep) -> None:
-    runs = replace(FORCED, deed=deed, command=deed.value)
+@pytest.mark.parametrize("step", [SwitchStep.BEFORE, SwitchStep.AFTER])
+def test_nobody_takes_over_a_switch_while_its_command_may_run(step: SwitchStep) -> None:
+    runs = replace(FORCED, step=step, command=step.value)
     assert storeless.record_idle_limit_s(runs, 30.0) > 30.0, "its record is not written meanwhile"
     assert storeless.record_idle_limit_s(replace(runs, command=""), 30.0) == storeless.RECORD_IDLE_S_MAX, (
         "none was begun"
     )
-    assert storeless.record_idle_limit_s(replace(runs, deed=SwitchStep.FENCE), 30.0) == storeless.RECORD_IDLE_S_MAX, (
+    assert storeless.record_idle_limit_s(replace(runs, step=SwitchStep.FENCE), 30.0) == storeless.RECORD_IDLE_S_MAX, (
         "it has ended"
     )

@@ -182,7 +182,7 @@ def test_a_point_that_nobody_has_heard_yet_moves_behind_all_that_the_link_wrote(
 
 def test_how_far_was_read_is_in_the_record() -> None:
     one = replace(
-        record(SwitchKind.PLANNED), strays=(ForeignWrites("orders", 0, 7, 9), ForeignWrites("bills", 3, 1, 2))
+        record(SwitchKind.PLANNED), foreign_writes=(ForeignWrites("orders", 0, 7, 9), ForeignWrites("bills", 3, 1, 2))
     )
     assert SwitchState.from_json(one.to_json()) == one
-    assert SwitchState.from_json(one.to_json().replace('"strays"', '"others"')).strays == ()
+    assert SwitchState.from_json(one.to_json().replace('"strays"', '"others"')).foreign_writes == ()

@@ -47,16 +47,16 @@ from twinshore.switch.core.takeover import (
 from twinshore.switch.core.unreplicated import UnreplicatedRange, ranges_to_json
 
 RIGHTS = json.dumps(RulesPlan().as_record(), sort_keys=True)
-EVERY = [(kind, deed, state) for kind in SwitchKind for deed, state in product(STEPS[kind], SwitchStatus)]
+EVERY = [(kind, step, state) for kind in SwitchKind for step, state in product(STEPS[kind], SwitchStatus)]
 
 
-def standing(kind: SwitchKind, deed: SwitchStep, state: SwitchStatus) -> SwitchState:
-    return replace(record(kind), deed=deed, state=state, rights=RIGHTS)
+def standing(kind: SwitchKind, step: SwitchStep, state: SwitchStatus) -> SwitchState:
+    return replace(record(kind), step=step, state=state, rights=RIGHTS)
 
 
-@pytest.mark.parametrize(("kind", "deed", "state"), EVERY)
-def test_in_each_state_it_is_taken_over_or_refused(kind: SwitchKind, deed: SwitchStep, state: SwitchStatus) -> None:
-    one = standing(kind, deed, state)
+@pytest.mark.parametrize(("kind", "step", "state"), EVERY)
+def test_in_each_state_it_is_taken_over_or_refused(kind: SwitchKind, step: SwitchStep, state: SwitchStatus) -> None:
+    one = standing(kind, step, state)
     # Who makes twins on east has the topics' home on west: a forced switch goes the other way.
     ways = ("west", "east") if kind in MAKES_TWINS else ("east", "west")
     why = why_not_take_over(one, *ways)
@@ -79,15 +79,15 @@ def test_in_each_state_it_is_taken_over_or_refused(kind: SwitchKind, deed: Switc
     if one.ended:
         assert over == one
     elif is_refilling(one):
-        assert mentions(over.told[-1].sentence, "orders", "force", "bob")
+        assert mentions(over.history[-1].sentence, "orders", "force", "bob")
     else:
         assert over.state is SwitchStatus.ROLLED_BACK and mentions(over.why, "bob", "force")
-        assert f"taken over at {deed}" in over.told[-1].sentence
+        assert f"taken over at {step}" in over.history[-1].sentence
 
 
-@pytest.mark.parametrize("deed", STEPS[SwitchKind.PLANNED][: STEPS[SwitchKind.PLANNED].index(SwitchStep.AFTER)])
-def test_what_a_planned_one_may_have_left_on_the_old_home_is_kept(deed: SwitchStep) -> None:
-    debt = deferred_cleanup_of(standing(SwitchKind.PLANNED, deed, SwitchStatus.RUNNING))
+@pytest.mark.parametrize("step", STEPS[SwitchKind.PLANNED][: STEPS[SwitchKind.PLANNED].index(SwitchStep.AFTER)])
+def test_what_a_planned_one_may_have_left_on_the_old_home_is_kept(step: SwitchStep) -> None:
+    debt = deferred_cleanup_of(standing(SwitchKind.PLANNED, step, SwitchStatus.RUNNING))
     assert debt == DeferredCleanup("f" * 32, "east", ("orders",), RIGHTS)
     assert DeferredCleanup.from_json(debt.to_json()) == debt
     assert deferred_cleanup_of(standing(SwitchKind.FORCED, SwitchStep.CATCH_UP, SwitchStatus.RUNNING)) is None, (
@@ -128,9 +128,9 @@ def test_what_is_filled_anew_stays_and_the_others_go(kind: SwitchKind) -> None:
     assert topics_taken_over(two, ["orders"]) == ("orders",)
     assert mentions(describe_takeover(two, ["orders"]), "orders out of", "ffffffff")
     left = mark_taken_over(two, ["orders"], "bob", NOW_MS)
-    assert (left.state, left.deed, left.names()) == (SwitchStatus.RUNNING, SwitchStep.REFILL, ("bills",))
+    assert (left.state, left.step, left.names()) == (SwitchStatus.RUNNING, SwitchStep.REFILL, ("bills",))
     assert deferred_cleanup_of(two, ["orders"]) == DeferredCleanup("f" * 32, "west", ("orders",))
-    last = replace(two, deed=SwitchStep.RESTORE_OFFSETS)
+    last = replace(two, step=SwitchStep.RESTORE_OFFSETS)
     assert (refilling_topics(last), "switch resume" in why_not_take_over(last, "west", "east")) == ((), True), (
         "it needs no home any more"
     )
@@ -167,9 +167,9 @@ def test_the_link_pays_where_the_topics_stay_and_the_way_back_behind_a_guard() -
     assert asked == [{"bills"}, {"bills"}], "the cluster itself says so, and of these twins alone"
 
 
-@pytest.mark.parametrize("deed", STEPS[SwitchKind.FORCED])
-def test_topics_that_have_moved_on_are_left_alone(deed: SwitchStep) -> None:
-    one = standing(SwitchKind.FORCED, deed, SwitchStatus.RUNNING)
+@pytest.mark.parametrize("step", STEPS[SwitchKind.FORCED])
+def test_topics_that_have_moved_on_are_left_alone(step: SwitchStep) -> None:
+    one = standing(SwitchKind.FORCED, step, SwitchStatus.RUNNING)
     (topic,) = one.topics
     term = max(topic.term, 1)
     for home, gone in ((("east", term), False), (("west", term + 1), False), (("east", term + 1), True)):
@@ -188,13 +188,13 @@ def test_topics_that_have_moved_on_are_left_alone(deed: SwitchStep) -> None:
 FLIPPED = [SwitchStep.AFTER, SwitchStep.START_REVERSE, SwitchStep.RELEASE]
 
 
-@pytest.mark.parametrize("deed", FLIPPED)
-def test_what_has_moved_the_topics_to_a_home_that_is_gone_is_ended_by_a_switch_back(deed: SwitchStep) -> None:
-    done = standing(SwitchKind.PLANNED, deed, SwitchStatus.RUNNING)
+@pytest.mark.parametrize("step", FLIPPED)
+def test_what_has_moved_the_topics_to_a_home_that_is_gone_is_ended_by_a_switch_back(step: SwitchStep) -> None:
+    done = standing(SwitchKind.PLANNED, step, SwitchStatus.RUNNING)
     assert why_not_take_over(done, "west", "east") == "", "resume would wait for west for ever"
-    assert mentions(why_not_take_over(done, "east", "west"), deed, "twinshore switch resume")
+    assert mentions(why_not_take_over(done, "east", "west"), step, "twinshore switch resume")
     ended = mark_taken_over(done, ["orders"], "bob", NOW_MS)
-    assert (ended.state, ended.told[-1].sentence.startswith(f"ended at {deed}, as west is gone")) == (
+    assert (ended.state, ended.history[-1].sentence.startswith(f"ended at {step}, as west is gone")) == (
         SwitchStatus.DONE,
         True,
     )
@@ -205,19 +205,19 @@ def test_what_has_moved_the_topics_to_a_home_that_is_gone_is_ended_by_a_switch_b
     assert mentions(describe_takeover(ended, ["orders"]), "frees")
 
 
-@pytest.mark.parametrize("deed", FLIPPED)
-def test_a_switch_back_of_some_topics_leaves_the_others_where_they_are(deed: SwitchStep) -> None:
+@pytest.mark.parametrize("step", FLIPPED)
+def test_a_switch_back_of_some_topics_leaves_the_others_where_they_are(step: SwitchStep) -> None:
     """They are at home on west, and nothing but the denial keeps writers from their old home."""
     denials = {
         topic: Acl(ResourceType.TOPIC, topic, PatternType.LITERAL, ANY_USER, "*", 4, 2) for topic in ("bills", "orders")
     }
     rights = json.dumps(RulesPlan(tuple(denials.values())).as_record())
-    one = standing(SwitchKind.PLANNED, deed, SwitchStatus.RUNNING)
+    one = standing(SwitchKind.PLANNED, step, SwitchStatus.RUNNING)
     (topic,) = one.topics
     both_topics = replace(one, topics=(topic, replace(topic, topic="bills")), rights=rights)
     assert topics_taken_over(both_topics, ["orders"]) == topics_freed(both_topics, ["orders"]) == ("orders",)
     left = mark_taken_over(both_topics, ["orders"], "bob", NOW_MS)
-    assert (left.state, left.deed, left.names()) == (SwitchStatus.RUNNING, deed, ("bills",))
+    assert (left.state, left.step, left.names()) == (SwitchStatus.RUNNING, step, ("bills",))
     denied = [RulesPlan.from_record(json.loads(text)).deny for text in (left.rights, select_rights(rights, ["orders"]))]
     assert denied == [(denials["bills"],), (denials["orders"],)], "what is given back of east is of orders alone"
     assert mentions(describe_takeover(both_topics, ["orders"]), "bills stays on west")
@@ -235,7 +235,7 @@ def test_a_switch_that_may_go_on_without_the_store_is_not_taken_over() -> None:
     """Its process writes to the new home alone: no lease in the store says that it is gone."""
     kept = replace(standing(SwitchKind.FORCED, SwitchStep.CATCH_UP, SwitchStatus.RUNNING), kept="west")
     assert mentions(why_not_take_over(kept, "east", "west"), "without the store")
-    after_flip = replace(kept, deed=SwitchStep.AFTER)
+    after_flip = replace(kept, step=SwitchStep.AFTER)
     assert why_not_take_over(after_flip, "west", "east", answers=False) == "", (
         "west is gone, and with it where it writes"
     )

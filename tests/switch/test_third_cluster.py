@@ -50,8 +50,8 @@ def store(settings: Settings) -> Iterator[Store]:
 )
 def test_a_second_switch_of_what_is_at_home_elsewhere_is_refused(settings: Settings, store: Store) -> None:
     found = plan(build_switch_request(["orders"], "north"), settings, store, by="bob")
-    assert found.record is None
-    assert has_code(found.refused, "switch.home-elsewhere", topic="orders", home="west", source="east")
+    assert found.state is None
+    assert has_code(found.refusal, "switch.home-elsewhere", topic="orders", home="west", source="east")
     assert {topic: row.home for topic, row in read_homes(store, NORTH, ["orders"]).items()} == {"orders": "west"}
     assert topic_move_of("orders", store.twins.of("east->north"), NORTH, store).term == 2, (
         "the next term is behind both"

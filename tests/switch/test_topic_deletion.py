@@ -16,7 +16,7 @@ from twinshore.config.settings import Settings, load_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.lab.clients import topic_id
 from twinshore.lab.cluster import LabCluster
-from twinshore.replication.sync.core.lifecycle import BEGIN_AGAIN_APPROVAL, KEEP_TWIN
+from twinshore.replication.sync.core.lifecycle import KEEP_TWIN, RECREATE_APPROVAL
 from twinshore.replication.sync.topic_deletion import DeletionForbiddenError
 from twinshore.runtime import lease_keeper
 from twinshore.runtime.endpoints import LinkClients
@@ -60,7 +60,7 @@ class Stage:
                 by="anna",
                 begun_ms=1,
                 hold_s_max=0.0,
-                deed=SwitchStep.REBUILD,
+                step=SwitchStep.REBUILD,
                 tails=ranges_to_json([UnreplicatedRange(topic, 0, 0, 0)]),
             ),
             1,
@@ -77,8 +77,8 @@ class Stage:
         self.lease.__exit__(None, None, None)
         self.ends.close()
 
-    def once(self, deed: SwitchStep = SwitchStep.REBUILD) -> StepOutcome:
-        return self.work.once(replace(self.record, deed=deed))
+    def once(self, step: SwitchStep = SwitchStep.REBUILD) -> StepOutcome:
+        return self.work.once(replace(self.record, step=step))
 
     def deleted(self) -> bool:
         seen = self.ends.source.metadata([self.topic], refresh=True).topics[self.topic]
@@ -87,7 +87,7 @@ class Stage:
     def told(self) -> list[str]:
         """What the store says of a deletion: audit rows, and the approval that lets the mirror begin again."""
         rows = [row.kind for row in self.store.audit.rows(LINK)]
-        return [*rows, *(row.kind for row in self.store.link_states.of(LINK, BEGIN_AGAIN_APPROVAL))]
+        return [*rows, *(row.kind for row in self.store.link_states.of(LINK, RECREATE_APPROVAL))]
 
     # -- what happens between the plan and the deletion
 
@@ -105,7 +105,7 @@ class Stage:
     def lose_the_lease(self) -> None:
         """Another process takes the lease."""
         row = self.store.leases.read(f"switch {SWITCH}")
-        assert self.store.leases.take(f"switch {SWITCH}", "bob", 60_000, seen=row)
+        assert self.store.leases.take(f"switch {SWITCH}", "bob", 60_000, row=row)
         deadline = time.monotonic() + 20
         while self.held.left_s():
             assert time.monotonic() < deadline
@@ -167,4 +167,4 @@ def test_it_goes_on_once_nothing_forbids_it(stage: Stage) -> None:
     stage.store.link_states.forget([LinkStateRow(LINK, KEEP_TWIN, stage.topic, "", "", 0)])
     assert isinstance(stage.once(), StepPending)
     assert stage.deleted()
-    assert sorted(stage.told()) == sorted(["topic", "twin", BEGIN_AGAIN_APPROVAL])
+    assert sorted(stage.told()) == sorted(["topic", "twin", RECREATE_APPROVAL])

@@ -99,7 +99,7 @@ def test_what_nobody_can_mean_of_waves_is_told(settings: Settings, store: Store)
     with raises(ConfigError, "switch.of-names-topics"):
         plan_switch(build_switch_request(["orders"], "west", of="abc"), settings, store)
     away = plan(build_switch_request([], "west", wave=2), settings, store)
-    assert has_code(away.refused, "switch.source-silent", cluster="east")
+    assert has_code(away.refusal, "switch.source-silent", cluster="east")
     assert away.waves == ()
 
 
@@ -109,6 +109,6 @@ def test_a_home_that_answers_is_known_of_a_whole_cluster_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The command asks for its name before it is left."""
-    whole = SwitchPlan(record=record(SwitchKind.FORCED), alive="east")
+    whole = SwitchPlan(state=record(SwitchKind.FORCED), alive="east")
     monkeypatch.setattr(planning, "plan", lambda *_, **__: whole)
     assert plan(build_switch_request([], "west", force=True, wave=5), settings, store).alive == "east"

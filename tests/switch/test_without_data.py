@@ -71,8 +71,8 @@ def planned(settings: Settings, store: Store, *topics: str, to: str = "west") ->
 
 def refused(settings: Settings, store: Store, *topics: str, to: str = "west") -> RefusedError:
     found = planned(settings, store, *topics, to=to)
-    assert isinstance(found.refused, RefusedError) and found.record is None
-    return found.refused
+    assert isinstance(found.refusal, RefusedError) and found.state is None
+    return found.refusal
 
 
 def moved(found: SwitchPlan, settings: Settings, store: Store) -> tuple[str, list[str]]:
@@ -112,11 +112,11 @@ def test_what_stays_is_listed_and_nothing_is_changed(
             east.cluster, group, *(ClientTopicPartition(topic, number, at) for number, at in enumerate(places))
         )
     found = planned(settings, store, topic)
-    assert found.refused is None and found.record is not None
+    assert found.refusal is None and found.state is not None
     assert "without the 5 offsets that east holds" in found.shown[0]
     assert found.shown[2:] == ("stays unread: 3 offsets by group behind",)
-    ours = [deed for deed in STEPS[SwitchKind.DATALESS] if deed not in (SwitchStep.BEFORE, SwitchStep.AFTER)]
-    assert [step.deed for step in found.steps] == ours
+    ours = [step for step in STEPS[SwitchKind.DATALESS] if step not in (SwitchStep.BEFORE, SwitchStep.AFTER)]
+    assert [step.step for step in found.steps] == ours
     with closing(KafkaCluster(west.cluster)) as kafka:
         assert topic not in kafka.metadata().topics
 
@@ -174,7 +174,7 @@ def record(topic: str, old_id: str, new_id: str = "") -> SwitchState:
         by="anna",
         begun_ms=1,
         hold_s_max=10.0,
-        deed=STEPS[SwitchKind.DATALESS][0],
+        step=STEPS[SwitchKind.DATALESS][0],
     )
 
 
@@ -193,7 +193,7 @@ def test_a_log_is_filled_in_parts_and_nothing_of_that_is_left(east: LabCluster, 
     with closing(KafkaCluster(west.cluster)) as kafka:
         while not isinstance(made := empty_logs.create_topics(kafka, one), StepDone):
             assert not isinstance(made, StepFailed), made
-        one = made.record
+        one = made.state
         assert one.topics[0].new_id == topic_id(west.cluster, topic).hex()
         far = 2 * FILLER_RECORDS_MAX + 7
         near = [
@@ -250,7 +250,7 @@ def test_the_id_of_the_new_topic_is_kept_before_anything_is_filled_in(
         hands = SwitchWithoutDataSteps(link, link, settings, store, old, new, unused, unused, lambda: 1)
         for _ in range(50):
             outcome = hands._make(one)
-            if isinstance(outcome, StepPending) and outcome.record is not None:
+            if isinstance(outcome, StepPending) and outcome.state is not None:
                 break
             assert isinstance(outcome, StepPending), outcome
         assert spans(west.cluster, topic, 2) == [(0, 0), (0, 0)], "nothing is filled before the id is kept"

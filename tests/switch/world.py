@@ -1,4 +1,4 @@
-"""A switch in a world of two logs, with hands that may be killed before, amid and after each deed.
+"""A switch in a world of two logs, with hands that may be killed before, amid and after each step.
 
 The world is as simple as may be: writers write where the home line says unless they are held, a mirror copies from the
 home, and a late request of the old link may arrive whenever nothing has shut it out.
@@ -77,8 +77,8 @@ def other(home: str) -> str:
 
 @dataclass
 class Hands:
-    """Deeds on the world. `kill`: at which call, counted over the whole switch, the process dies, and at which of its
-    three moments. `trouble`: which deed cannot be done."""
+    """Steps on the world. `kill`: at which call, counted over the whole switch, the process dies, and at which of its
+    three moments. `trouble`: which step cannot be done."""
 
     world: World
     kill: tuple[int, int] = (-1, 0)
@@ -87,7 +87,7 @@ class Hands:
     holds: bool = False  # by the clock of the process
 
     def once(self, record: SwitchState) -> StepOutcome:
-        """The deed that is due, or its undoing."""
+        """The step that is due, or its undoing."""
         self.calls += 1
         self._moment(0)
         self.world.breathe()
@@ -102,30 +102,30 @@ class Hands:
             raise KilledError
 
     def _do(self, record: SwitchState) -> StepOutcome:
-        world, deed = self.world, record.deed
-        if deed is self.trouble:
+        world, step = self.world, record.step
+        if step is self.trouble:
             return StepFailed(TROUBLE)
         home, term, word = world.line
         self.holds &= word == "held"
-        if deed is SwitchStep.CLAIM:
+        if step is SwitchStep.CLAIM:
             world.claimed = True
-        elif deed is SwitchStep.ANNOUNCE:
+        elif step is SwitchStep.ANNOUNCE:
             world.line = (home, term, "announced")
-        elif deed is SwitchStep.HOLD:
+        elif step is SwitchStep.HOLD:
             world.line = (home, term, "held")
             self._moment(1)
             world.rights_held, self.holds = world.authorizer, True
-        elif deed is SwitchStep.COMMIT and record.kind is SwitchKind.PLANNED and not self.holds:
+        elif step is SwitchStep.COMMIT and record.kind is SwitchKind.PLANNED and not self.holds:
             return StepFailed("the hold has run out")
-        elif deed is SwitchStep.CATCH_UP:
+        elif step is SwitchStep.CATCH_UP:
             if len(world.logs["west"]) != len(world.logs["east"]):
                 return StepPending("the twin is behind")
             points = (len(world.logs["east"]),)
             return StepDone(replace(record, topics=(replace(record.topics[0], points=points),)))
-        elif deed is SwitchStep.STOP_REPLICATION:
+        elif step is SwitchStep.STOP_REPLICATION:
             world.carrying = ""
         elif (
-            deed in (SwitchStep.FENCE, SwitchStep.PROMOTE)
+            step in (SwitchStep.FENCE, SwitchStep.PROMOTE)
             and record.kind is SwitchKind.PLANNED
             and not self.holds
             and home == "east"
@@ -139,12 +139,12 @@ class Hands:
         return StepDone(record)
 
     def _behind_the_decision(self, record: SwitchState) -> None:
-        world, deed = self.world, record.deed
-        if deed is SwitchStep.FENCE:
+        world, step = self.world, record.step
+        if step is SwitchStep.FENCE:
             if record.topics[0].points != (len(world.logs["east"]),):
                 world.wrong.append("the old home grew behind the points")
             world.shut = True
-        elif deed is SwitchStep.PROMOTE:
+        elif step is SwitchStep.PROMOTE:
             if not world.shut:
                 world.wrong.append("flipped before the fence")
             if world.line[0] == "east" and record.topics[0].points != (len(world.logs["east"]),):
@@ -152,17 +152,17 @@ class Hands:
             world.line = ("west", 2, "settled")
             self._moment(1)
             world.carrying = "west"
-        elif deed is SwitchStep.RELEASE:
+        elif step is SwitchStep.RELEASE:
             world.rights_held = world.claimed = False
 
     def _undo(self, record: SwitchState) -> StepOutcome:
-        world, deed = self.world, record.deed
+        world, step = self.world, record.step
         home, term, _ = world.line
         if home == "west":
             world.wrong.append("turned back behind the flip")
-        if deed is SwitchStep.CLAIM:
+        if step is SwitchStep.CLAIM:
             world.claimed, world.carrying = False, "east"
-        elif deed in (SwitchStep.ANNOUNCE, SwitchStep.HOLD):
+        elif step in (SwitchStep.ANNOUNCE, SwitchStep.HOLD):
             world.rights_held = False
             self._moment(1)
             world.line = (home, term, "settled")
@@ -183,4 +183,4 @@ def play(record: SwitchState, hands: Hands, now_ms: int, steps_max: int = 500) -
             kept = repeat_hold(current, now_ms).to_json()  # nothing of what it knew is left
             continue
         kept = apply_outcome(current, outcome, now_ms).to_json()
-    raise AssertionError(f"no end after {steps_max} steps: {SwitchState.from_json(kept).deed}")
+    raise AssertionError(f"no end after {steps_max} steps: {SwitchState.from_json(kept).step}")

@@ -52,12 +52,12 @@ class TrafficSlice:
 def read_usage(slices: Iterable[TrafficSlice]) -> Iterator[tuple[TrafficKey, ClientUsage]]:
     """The body of a Spark task: sums the slices."""
     found: UsageByFlow = {}
-    for one in slices:
-        with open_store(one.url, one.password) as store:
-            for begin in range(one.from_ms, one.to_ms, READ_SPAN_MS):
-                rows = store.traffic.rows(begin, min(begin + READ_SPAN_MS, one.to_ms))
-                for key, use in sum_usages(rows, one.stretch_ms).items():
-                    merge_usage(found, key, use)
+    for slice in slices:
+        with open_store(slice.url, slice.password) as store:
+            for begin in range(slice.from_ms, slice.to_ms, READ_SPAN_MS):
+                rows = store.traffic.rows(begin, min(begin + READ_SPAN_MS, slice.to_ms))
+                for key, usage in sum_usages(rows, slice.stretch_ms).items():
+                    merge_usage(found, key, usage)
     return iter(found.items())
 
 
@@ -70,21 +70,21 @@ def audit_on_spark(
         .reduceByKey(ClientUsage.add, tasks)
         .cache()
     )
-    uses: UsageByFlow = {TrafficKey(*key): use for key, use in summed.collect()}
-    min_insync = dict(ask(uses))
+    usages: UsageByFlow = {TrafficKey(*key): usage for key, usage in summed.collect()}
+    min_insync = dict(ask(usages))
     clients = summed.map(_by_client).groupByKey(tasks)
     findings = clients.flatMap(partial(_judged, policy=policy, min_insync=min_insync)).collect()
     summed.unpersist()
-    return uses, findings
+    return usages, findings
 
 
 def audit_locally(
     whole: TrafficSlice, policy: AdvisorPolicy, ask: AskMinInsync
 ) -> tuple[UsageByFlow, list[ClientFinding]]:
     """As `audit_on_spark`, in this process."""
-    uses = dict(read_usage([whole]))
-    return uses, [
-        finding for client in group_usage_by_client(uses, ask(uses)) for finding in judge_client(client, policy)
+    usages = dict(read_usage([whole]))
+    return usages, [
+        finding for client in group_usage_by_client(usages, ask(usages)) for finding in judge_client(client, policy)
     ]
 
 

@@ -84,13 +84,13 @@ class GroupCollector:
             if one.live and one.kind == CLASSIC_TYPE:
                 by_node.setdefault(one.coordinator, []).append(name)
         held: dict[str, frozenset[TopicPartition]] = {}
-        refused: dict[str, KafkaError] = {}
+        errors: dict[str, KafkaError] = {}
         for node, names in by_node.items():
             try:
                 held |= read_assigned_partitions(self._kafka, node, names)
             except KafkaError as error:
-                refused[str(node)] = error
-        self._missed("members of groups at broker", refused)
+                errors[str(node)] = error
+        self._missed("members of groups at broker", errors)
         return held
 
     def _places(self, groups: Mapping[str, GroupListing]) -> dict[str, GroupOffsets]:
@@ -99,8 +99,8 @@ class GroupCollector:
             wanted.setdefault(one.coordinator, {})[name] = None
         places, away = self._groups.places(wanted, {})
         self._missed("places of groups at broker", {str(node): error for node, error in away.items()})
-        refused = {name: self._refused(name, one.error) for name, one in places.items() if one.error}
-        self._missed("places of group", refused)
+        errors = {name: self._refused(name, one.error) for name, one in places.items() if one.error}
+        self._missed("places of group", errors)
         return {name: one for name, one in places.items() if not one.error}
 
     def _refused(self, group: str, code: int) -> KafkaError:
@@ -114,20 +114,24 @@ class GroupCollector:
         topics: Mapping[str, TopicSnapshot],
     ) -> tuple[ConsumerGroupSnapshot, ...]:
         read = {topic for one in places.values() for topic, _ in one.places if topic in topics}
-        read |= {named.topic for some in held.values() for named in some if named.topic in topics}
-        parts = {topic: [TopicPartition(topic, one.number) for one in topics[topic].partitions] for topic in read}
-        starts, ends = self._ends(named for some in parts.values() for named in some)
+        read |= {partition.topic for some in held.values() for partition in some if partition.topic in topics}
+        parts = {topic: [TopicPartition(topic, tp.number) for tp in topics[topic].partitions] for topic in read}
+        starts, ends = self._ends(partition for some in parts.values() for partition in some)
         found = []
         for name, one in sorted(places.items()):
             ours = tuple(
-                GroupPosition(topic, number, place.offset, starts[named], ends[named])
+                GroupPosition(topic, number, place.offset, starts[partition], ends[partition])
                 for (topic, number), place in sorted(one.places.items())
-                if place.offset >= 0 and (named := TopicPartition(topic, number)) in starts and named in ends
+                if place.offset >= 0 and (partition := TopicPartition(topic, number)) in starts and partition in ends
             )
-            placed = {TopicPartition(place.topic, place.partition) for place in ours}
-            wanted = held.get(name, frozenset()).union(*(parts[topic] for topic in {one.topic for one in ours}))
+            placed = {TopicPartition(position.topic, position.partition) for position in ours}
+            partitions = held.get(name, frozenset()).union(
+                *(parts[topic] for topic in {group_position.topic for group_position in ours})
+            )
             unplaced = tuple(
-                str(named) for named in sorted(wanted - placed) if ends.get(named, 0) > starts.get(named, 0)
+                str(partition)
+                for partition in sorted(partitions - placed)
+                if ends.get(partition, 0) > starts.get(partition, 0)
             )
             if ours or unplaced:
                 found.append(ConsumerGroupSnapshot(name, groups[name].live, ours, unplaced))
@@ -135,43 +139,45 @@ class GroupCollector:
 
     def _ends(self, parts: Iterable[TopicPartition]) -> LogBounds:
         """Log starts and ends of the partitions that answer; deleted topics are no failure."""
-        known = list(parts)
-        if not known:
+        partitions = list(parts)
+        if not partitions:
             return {}, {}
-        starts, away = self._kafka.offsets_of_each(known, OffsetKind.EARLIEST)
-        ends, more = self._kafka.offsets_of_each(known, OffsetKind.HIGH_WATERMARK)
-        refused = {str(named): error for named, error in (away | more).items()}
+        starts, away = self._kafka.offsets_of_each(partitions, OffsetKind.EARLIEST)
+        ends, more = self._kafka.offsets_of_each(partitions, OffsetKind.HIGH_WATERMARK)
+        errors = {str(partition): error for partition, error in (away | more).items()}
         gone = Code.UNKNOWN_TOPIC_OR_PARTITION
-        self._missed("the log of", {name: error for name, error in refused.items() if error.code != gone})
+        self._missed("the log of", {name: error for name, error in errors.items() if error.code != gone})
         return starts, ends
 
     def without_markers(self, groups: tuple[ConsumerGroupSnapshot, ...]) -> tuple[ConsumerGroupSnapshot, ...]:
         """Sets `markers` of positions near the log end."""
         ends: dict[tuple[TopicPartition, int], int] = {}
         for group in groups:
-            for one in group.places:
-                if 0 < one.offsets_left <= TRAILING_MARKERS_MAX and one.offset >= one.log_start:
-                    ends[TopicPartition(one.topic, one.partition), one.offset] = one.log_end
+            for position in group.places:
+                if 0 < position.offsets_left <= TRAILING_MARKERS_MAX and position.offset >= position.log_start:
+                    ends[TopicPartition(position.topic, position.partition), position.offset] = position.log_end
         markers: dict[tuple[TopicPartition, int], int] = {}
-        refused: dict[str, KafkaError] = {}
-        for number, ((named, offset), end) in enumerate(ends.items()):
+        errors: dict[str, KafkaError] = {}
+        for number, ((partition, offset), end) in enumerate(ends.items()):
             if number >= AGED_BATCHES_MAX:
-                place = f"{self._kafka.name}: {named} at {offset}"
-                refused[str(named)] = KafkaError(f"{place}: more than {AGED_BATCHES_MAX} logs would have to be read")
+                place = f"{self._kafka.name}: {partition} at {offset}"
+                errors[str(partition)] = KafkaError(f"{place}: more than {AGED_BATCHES_MAX} logs would have to be read")
                 continue
             try:
-                read = self._kafka.read_from(named, offset, bytes_max=TRAILING_MARKERS_BYTES, committed=False)
-                markers[named, offset] = count_trailing_markers(
+                read = self._kafka.read_from(partition, offset, bytes_max=TRAILING_MARKERS_BYTES, committed=False)
+                markers[partition, offset] = count_trailing_markers(
                     (one for _, one in split_batches(read.records)), offset, end
                 )
             except KafkaError as error:
-                refused[str(named)] = error
+                errors[str(partition)] = error
             except WireError:  # Damaged: the group still has to read it.
                 continue
-        self._missed("whether records or markers are left to a group in", refused)
+        self._missed("whether records or markers are left to a group in", errors)
 
-        def judged(one: GroupPosition) -> GroupPosition:
-            return replace(one, markers=markers.get((TopicPartition(one.topic, one.partition), one.offset), 0))
+        def judged(position: GroupPosition) -> GroupPosition:
+            return replace(
+                position, markers=markers.get((TopicPartition(position.topic, position.partition), position.offset), 0)
+            )
 
         return replace_positions(groups, judged)
 
@@ -183,19 +189,19 @@ class GroupCollector:
         Many clients commit periodically, so younger records may belong to a working group. One request per leader
         suffices. An earlier record with a later timestamp hides one that waits.
         """
-        wanted = {
-            TopicPartition(place.topic, place.partition)
+        partitions = {
+            TopicPartition(group_position.topic, group_position.partition)
             for group in groups
-            for place in group.places
-            if place.lag and place.offset >= place.log_start
+            for group_position in group.places
+            if group_position.lag and group_position.offset >= group_position.log_start
         }
         older: dict[TopicPartition, int] = {}
         with self._trying("how long records have waited for groups"):
-            older = self._older(wanted, now_ms - waited_ms)
+            older = self._older(partitions, now_ms - waited_ms)
 
-        def judged(one: GroupPosition) -> GroupPosition:
-            until = older.get(TopicPartition(one.topic, one.partition))
-            return one if until is None or not one.lag else replace(one, waits=one.offset < until)
+        def judged(position: GroupPosition) -> GroupPosition:
+            until = older.get(TopicPartition(position.topic, position.partition))
+            return position if until is None or not position.lag else replace(position, waits=position.offset < until)
 
         return replace_positions(groups, judged)
 
@@ -214,12 +220,17 @@ class GroupCollector:
         """
         by_retention: dict[int, dict[TopicPartition, int]] = {}
         for group in groups:
-            for place in group.places:
-                retention_ms = topics[place.topic].number("retention.ms")
-                if place.lag and place.offset >= place.log_start and retention_ms is not None and retention_ms >= 0:
-                    named = TopicPartition(place.topic, place.partition)
+            for position in group.places:
+                retention_ms = topics[position.topic].number("retention.ms")
+                if (
+                    position.lag
+                    and position.offset >= position.log_start
+                    and retention_ms is not None
+                    and retention_ms >= 0
+                ):
+                    partition = TopicPartition(position.topic, position.partition)
                     wanted = by_retention.setdefault(retention_ms, {})
-                    wanted[named] = min(place.offset, wanted.get(named, place.offset))
+                    wanted[partition] = min(position.offset, wanted.get(partition, position.offset))
         ages: dict[tuple[TopicPartition, int], int] = {}
         with self._trying("how old the records are that groups read next"):
             for retention_ms, lowest in by_retention.items():
@@ -227,41 +238,54 @@ class GroupCollector:
                 gone = self._older(lowest, until_ms)
                 ages |= self._ages(groups, gone, now_ms, len(ages))
 
-        def judged(one: GroupPosition) -> GroupPosition:
-            return replace(one, next_age_ms=ages.get((TopicPartition(one.topic, one.partition), one.offset)))
+        def judged(group_position: GroupPosition) -> GroupPosition:
+            return replace(
+                group_position,
+                next_age_ms=ages.get(
+                    (TopicPartition(group_position.topic, group_position.partition), group_position.offset)
+                ),
+            )
 
         return replace_positions(groups, judged)
 
     def _older(self, parts: Iterable[TopicPartition], than_ms: int) -> dict[TopicPartition, int]:
         """The offset below which all records of each log are older."""
-        asked = list(parts)
-        first, refused = self._kafka.first_since_each(asked, than_ms) if asked else ({}, {})
-        self._missed("times of records in", {str(named): error for named, error in refused.items()})
-        return {named: 1 << 62 if offset < 0 else offset for named, offset in first.items()}
+        partitions = list(parts)
+        first, refused = self._kafka.first_since_each(partitions, than_ms) if partitions else ({}, {})
+        self._missed("times of records in", {str(partition): error for partition, error in refused.items()})
+        return {partition: 1 << 62 if offset < 0 else offset for partition, offset in first.items()}
 
     def _ages(
         self, groups: tuple[ConsumerGroupSnapshot, ...], gone: Mapping[TopicPartition, int], now_ms: int, read: int
     ) -> dict[tuple[TopicPartition, int], int]:
-        places = ((TopicPartition(one.topic, one.partition), one) for group in groups for one in group.places)
+        places = (
+            (TopicPartition(position.topic, position.partition), position)
+            for group in groups
+            for position in group.places
+        )
         wanted = {
-            (named, one.offset) for named, one in places if one.lag and one.log_start <= one.offset < gone.get(named, 0)
+            (partition, position.offset)
+            for partition, position in places
+            if position.lag and position.log_start <= position.offset < gone.get(partition, 0)
         }
         found: dict[tuple[TopicPartition, int], int] = {}
-        refused: dict[str, KafkaError] = {}
-        for named, offset in sorted(wanted):
-            place = f"{self._kafka.name}: {named} at {offset}"
+        errors: dict[str, KafkaError] = {}
+        for partition, offset in sorted(wanted):
+            place = f"{self._kafka.name}: {partition} at {offset}"
             if read + len(found) >= AGED_BATCHES_MAX:
-                refused[str(named)] = KafkaError(f"{place}: more than {AGED_BATCHES_MAX} batches would have to be read")
+                errors[str(partition)] = KafkaError(
+                    f"{place}: more than {AGED_BATCHES_MAX} batches would have to be read"
+                )
                 continue
             try:
-                batch = self._kafka.read_tail_batch(named, offset)
+                batch = self._kafka.read_tail_batch(partition, offset)
                 if batch is None:
-                    refused[str(named)] = KafkaError(f"{place}: no batch has this offset")
+                    errors[str(partition)] = KafkaError(f"{place}: no batch has this offset")
                 else:
-                    found[named, offset] = now_ms - batch.max_timestamp
+                    found[partition, offset] = now_ms - batch.max_timestamp
             except KafkaError as error:
-                refused[str(named)] = error
-        self._missed("the age of the next record of a group in", refused)
+                errors[str(partition)] = error
+        self._missed("the age of the next record of a group in", errors)
         return found
 
 
@@ -322,10 +346,10 @@ class CollectScope:
 
 @dataclass(slots=True)
 class BlindSpotCollector:
-    unseen: list[BlindSpot] = field(default_factory=list)
+    blind_spots: list[BlindSpot] = field(default_factory=list)
 
     def note_failure(self, what: str, error: TwinshoreError) -> None:
-        self.unseen.append(BlindSpot(what, error.message, error.hint))
+        self.blind_spots.append(BlindSpot(what, error.message, error.hint))
 
     def missed(self, what: str, refused: Mapping[str, KafkaError]) -> None:
         """Notes similar failures as one, with their number and an example."""
@@ -355,19 +379,19 @@ def collect_cluster(
     `clock` returns ms; `wait` sleeps between both readings of groups. `before`: positions and time of an earlier
     reading, which replaces the first of the two.
     """
-    eyes = BlindSpotCollector()
+    blind_spots = BlindSpotCollector()
     with _opened(cluster, wanted.within_s) as (kafka, each):
         with kafka.errand():
-            seen = kafka.metadata(None)
-            told = {name: one for name, one in seen.topics.items() if one.internal or wanted.admits(name)}
-            topics = _topics(kafka, told, _moves(each, seen, eyes), eyes)
-            brokers, features = _brokers(each, seen, eyes)
-        watching = GroupCollector(kafka, eyes.missed, eyes.trying)
-        by_name = {one.name: one for one in topics}
+            metadata = kafka.metadata(None)
+            told = {name: topic for name, topic in metadata.topics.items() if topic.internal or wanted.admits(name)}
+            topics = _topics(kafka, told, _moves(each, metadata, blind_spots), blind_spots)
+            brokers, features = _brokers(each, metadata, blind_spots)
+        watching = GroupCollector(kafka, blind_spots.missed, blind_spots.trying)
+        by_name = {topic.name: topic for topic in topics}
         with kafka.errand():
             groups = watching.groups(by_name)
         at_ms = clock()
-        if before is None and any(place.lag for group in groups for place in group.places):
+        if before is None and any(position.lag for group in groups for position in group.places):
             before = record_positions(groups), at_ms
             wait(wanted.apart_s)
             with kafka.errand():
@@ -376,12 +400,12 @@ def collect_cluster(
         with kafka.errand():
             groups = watching.waiting(watching.without_markers(groups), at_ms, wanted.waited_ms)
             groups = watching.aged(groups, by_name, at_ms, wanted.horizon_ms, wanted.part)
-        _may_hide(brokers, eyes)
+        _may_hide(brokers, blind_spots)
         found = ClusterSnapshot(
             cluster.name,
             cluster.bootstrap,
             at_ms,
-            cluster_id=seen.cluster_id,
+            cluster_id=metadata.cluster_id,
             secured=cluster.security.protocol != "PLAINTEXT",
             finalized=features.finalized,
             eligible=features.eligible,
@@ -389,30 +413,30 @@ def collect_cluster(
             brokers=brokers,
             topics=topics,
             groups=groups,
-            unseen=tuple(dict.fromkeys(eyes.unseen)),
+            unseen=tuple(dict.fromkeys(blind_spots.blind_spots)),
         )
     return add_earlier_positions(found, *before) if before is not None else found
 
 
 def collect_topic(cluster: Cluster, name: str) -> ClusterSnapshot:
     """Reads one topic and its cluster's election rules, without groups. No topic if the name is unknown."""
-    eyes = BlindSpotCollector()
+    blind_spots = BlindSpotCollector()
     with _opened(cluster, COLLECT_TIMEOUT_S) as (kafka, each), kafka.errand():
-        seen = kafka.metadata([name])
-        told = {one: topic for one, topic in seen.topics.items() if topic.error != Code.UNKNOWN_TOPIC_OR_PARTITION}
-        topics = _topics(kafka, told, _moves(each, seen, eyes), eyes)
-        brokers, features = _brokers(each, seen, eyes)
+        metadata = kafka.metadata([name])
+        told = {one: topic for one, topic in metadata.topics.items() if topic.error != Code.UNKNOWN_TOPIC_OR_PARTITION}
+        topics = _topics(kafka, told, _moves(each, metadata, blind_spots), blind_spots)
+        brokers, features = _brokers(each, metadata, blind_spots)
     return ClusterSnapshot(
         cluster.name,
         cluster.bootstrap,
         0,
-        cluster_id=seen.cluster_id,
+        cluster_id=metadata.cluster_id,
         finalized=features.finalized,
         eligible=features.eligible,
         in_part=True,
         brokers=brokers,
         topics=topics,
-        unseen=tuple(dict.fromkeys(eyes.unseen)),
+        unseen=tuple(dict.fromkeys(blind_spots.blind_spots)),
     )
 
 
@@ -428,10 +452,10 @@ def _opened(cluster: Cluster, patience_s: float) -> Iterator[tuple[KafkaCluster,
 
 
 def _moves(
-    each: KafkaCluster, seen: ClusterMetadata, eyes: BlindSpotCollector
+    each: KafkaCluster, metadata: ClusterMetadata, blind_spots: BlindSpotCollector
 ) -> Mapping[TopicPartition, PartitionReassignment]:
-    with eyes.trying("which partitions are on the move"):
-        return each.at(seen.controller, "which partitions are on the move", read_reassignments)
+    with blind_spots.trying("which partitions are on the move"):
+        return each.at(metadata.controller, "which partitions are on the move", read_reassignments)
     return {}
 
 
@@ -439,17 +463,17 @@ def _topics(
     kafka: KafkaCluster,
     told: Mapping[str, TopicMetadata],
     moves: Mapping[TopicPartition, PartitionReassignment],
-    eyes: BlindSpotCollector,
+    blind_spots: BlindSpotCollector,
 ) -> tuple[TopicSnapshot, ...]:
     settings: dict[str, dict[str, ConfigEntry]] = {}
-    with eyes.trying(f"settings of {count_phrase(len(told), 'topic')}"):
-        settings, refused = kafka.admin.readable_settings(sorted(told), TOPIC_KEYS)
+    with blind_spots.trying(f"settings of {count_phrase(len(told), 'topic')}"):
+        settings, errors = kafka.admin.readable_settings(sorted(told), TOPIC_KEYS)
         # Deleted in the meantime: no topic any more.
-        eyes.missed(
-            "settings of topic", {n: e for n, e in refused.items() if e.code != Code.UNKNOWN_TOPIC_OR_PARTITION}
+        blind_spots.missed(
+            "settings of topic", {n: e for n, e in errors.items() if e.code != Code.UNKNOWN_TOPIC_OR_PARTITION}
         )
-    broken = {name: KafkaError(f"{name}: error {one.error}") for name, one in told.items() if _hidden(one)}
-    eyes.missed("partitions of topic", broken)
+    broken = {name: KafkaError(f"{name}: error {topic.error}") for name, topic in told.items() if _hidden(topic)}
+    blind_spots.missed("partitions of topic", broken)
     return tuple(
         TopicSnapshot(name, _partitions(told[name], moves), _known(settings.get(name)), told[name].internal)
         for name in sorted(told)
@@ -466,29 +490,29 @@ def _partitions(
 ) -> tuple[PartitionSnapshot, ...]:
     return tuple(
         _moving(
-            PartitionSnapshot(one.partition, one.leader, one.replicas, one.isr),
-            moves.get(TopicPartition(topic.name, one.partition)),
+            PartitionSnapshot(partition.partition, partition.leader, partition.replicas, partition.isr),
+            moves.get(TopicPartition(topic.name, partition.partition)),
         )
-        for one in topic.partitions
+        for partition in topic.partitions
     )
 
 
-def _moving(part: PartitionSnapshot, move: PartitionReassignment | None) -> PartitionSnapshot:
+def _moving(partition: PartitionSnapshot, move: PartitionReassignment | None) -> PartitionSnapshot:
     """Restores the replicas before a reassignment; metadata lists new ones among them."""
-    before = tuple(node for node in part.replicas if move is None or node not in move.adding)
+    before = tuple(node for node in partition.replicas if move is None or node not in move.adding)
     if move is None or not before:
-        return part
-    return replace(part, replicas=before, adding=move.adding, removing=move.removing)
+        return partition
+    return replace(partition, replicas=before, adding=move.adding, removing=move.removing)
 
 
 def _known(settings: Mapping[str, ConfigEntry] | None) -> Mapping[str, ConfigValue] | None:
     if settings is None:
         return None
-    return {name: ConfigValue(one.value, one.own) for name, one in settings.items() if one.value is not None}
+    return {name: ConfigValue(entry.value, entry.own) for name, entry in settings.items() if entry.value is not None}
 
 
 def _brokers(
-    each: KafkaCluster, seen: ClusterMetadata, eyes: BlindSpotCollector
+    each: KafkaCluster, metadata: ClusterMetadata, blind_spots: BlindSpotCollector
 ) -> tuple[tuple[BrokerSnapshot, ...], BrokerFeatures]:
     """Reads each broker alone: only the broker knows its settings, and a silent one must not block others.
 
@@ -496,35 +520,35 @@ def _brokers(
     """
     found: list[BrokerSnapshot] = []
     told = BrokerFeatures(0, 0)
-    refused: dict[str, KafkaError] = {}
-    for node, where in sorted(seen.brokers.items()):
+    errors: dict[str, KafkaError] = {}
+    for node, where in sorted(metadata.brokers.items()):
         broker = BrokerSnapshot(node, where.rack or "")
-        with eyes.trying(f"the version of broker {node}"):
+        with blind_spots.trying(f"the version of broker {node}"):
             features = each.at(node, f"versions of broker {node}", read_features)
             broker = replace(broker, supports=features.supports)
             told = max(told, features, key=lambda one: (one.finalized, one.eligible))
         try:
             broker = replace(broker, settings=_known(each.admin.broker_settings(node, BROKER_KEYS)))
         except KafkaError as error:
-            refused[str(node)] = error
+            errors[str(node)] = error
         found.append(broker)
-    eyes.missed("settings of broker", refused)
+    blind_spots.missed("settings of broker", errors)
     return tuple(found), told
 
 
-def _may_hide(brokers: Sequence[BrokerSnapshot], eyes: BlindSpotCollector) -> None:
+def _may_hide(brokers: Sequence[BrokerSnapshot], blind_spots: BlindSpotCollector) -> None:
     """Kafka silently omits from its lists what a user may not describe."""
-    if any(one.says("authorizer.class.name") for one in brokers):
+    if any(broker.says("authorizer.class.name") for broker in brokers):
         why = "the cluster has an authorizer, and Kafka leaves out of its lists what a user may not describe"
         hint = "advise as a user with Describe on all topics, on all groups and on the cluster"
-        eyes.unseen.append(BlindSpot("whether all topics and groups were told", why, hint))
+        blind_spots.blind_spots.append(BlindSpot("whether all topics and groups were told", why, hint))
 
 
 LINK_TIMEOUT_S = 5.0
 
 
 def collect_links(
-    cluster: str, settings: Settings, store: Store, *, clock: Callable[[], int], eyes: BlindSpotCollector
+    cluster: str, settings: Settings, store: Store, *, clock: Callable[[], int], blind_spots: BlindSpotCollector
 ) -> tuple[LinkSnapshot, ...]:
     """Links whose source is this cluster, without topics whose home is elsewhere."""
     settings = settings.with_links(load_links(settings, store).links)
@@ -534,9 +558,9 @@ def collect_links(
             continue
         (view,) = read_link_views(store, settings, [link.name], clock=clock, topics=True, pool=shared.pool)
         away = homes_elsewhere(link, store.homes.of(pair_name(link)))
-        topics = [one.topic for one in view.topics if one.topic not in away]
-        compared = _compared(link, settings, store, topics, eyes, shared) if topics else TwinComparison()
-        found.append(_seen(link, settings, view, topics, compared, eyes))
+        topics = [topic.topic for topic in view.topics if topic.topic not in away]
+        compared = _compared(link, settings, store, topics, blind_spots, shared) if topics else TwinComparison()
+        found.append(_seen(link, settings, view, topics, compared, blind_spots))
     return tuple(found)
 
 
@@ -551,40 +575,45 @@ class TwinComparison:
 
 
 def _compared(
-    link: Link, settings: Settings, store: Store, topics: list[str], eyes: BlindSpotCollector, shared: SharedConnections
+    link: Link,
+    settings: Settings,
+    store: Store,
+    topics: list[str],
+    blind_spots: BlindSpotCollector,
+    shared: SharedConnections,
 ) -> TwinComparison:
     found = TwinComparison()
-    ends = LinkClients(link, settings, patience_s=LINK_TIMEOUT_S, shared=shared)
-    with eyes.trying(f"settings of twins of {link.name}"), ends:
+    clients = LinkClients(link, settings, patience_s=LINK_TIMEOUT_S, shared=shared)
+    with blind_spots.trying(f"settings of twins of {link.name}"), clients:
         now = effective_link(link, store.controls.of(link.name)).link
-        comparing = ClusterComparison(now, ends.source, ends.target, store)
-        plan = comparing.settings(topics)
+        comparison = ClusterComparison(now, clients.source, clients.target, store)
+        plan = comparison.settings(topics)
         for name, why in plan.silent.items():
-            eyes.unseen.append(BlindSpot(f"settings of {name} for {link.name}", why))
+            blind_spots.blind_spots.append(BlindSpot(f"settings of {name} for {link.name}", why))
         differs = {
             topic: tuple((name, before, after) for name, (before, after) in changes.items())
             for topic, changes in plan.wanted.items()
         }
         found = TwinComparison(differs)
-        with eyes.trying(f"ACLs of twins of {link.name}"):
-            found = _with_rights(found, comparing, topics, eyes)
+        with blind_spots.trying(f"ACLs of twins of {link.name}"):
+            found = _with_rights(found, comparison, topics, blind_spots)
     return found
 
 
 def _with_rights(
-    found: TwinComparison, comparing: ClusterComparison, topics: list[str], eyes: BlindSpotCollector
+    found: TwinComparison, comparison: ClusterComparison, topics: list[str], blind_spots: BlindSpotCollector
 ) -> TwinComparison:
     """Compares ACLs as `mirror plan` does, even if not synced. An ACL that waits for a switch is not missing."""
-    name = comparing.link.name
-    theirs = read_acls(comparing.source)
+    name = comparison.link.name
+    theirs = read_acls(comparison.source)
     if theirs is None:
         return found
-    ours = read_acls(comparing.target)
+    ours = read_acls(comparison.target)
     if ours is None:
         return replace(found, open=True)
-    sight = comparing.acls(theirs, ours, topics, comparing.store.link_states.of(name, ACL_WRITTEN_KIND))
+    sight = comparison.acls(theirs, ours, topics, comparison.store.link_states.of(name, ACL_WRITTEN_KIND))
     if sight.reason:
-        eyes.unseen.append(BlindSpot(f"whether ACLs of {name} are the same on both sides", sight.reason))
+        blind_spots.blind_spots.append(BlindSpot(f"whether ACLs of {name} are the same on both sides", sight.reason))
     return replace(found, lacks=sight.plan.create, left=sight.plan.remove)
 
 
@@ -594,17 +623,21 @@ def _seen(
     view: LinkView,
     topics: list[str],
     compared: TwinComparison,
-    eyes: BlindSpotCollector,
+    blind_spots: BlindSpotCollector,
 ) -> LinkSnapshot:
     if view.says_of_lag:
-        eyes.unseen.append(BlindSpot(f"how far {link.name} is behind", view.says_of_lag))
+        blind_spots.blind_spots.append(BlindSpot(f"how far {link.name} is behind", view.says_of_lag))
     target = settings.cluster(link.target)
     twins = tuple(
         TwinSnapshot(
-            one.topic, link.twin_of(one.topic), one.lag_records, one.stopped, compared.differs.get(one.topic, ())
+            topic.topic,
+            link.twin_of(topic.topic),
+            topic.lag_records,
+            topic.stopped,
+            compared.differs.get(topic.topic, ()),
         )
-        for one in view.topics
-        if one.topic in topics
+        for topic in view.topics
+        if topic.topic in topics
     )
     secured = target.security.protocol != "PLAINTEXT"
     incidents = tuple(row.incident.sentence for row in view.incidents)

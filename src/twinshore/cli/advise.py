@@ -86,12 +86,12 @@ def advise(
     if yes and not fix:
         raise ConfigError("cli.yes-without-fix")
     loaded = load_cli_settings(settings)
-    asked = AdviceRequest(cluster, tuple(topic), policy, since, apart, within)
-    answer = advise_on_cluster(asked, loaded, clock=wall_ms, wait=time.sleep)
+    request = AdviceRequest(cluster, tuple(topic), policy, since, apart, within)
+    advice = advise_on_cluster(request, loaded, clock=wall_ms, wait=time.sleep)
     if html is not None:
-        write_text_file(html, render_advice(answer))
-    _show(answer, as_json=json_output, everything=everything)
-    code = _mended(answer, select_cluster(cluster, loaded), yes=yes) if fix else answer.exit_code
+        write_text_file(html, render_advice(advice))
+    _show(advice, as_json=json_output, everything=everything)
+    code = _mended(advice, select_cluster(cluster, loaded), yes=yes) if fix else advice.exit_code
     raise typer.Exit(code)
 
 
@@ -123,23 +123,23 @@ def settings_for(
     raise typer.Exit(1 if choice.against else 0)
 
 
-def _mended(answer: AdviceResult, cluster: Cluster, *, yes: bool) -> int:
+def _mended(advice: AdviceResult, cluster: Cluster, *, yes: bool) -> int:
     """Returns the exit code of what is left."""
     from twinshore.advisor.operations import mend
 
-    planned = mend.plan(answer.advice, cluster)
+    plan = mend.plan(advice.advice, cluster)
     typer.echo("")
-    steps = run_steps(planned, mend.act(planned, answer.advice, cluster), dry_run=not yes)
+    steps = run_steps(plan, mend.act(plan, advice.advice, cluster), dry_run=not yes)
     if not yes:
-        return answer.exit_code
-    return replace(answer.advice, findings=mend.find_unmended(answer.advice, steps)).exit_code(answer.policy)
+        return advice.exit_code
+    return replace(advice.advice, findings=mend.find_unmended(advice.advice, steps)).exit_code(advice.policy)
 
 
-def _show(answer: AdviceResult, *, as_json: bool, everything: bool) -> None:
+def _show(advice: AdviceResult, *, as_json: bool, everything: bool) -> None:
     from twinshore.advisor.operations.advice_on_cluster import advice_as_values, describe_result
 
     if as_json:
-        typer.echo(json.dumps(advice_as_values(answer)))
+        typer.echo(json.dumps(advice_as_values(advice)))
         return
-    for line in describe_result(answer, everything=everything):
+    for line in describe_result(advice, everything=everything):
         typer.echo(line)

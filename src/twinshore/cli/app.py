@@ -199,11 +199,11 @@ EXAMPLES = {
     "link resume": "link resume 'east->west' --all",
     "link set": "link set 'east->west' 'chain=true' --dry-run",
     "link throttle": "link throttle 'east->west' 50000000",
-    "link turn": "link turn 'east->west' --dry-run",
+    "link reverse": "link reverse 'east->west' --dry-run",
     "migrate mm2": "migrate mm2 mm2.properties --output twinshore.toml",
-    "mirror begin-again": "mirror begin-again orders --dry-run",
+    "mirror recreate": "mirror recreate orders --dry-run",
     "mirror delete": "mirror delete orders --link 'east->west' --dry-run",
-    "mirror extents": "mirror extents orders --partition 3 --source-offset 81204",
+    "mirror offset runs": "mirror offset runs orders --partition 3 --source-offset 81204",
     "mirror forget": "mirror forget orders --dry-run",
     "mirror keep": "mirror keep orders",
     "mirror plan": "mirror plan --link 'east->west'",
@@ -370,8 +370,8 @@ def print_plan(plan: Plan[S], *, steps: bool) -> None:
     print_lines(plan.shown)
     print_lines(f"  {step.sentence(done=False)}" for step in (plan.steps if steps else ()))
     print_lines(plan.remarks)
-    if plan.refused:
-        raise plan.refused
+    if plan.refusal:
+        raise plan.refusal
 
 
 def run_steps(plan: Plan[S], doing: Iterable[S], *, dry_run: bool) -> list[S]:
@@ -385,8 +385,8 @@ def run_steps(plan: Plan[S], doing: Iterable[S], *, dry_run: bool) -> list[S]:
         print_lines([step.sentence(done=not dry_run)])  # At once: what is done is known even if the rest fails.
         steps.append(step)
     print_lines(plan.remarks)
-    if plan.refused:
-        raise plan.refused
+    if plan.refusal:
+        raise plan.refusal
     return steps
 
 

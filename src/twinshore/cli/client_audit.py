@@ -46,12 +46,12 @@ def audit(
     )
     from twinshore.proxy.operations.breakers import parse_seconds
 
-    with catch_stop_request() as asked:
+    with catch_stop_request() as request:
         look = ClientAuditRequest(parse_seconds(last, "--last"), policy, here)
         tell = partial(typer.echo, err=True)
-        answer = audit_clients(look, load_settings_file(settings), clock=wall_ms, stop=asked.stop, tell=tell)
+        answer = audit_clients(look, load_settings_file(settings), clock=wall_ms, stop=request.stop, tell=tell)
         if answer is None:
-            raise typer.Exit(asked.exit_code)
+            raise typer.Exit(request.exit_code)
     if html is not None:
         write_text_file(html, render_audit(answer))
     if json_output:

@@ -174,13 +174,13 @@ def _table(topics: Sequence[TopicDelay]) -> None:
         table.add_column(column, overflow="fold")
     for column in ("partitions", "source", "target", "lag", "behind s", "seen s ago"):
         table.add_column(column, justify="right", no_wrap=True)
-    for one in topics:
-        about = "~" if one.about else ""
-        counts = [f"{count:,}" for count in (one.partitions, one.source_end, one.target_end)]
-        behind = [f"{about}{one.lag_records:,}", f"{about}{one.recovery_point_ms / 1000:.1f}"]
-        if one.unknown:
+    for delay in topics:
+        about = "~" if delay.about else ""
+        counts = [f"{count:,}" for count in (delay.partitions, delay.source_end, delay.target_end)]
+        behind = [f"{about}{delay.lag_records:,}", f"{about}{delay.recovery_point_ms / 1000:.1f}"]
+        if delay.unknown:
             behind = ["?", "?"]
         # Literally: brackets in a group's name are not markup.
-        words = [one.link, one.topic, one.group, *counts, *behind, f"{one.seen_s:.0f}"]
+        words = [delay.link, delay.topic, delay.group, *counts, *behind, f"{delay.seen_s:.0f}"]
         table.add_row(*(Text(word) for word in words))
     (Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)).print(table)

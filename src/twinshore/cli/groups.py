@@ -73,7 +73,9 @@ def translate(
     with open_existing(loaded) as store:
         places = translated(TranslationRequest(what, topic, partition, back, link), loaded, store)
     print_result(
-        {"offsets": [one.as_values() for one in places]}, [one.sentence() for one in places], as_json=json_output
+        {"offsets": [result.as_values() for result in places]},
+        [result.sentence() for result in places],
+        as_json=json_output,
     )
 
 
@@ -116,10 +118,10 @@ def _table(views: list[GroupView], remarks: list[str], *, partitions: bool) -> N
         seconds = "-" if view.behind_s is None else f"{view.behind_s:.1f}"
         numbers = [f"{len(view.parts):,}", _count(view.missing), _count(view.behind), seconds]
         table.add_row(*(Text(cell) for cell in [*words, *numbers]))
-        for part in view.parts if partitions else ():
-            spots = [_count(one) for one in (part.source, part.expected, part.target)]
-            place = f"  {part.topic}-{part.partition}: {spots[0]} at source, so {spots[1]}; has {spots[2]}"
-            table.add_row("", Text(place), "", "", "", Text(part.state), "", "", _count(part.behind), "")
+        for partition in view.parts if partitions else ():
+            spots = [_count(one) for one in (partition.source, partition.expected, partition.target)]
+            place = f"  {partition.topic}-{partition.partition}: {spots[0]} at source, so {spots[1]}; has {spots[2]}"
+            table.add_row("", Text(place), "", "", "", Text(partition.state), "", "", _count(partition.behind), "")
     console = Console() if Console().is_terminal else Console(width=1000)
     for remark in remarks:
         console.print(Text(remark))

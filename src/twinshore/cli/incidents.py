@@ -69,7 +69,7 @@ def audit(
 
     Also shows what operators changed for links, topics and groups. For older changes, give the last id to --before.
     """
-    from twinshore.replication.operations.begin_again import AuditRequest, describe_change, read_audit
+    from twinshore.replication.operations.recreate_twin import AuditRequest, describe_change, read_audit
     from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)

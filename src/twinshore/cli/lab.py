@@ -64,10 +64,10 @@ def up(
         dry_run=dry_run,
     )
     if as_json:
-        typer.echo(json.dumps([one.as_json() for one in stand], indent=2))
+        typer.echo(json.dumps([cluster.as_json() for cluster in stand], indent=2))
     elif not dry_run:
-        for one in stand:
-            typer.echo(f"# {one.name}: {','.join(one.bootstrap)}")
+        for cluster in stand:
+            typer.echo(f"# {cluster.name}: {','.join(cluster.bootstrap)}")
         typer.echo("\n# settings, for twinshore.toml")
         typer.echo(settings_snippet(stand))
 
@@ -130,11 +130,14 @@ def status(dir: Path | None = DIR, as_json: bool = JSON) -> None:
 
     stand = list_background_clusters(dir or default_folder())
     lines = []
-    for one in stand:
-        pids = " ".join(f"{broker.node_id}:{broker.pid if broker.alive else 'dead'}" for broker in one.brokers)
-        lines.append(f"{one.name}  {one.state}  Kafka {one.version or '?'}  {','.join(one.bootstrap)}  brokers {pids}")
+    for cluster in stand:
+        pids = " ".join(f"{broker.node_id}:{broker.pid if broker.alive else 'dead'}" for broker in cluster.brokers)
+        lines.append(
+            f"{cluster.name}  {cluster.state}  Kafka {cluster.version or '?'}  {','.join(cluster.bootstrap)} "
+            f" brokers {pids}"
+        )
     none = "no clusters stand; `twinshore lab up` starts two"
-    print_result([one.as_json() for one in stand], lines, as_json=as_json, none=none, indent=2)
+    print_result([cluster.as_json() for cluster in stand], lines, as_json=as_json, none=none, indent=2)
 
 
 def _names(text: str) -> list[str]:

@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
     link.command("recover")(recover)
     link.command("add")(add)
     link.command("set")(set_values)
-    link.command("turn")(turn)
+    link.command("reverse")(reverse)
     link.command("remove")(remove)
     app.add_typer(link, name="link")
 
@@ -58,14 +58,16 @@ def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: 
     with open_if_exists(loaded) or nullcontext() as store:
         shown = list_effective_links(link, loaded, store)
         gone = list_link_remarks(loaded, store, now_ms=wall_ms()) if store and not link else []
-    about = [one for one in gone if one.link not in {held.link for held in shown}]
+    about = [remark for remark in gone if remark.link not in {held.link for held in shown}]
     lines = []
-    for one in shown:
-        lines.append(f"{one.link} (naming {one.naming}{', chain' if one.chain else ''})")
-        lines += [f"  {value.name} = {value.text}  from the {value.origin}" for value in one.values]
-        said = filter(None, (one.says_of_broadcast, one.queue.sentence, *one.troubles, *one.differs))
+    for overview in shown:
+        lines.append(f"{overview.link} (naming {overview.naming}{', chain' if overview.chain else ''})")
+        lines += [f"  {value.name} = {value.text}  from the {value.origin}" for value in overview.values]
+        said = filter(
+            None, (overview.says_of_broadcast, overview.queue.sentence, *overview.troubles, *overview.differs)
+        )
         lines += [f"  {sentence}" for sentence in said]
-    print_result([one.as_values() for one in shown], [*lines, *map(str, about)], as_json=json_output)
+    print_result([overview.as_values() for overview in shown], [*lines, *map(str, about)], as_json=json_output)
 
 
 def pause(link: str = LINK, topic: list[str] = TOPICS, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
@@ -171,7 +173,7 @@ def set_values(
     _change_links(settings, ChangeLink(link, values or (), unset, as_settings), dry_run=dry_run)
 
 
-def turn(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
+def reverse(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
     """Reverses a link: swaps source and target. Refused if the link has written a twin."""
     from twinshore.replication.operations.link_admin import ReverseLink
 
@@ -210,9 +212,9 @@ def homes(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool 
     with open_or_temporary(loaded) as store:
         found = list_homes(link, loaded, store)
     lines = []
-    for one in found.topics:
-        where = f"{one.topic}: home {one.home}, term {one.term}, " if one.home else ""
-        lines.append(f"{one.pair}: {where}{one.sentence}")
+    for entry in found.topics:
+        where = f"{entry.topic}: home {entry.home}, term {entry.term}, " if entry.home else ""
+        lines.append(f"{entry.pair}: {where}{entry.sentence}")
     lines += [f"{pair}: which topics have no home cannot be told now: {why}" for pair, why in found.away]
     none = "no two links carry topics to each other under the same names, or there is no such topic yet"
     print_result(found.as_values(), lines, as_json=json_output, none=none)

@@ -53,7 +53,7 @@ def mm2(file: Path = FILE, output: Path | None = OUTPUT, json_output: bool = JSO
 def _report(proposal: Proposal) -> list[str]:
     return [
         f"links: {', '.join(proposal.links)}",
-        *(f"{one.fate}: {one.key} ({one.place}): {one.sentence}" for one in proposal.findings),
+        *(f"{finding.fate}: {finding.key} ({finding.place}): {finding.sentence}" for finding in proposal.findings),
         *(f"to do: {step}" for step in proposal.steps),
     ]
 

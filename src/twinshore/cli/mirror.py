@@ -1,4 +1,4 @@
-"""`twinshore mirror`: runs the links or previews a run; manages twins (resume, begin again, forget, keep, delete,
+"""`twinshore mirror`: runs the links or previews a run; manages twins (resume, recreate, forget, keep, delete,
 rebuild); looks up offsets on the other side.
 """
 
@@ -34,9 +34,9 @@ RATE_MB_S = typer.Option(
 KEPT = typer.Argument("", help="The source topic.")
 EVERY = typer.Option(False, "--all", help="All topics of the link, also future ones.")
 UNDO = typer.Option(False, "--undo", help="Allow deletion by policies again, after the full delay.")
-UNCARRIED = typer.Option(
+UNREPLICATED = typer.Option(
     False,
-    "--even-uncarried",
+    "--even-unreplicated",
     help="Also delete the records that the link did not replicate, as the plan shows them.",
 )
 PARTITION = typer.Option(0, "--partition", help="The partition.", min=0)
@@ -54,7 +54,7 @@ YES = typer.Option(False, "--yes", help="Do not ask for confirmation.")
 
 def register(app: typer.Typer) -> None:
     mirror = typer.Typer(help="Replicate topics from one cluster to another, offset by offset.", no_args_is_help=True)
-    for verb in (run, plan, forget, begin_again, keep, delete, resume, extents, rebuild):
+    for verb in (run, plan, forget, recreate, keep, delete, resume, offset_map, rebuild):
         mirror.command(verb.__name__.replace("_", "-"))(verb)
     app.add_typer(mirror, name="mirror")
 
@@ -106,7 +106,7 @@ def forget(
     link: list[str] = LINKS,
     dry_run: bool = DRY_FORGET,
 ) -> None:
-    """Forgets a topic's twin, so that the topic can begin again. Changes neither cluster; the incident log stays.
+    """Forgets a topic's twin, so that a new one can begin. Changes neither cluster; the incident log stays.
 
     Stop the mirror, delete the twin on the target, forget it here, and start the mirror. Refused while a mirror runs
     the link. If several links have the topic, give --link.
@@ -140,11 +140,11 @@ def resume(
         run_steps(planned, act(planned, store, by=get_operator_name()), dry_run=dry_run)
 
 
-def begin_again(
+def recreate(
     topic: str = typer.Argument(help="The source topic that was recreated, or whose twin was deleted."),
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
-    even_uncarried: bool = UNCARRIED,
+    even_unreplicated: bool = UNREPLICATED,
     dry_run: bool = DRY_AGREE,
 ) -> None:
     """Lets the running mirror replace a topic's twin: it deletes the old twin with all its records and creates a new
@@ -154,13 +154,13 @@ def begin_again(
     holds and which records the link did not replicate. You agree only to what is shown. Refused for a mapped topic: its
     twin holds other records and is never deleted. With several links in the settings, give --link.
     """
-    from twinshore.replication.operations.begin_again import BeginAgain, act, plan
+    from twinshore.replication.operations.recreate_twin import RecreateTwin, act, plan
     from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)
     name = loaded.only(link).name
     with open_existing(loaded) as store:
-        planned = plan(BeginAgain(topic, [name], even_uncarried), loaded, store)
+        planned = plan(RecreateTwin(topic, [name], even_unreplicated), loaded, store)
         run_steps(planned, act(planned, store, by=get_operator_name()), dry_run=dry_run)
 
 
@@ -177,8 +177,8 @@ def keep(
     loaded = load_cli_settings(settings)
     links = [loaded.only(link).name] if undo else link
     with open_existing(loaded) as store:
-        planned = plan_keep(KeepTwin(topic, links, every, undo), loaded, store)
-        run_steps(planned, act_keep(planned, store, by=get_operator_name()), dry_run=False)
+        plan = plan_keep(KeepTwin(topic, links, every, undo), loaded, store)
+        run_steps(plan, act_keep(plan, store, by=get_operator_name()), dry_run=False)
 
 
 def delete(
@@ -198,11 +198,11 @@ def delete(
     loaded = load_cli_settings(settings)
     name = loaded.only(link).name
     with open_existing(loaded) as store:
-        planned = plan_delete(AllowDeletion(topic, [name]), loaded, store)
-        run_steps(planned, act_delete(planned, store, by=get_operator_name()), dry_run=dry_run)
+        plan = plan_delete(AllowDeletion(topic, [name]), loaded, store)
+        run_steps(plan, act_delete(plan, store, by=get_operator_name()), dry_run=dry_run)
 
 
-def extents(
+def offset_map(
     topic: str = typer.Argument(help="The source topic."),
     partition: int = PARTITION,
     source_offset: int | None = SOURCE_OFFSET,
@@ -222,10 +222,10 @@ def extents(
 
     loaded = load_cli_settings(settings)
     with open_or_temporary(loaded) as store:
-        asked = OffsetQuery(
+        query = OffsetQuery(
             topic, partition, source_offset=source_offset, target_offset=target_offset, most=most, links=link
         )
-        found = look_up_offsets(asked, loaded, store)
+        found = look_up_offsets(query, loaded, store)
     print_result([one.as_values() for one in found], [one.sentence() for one in found], as_json=json_output, indent=2)
 
 

@@ -27,7 +27,7 @@ SAMPLE = typer.Option(
 )
 SEED = typer.Option(0, "--seed", min=0, help="Seed of the sample; 0: a new sample each time.")
 WAY = typer.Option(
-    "", "--way", help="Comparison: exact, extents, compacted or content; default: chosen for each topic."
+    "", "--mode", help="Comparison: exact, offset-map, compacted or content; default: chosen for each topic."
 )
 THROTTLE = typer.Option(
     -1.0, "--throttle", help="MB/s to read from both clusters together; default: as in the settings."
@@ -73,10 +73,10 @@ def prove(
     could not be compared; 130, 143: stopped by Ctrl-C or SIGTERM. Starts where the last proof ended, as far as both
     sides still hold the proven records.
     """
-    with catch_stop_request() as asked:
+    with catch_stop_request() as request:
         from twinshore.proof.operations import ProofRequest
 
-        wanted = ProofRequest(
+        proof_request = ProofRequest(
             links=link,
             topics=topic,
             again=again,
@@ -90,14 +90,14 @@ def prove(
             behind_max=behind_max,
         )
         shows = partial(_show, as_json=json_output, everything=everything)
-        code = _prove(wanted, load_cli_settings(settings), asked, shows, here=here, metrics_port=metrics_port)
-        raise typer.Exit(asked.exit_code if asked.stop.is_set() and not continuous else code)
+        code = _prove(proof_request, load_cli_settings(settings), request, shows, here=here, metrics_port=metrics_port)
+        raise typer.Exit(request.exit_code if request.stop.is_set() and not continuous else code)
 
 
 def _prove(
-    wanted: ProofRequest,
+    proof_request: ProofRequest,
     settings: Settings,
-    asked: StopRequest,
+    request: StopRequest,
     shows: Callable[..., None],
     *,
     here: bool,
@@ -109,20 +109,20 @@ def _prove(
     from twinshore.proof.service import serve_proof_metrics
     from twinshore.state.opening import open_or_create
 
-    prepared = prepare(wanted, settings)
+    prepared = prepare(proof_request, settings)
     with ExitStack() as stack:
         store = stack.enter_context(open_or_create(settings))
         check_topics(prepared, settings, store)
         beat = stack.enter_context(serve_proof_metrics(metrics_port, store))
         run = stack.enter_context(
-            open_bundle_runner(settings, here=here, stop=asked.stop, tell=partial(typer.echo, err=True))
+            open_bundle_runner(settings, here=here, stop=request.stop, tell=partial(typer.echo, err=True))
         )
         if run is None:
-            return asked.exit_code
+            return request.exit_code
 
         def stopped() -> bool:
             beat()
-            return asked.stop.is_set()
+            return request.stop.is_set()
 
         tell = partial(shows, prepared, settings)
         return proven(prepared, settings, store, run, tell=tell, stopped=stopped)

@@ -102,10 +102,10 @@ def open_breaker(
     )
     from twinshore.state.opening import open_or_create, open_or_temporary
 
-    which = select_breakers(topic, client, produce=produce, fetch=fetch)
-    asked = OpenBreakers(which, reason, parse_policy(policy), parse_seconds(lasts) if lasts else 0)
+    selection = select_breakers(topic, client, produce=produce, fetch=fetch)
+    breakers = OpenBreakers(selection, reason, parse_policy(policy), parse_seconds(lasts) if lasts else 0)
     with (open_or_temporary if dry_run else open_or_create)(load_settings_file(settings)) as store:
-        _carry_out(plan_open(asked, store, by=get_operator_name()), store, dry_run=dry_run)
+        _carry_out(plan_open(breakers, store, by=get_operator_name()), store, dry_run=dry_run)
 
 
 def limit(
@@ -137,11 +137,11 @@ def limit(
     from twinshore.state.opening import open_or_create, open_or_temporary
 
     limits = build_limits(records_s, bytes_s, latency_ms, above_s, quiet_s)
-    asked = SetBreakerLimits(
+    set_breaker_limits = SetBreakerLimits(
         select_breakers(topic, client, produce=produce, fetch=fetch), limits, reason, parse_policy(policy)
     )
     with (open_or_temporary if dry_run else open_or_create)(load_settings_file(settings)) as store:
-        _carry_out(plan_limits(asked, store, by=get_operator_name()), store, dry_run=dry_run)
+        _carry_out(plan_limits(set_breaker_limits, store, by=get_operator_name()), store, dry_run=dry_run)
 
 
 def close(
@@ -157,8 +157,8 @@ def close(
     from twinshore.state.opening import open_or_temporary
 
     with open_or_temporary(load_settings_file(settings)) as store:
-        which = select_breakers(topic, client, produce=produce, fetch=fetch)
-        _carry_out(plan_close(which, store, by=get_operator_name()), store, dry_run=dry_run)
+        selection = select_breakers(topic, client, produce=produce, fetch=fetch)
+        _carry_out(plan_close(selection, store, by=get_operator_name()), store, dry_run=dry_run)
 
 
 def list_breakers(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
@@ -189,18 +189,18 @@ def drops(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     with open_or_temporary(load_settings_file(settings)) as store:
         found = list_dropped_records(store)
     lines = (
-        f"{one.topic}, partitions {one.partitions}, of client {one.client}: {count_phrase(one.records, 'record')},"
-        f" {count_phrase(one.bytes, 'byte')}, from {format_time(one.since_ms)} to {format_time(one.until_ms)}"
-        for one in found
+        f"{row.topic}, partitions {row.partitions}, of client {row.client}: {count_phrase(row.records, 'record')},"
+        f" {count_phrase(row.bytes, 'byte')}, from {format_time(row.since_ms)} to {format_time(row.until_ms)}"
+        for row in found
     )
-    print_result([asdict(one) for one in found], lines, as_json=json_output, none="none")
+    print_result([asdict(row) for row in found], lines, as_json=json_output, none="none")
 
 
-def _carry_out(planned: Plan[BreakerStep], store: Any, *, dry_run: bool) -> None:
+def _carry_out(plan: Plan[BreakerStep], store: Any, *, dry_run: bool) -> None:
     from twinshore.proxy.operations.breakers import act, wait_until_in_force
 
-    run_steps(planned, act(planned, store, by=get_operator_name()), dry_run=dry_run)
-    if planned.steps and not dry_run:
+    run_steps(plan, act(plan, store, by=get_operator_name()), dry_run=dry_run)
+    if plan.steps and not dry_run:
         typer.echo(escape_line(wait_until_in_force(store)))
 
 
@@ -222,9 +222,9 @@ def traffic(
     from twinshore.proxy.operations.traffic import parse_query, query_traffic
     from twinshore.state.opening import open_or_temporary
 
-    asked = parse_query(by, sort, last, topic, client, page, size)
+    query = parse_query(by, sort, last, topic, client, page, size)
     with open_or_temporary(load_settings_file(settings)) as store:
-        found = query_traffic(asked, store)
+        found = query_traffic(query, store)
     print_result(found.as_values(), found.sentences(), as_json=json_output)
 
 
@@ -250,7 +250,7 @@ def offsets(
     from twinshore.proxy.operations.reset_offsets import act, parse_reset_request, plan
     from twinshore.state.opening import open_or_create, open_or_temporary
 
-    asked = parse_reset_request(
+    request = parse_reset_request(
         group,
         topic,
         earliest=to_earliest,
@@ -263,10 +263,15 @@ def offsets(
         gather_s=gather_s,
     )
     loaded = load_settings_file(settings)
-    changes = asked.target is not None or asked.unfinished_action is not None
+    changes = request.target is not None or request.unfinished_action is not None
     with (open_or_create if changes and not dry_run else open_or_temporary)(loaded) as store:
-        meant = plan(asked, loaded, store)
-        confirm_and_run(meant, act(asked, meant, loaded, store, get_operator_name()), yes=yes, dry_run=dry_run)
+        offset_reset_plan = plan(request, loaded, store)
+        confirm_and_run(
+            offset_reset_plan,
+            act(request, offset_reset_plan, loaded, store, get_operator_name()),
+            yes=yes,
+            dry_run=dry_run,
+        )
 
 
 def register(app: typer.Typer) -> None:
@@ -347,10 +352,10 @@ def groups(
     from twinshore.state.opening import open_if_exists
 
     loaded = load_settings_file(settings)
-    asked = MoveGroups(to, force, gather_s)
+    request = MoveGroups(to, force, gather_s)
     with open_if_exists(loaded) or nullcontext() as store:
-        meant = plan(asked, loaded, store)
-        confirm_and_run(meant, act(asked, meant, loaded, store, get_operator_name()), yes=yes, dry_run=dry_run)
+        meant = plan(request, loaded, store)
+        confirm_and_run(meant, act(request, meant, loaded, store, get_operator_name()), yes=yes, dry_run=dry_run)
 
 
 def user(

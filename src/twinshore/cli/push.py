@@ -46,8 +46,8 @@ def set_push(app: str = APP, file: Path = FILE, settings: Path = SETTINGS, dry_r
 
     text = read_text_file(file)
     with (open_or_temporary if dry_run else open_or_create)(load_settings_file(settings)) as store:
-        planned = plan_set(SetPush(app, text), store)
-        run_steps(planned, apply_push(planned, store, by=get_operator_name()), dry_run=dry_run)
+        plan = plan_set(SetPush(app, text), store)
+        run_steps(plan, apply_push(plan, store, by=get_operator_name()), dry_run=dry_run)
 
 
 def show(app: str = APP, settings: Path = SETTINGS, json_output: bool = JSON) -> None:
@@ -84,8 +84,8 @@ def remove(app: str = APP, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -
     from twinshore.switch.config_service.push import apply_push, plan_remove
 
     with open_or_temporary(load_settings_file(settings)) as store:
-        planned = plan_remove(app, store)
-        run_steps(planned, apply_push(planned, store, by=get_operator_name()), dry_run=dry_run)
+        plan = plan_remove(app, store)
+        run_steps(plan, apply_push(plan, store, by=get_operator_name()), dry_run=dry_run)
 
 
 def token(app: str = APP, settings: Path = SETTINGS, may_push: bool = MAY_PUSH) -> None:

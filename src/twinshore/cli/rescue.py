@@ -38,10 +38,10 @@ def list_files(settings: Path = SETTINGS, folder: Path = FOLDER, json_output: bo
     found, odd = list_rescued_files(where)
     found, unknown = add_replayed_records(found, loaded)
     there, silent = list_kept_rescues(loaded)
-    exported = {one.origin for one in found}
-    there = [one for one in there if one.origin not in exported]
-    values = [one.as_values() for one in found] + [one.as_values() for one in there]
-    lines = [one.sentence() for one in found] + [one.sentence() for one in there]
+    exported = {file.origin for file in found}
+    there = [rescue for rescue in there if rescue.origin not in exported]
+    values = [file.as_values() for file in found] + [rescue.as_values() for rescue in there]
+    lines = [file.sentence() for file in found] + [rescue.sentence() for rescue in there]
     print_result(values, lines, as_json=json_output, none="" if odd else "nothing was rescued")
     for line in (*odd, *unknown, *silent):
         typer.echo(escape_line(line), err=True)
@@ -64,8 +64,8 @@ def show(file: Path = FILE, limit: int = LIMIT, json_output: bool = JSON) -> Non
     """Shows a file of rescued records: a summary, and the first records."""
     from twinshore.switch.operations.rescued import describe_record, inspect_rescued_file, read_first_records
 
-    found, some = inspect_rescued_file(file), read_first_records(file, limit)
-    print_result(found.as_values(), [found.sentence(), *map(describe_record, some)], as_json=json_output)
+    found, records = inspect_rescued_file(file), read_first_records(file, limit)
+    print_result(found.as_values(), [found.sentence(), *map(describe_record, records)], as_json=json_output)
 
 
 def reinject(
@@ -86,7 +86,5 @@ def reinject(
 
     loaded = load_cli_settings(settings)
     with open_existing(loaded) as store:
-        planned = plan_reinject(ReplayRequest(files, to, uncommitted), loaded, store)
-        confirm_and_run(
-            planned, replay_records(planned, loaded, store, by=get_operator_name()), yes=yes, dry_run=dry_run
-        )
+        plan = plan_reinject(ReplayRequest(files, to, uncommitted), loaded, store)
+        confirm_and_run(plan, replay_records(plan, loaded, store, by=get_operator_name()), yes=yes, dry_run=dry_run)

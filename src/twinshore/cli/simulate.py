@@ -151,11 +151,11 @@ def topic(
         render_losses,
     )
 
-    client = ExplorationRequest(
+    request = ExplorationRequest(
         records=records, acks=acks, idempotent=idempotence, retries=retries, in_flight=in_flight, reset=reset
     )
-    client = replace(client, commit=commit, kinds=tuple(fault), faults_max=faults, states_max=states)
-    found = find_losses(cluster, name, client, load_cli_settings(settings))
+    request = replace(request, commit=commit, kinds=tuple(fault), faults_max=faults, states_max=states)
+    found = find_losses(cluster, name, request, load_cli_settings(settings))
     if html is not None:
         write_text_file(html, render_losses(found))
     for line in [json.dumps(losses_as_values(found))] if json_output else describe_losses(found):

@@ -32,9 +32,9 @@ def show(folder: Path = FOLDER, json_output: bool = JSON) -> None:
     """
     from twinshore.client.spool.admin import inspect_spool
 
-    seen = inspect_spool(folder)
-    print_result(seen.as_values(), seen.sentences(), as_json=json_output)
-    raise typer.Exit(1 if seen.damage else 0)
+    report = inspect_spool(folder)
+    print_result(report.as_values(), report.sentences(), as_json=json_output)
+    raise typer.Exit(1 if report.damage else 0)
 
 
 def send(
@@ -54,10 +54,10 @@ def send(
     from twinshore.client.spool import admin as operations
 
     clusters = load_settings_file(settings).clusters
-    asked = operations.SendSpool(folder, topics, first, past_damage)
-    planned = operations.plan_send(asked, clusters)
-    doing = operations.send_spool(planned, asked, clusters, within_s=within_s)
-    run_steps(planned, doing, dry_run=dry_run)
+    spool = operations.SendSpool(folder, topics, first, past_damage)
+    plan = operations.plan_send(spool, clusters)
+    doing = operations.send_spool(plan, spool, clusters, within_s=within_s)
+    run_steps(plan, doing, dry_run=dry_run)
 
 
 def drop(folder: Path = FOLDER, topic: str = TOPIC, past_damage: bool = PAST_DAMAGE, yes: bool = YES) -> None:
@@ -67,6 +67,6 @@ def drop(folder: Path = FOLDER, topic: str = TOPIC, past_damage: bool = PAST_DAM
     """
     from twinshore.client.spool import admin as operations
 
-    asked = operations.DropTopic(folder, topic, past_damage)
-    planned = operations.plan_drop(asked)
-    run_steps(planned, operations.drop_topic(planned, asked), dry_run=not yes)
+    drop_topic = operations.DropTopic(folder, topic, past_damage)
+    plan = operations.plan_drop(drop_topic)
+    run_steps(plan, operations.drop_topic(plan, drop_topic), dry_run=not yes)

@@ -67,7 +67,7 @@ def _show(seen: Seen, *, as_json: bool, topics: bool) -> None:
 
     views, about = seen
     if as_json:
-        beside = [{"link": one.link, "says": one.sentence} for one in about]
+        beside = [{"link": remark.link, "says": remark.sentence} for remark in about]
         typer.echo(json.dumps({"links": [as_values(view, topics=topics) for view in views], "about_links": beside}))
         return
     _console().print(render(views, about, topics=topics))
@@ -109,7 +109,7 @@ def render(views: list[LinkView], about: Sequence[LinkRemark] = (), *, topics: b
     for column in ("tasks", "records/s", "MB/s", "lag", "p50 ms", "p99 ms", "age s"):
         table.add_column(column, justify="right", no_wrap=True)
     silent = find_silent_clusters(views)
-    parts: list[RenderableType] = [table, *(str(one) for one in silent)]
+    parts: list[RenderableType] = [table, *(str(cluster) for cluster in silent)]
     for view in views:
         table.add_row(view.link, *_cells(view))
         parts.append(f"{view.link}: {describe_link(view, silent)}")
@@ -126,20 +126,20 @@ def render(views: list[LinkView], about: Sequence[LinkRemark] = (), *, topics: b
         parts.append(_topic_table(views))
     for view in views:
         parts += describe_open_incidents(view, silent)
-    parts += [str(one) for one in about]
+    parts += [str(remark) for remark in about]
     return Group(*(_plain(part) if isinstance(part, str) else part for part in parts))
 
 
 def _cells(view: LinkView) -> list[str]:
-    word, lag = view.word, str(view.lag) if view.lag else "unknown"
-    if word is None:
+    status, lag = view.status, str(view.lag) if view.lag else "unknown"
+    if status is None:
         return [view.state, *["-"] * 7]
     if not view.runs:
         # An old rate is no rate.
         return [view.state, "-", "-", "-", lag, "-", "-", f"{view.age_s:.0f}"]
-    latencies = [f"{value:.1f}" if value is not None else "-" for value in (word.p50_ms, word.p99_ms)]
-    rates = [f"{word.records_per_s:,.0f}", f"{word.bytes_per_s / 1e6:.2f}"]
-    return [view.state, str(word.tasks), *rates, lag, *latencies, f"{view.age_s:.0f}"]
+    latencies = [f"{value:.1f}" if value is not None else "-" for value in (status.p50_ms, status.p99_ms)]
+    rates = [f"{status.records_per_s:,.0f}", f"{status.bytes_per_s / 1e6:.2f}"]
+    return [view.state, str(status.tasks), *rates, lag, *latencies, f"{view.age_s:.0f}"]
 
 
 def _topic_table(views: list[LinkView]) -> RenderableType:
@@ -151,16 +151,16 @@ def _topic_table(views: list[LinkView]) -> RenderableType:
     for column in ("partitions", "stopped", "twin's end", "source's end", "lag", "MB"):
         table.add_column(column, justify="right", no_wrap=True)
     for view in views:
-        for one in view.topics:
-            counts = [one.partitions, one.stopped, one.twin_end, one.source_end, one.lag_records]
+        for topic in view.topics:
+            counts = [topic.partitions, topic.stopped, topic.twin_end, topic.source_end, topic.lag_records]
             cells = ["unknown" if count is None else f"{count:,}" for count in counts]
-            if one.excluded:
+            if topic.excluded:
                 cells[-2:] = ["-", "(excluded)"]
-            if one.refused:
+            if topic.refused:
                 # The link has no twin on the target, even if a topic of that name holds data there.
                 cells[1:3] = ["refused", "-"]
-            name = f"{one.topic} (paused)" if one.paused else one.topic
-            table.add_row(view.link, name, *cells, f"{one.bytes / 1e6:.1f}")
+            name = f"{topic.topic} (paused)" if topic.paused else topic.topic
+            table.add_row(view.link, name, *cells, f"{topic.bytes / 1e6:.1f}")
     return table
 
 

@@ -89,7 +89,7 @@ def plan(
     from twinshore.switch.operations.plan import build_switch_request
 
     size = wave if every else 0
-    asked = build_switch_request(
+    request = build_switch_request(
         topics or [],
         to,
         link,
@@ -104,12 +104,12 @@ def plan(
     if force:
         from twinshore.switch.operations import storeless
 
-        with storeless.open_store_or_cluster(asked, load_settings_file(settings)) as (known, where):
-            print_plan(storeless.plan(asked, known, where, by=get_operator_name()), steps=True)
+        with storeless.open_store_or_cluster(request, load_settings_file(settings)) as (known, where):
+            print_plan(storeless.plan(request, known, where, by=get_operator_name()), steps=True)
         return
     loaded = load_cli_settings(settings)
     with open_existing(loaded) as store:
-        print_plan(plan_switch(asked, loaded, store, by=get_operator_name()), steps=True)
+        print_plan(plan_switch(request, loaded, store, by=get_operator_name()), steps=True)
 
 
 def run(
@@ -141,7 +141,7 @@ def run(
     from twinshore.switch.operations.plan import build_switch_request
 
     size = wave if every else 0
-    asked = build_switch_request(
+    request = build_switch_request(
         topics or [],
         to,
         link,
@@ -154,9 +154,9 @@ def run(
         bare=without_data,
     )
     if not force:
-        run_plan(plan_switch, asked, settings, yes=yes, dry_run=dry_run, groups_to=to if groups else "")
+        run_plan(plan_switch, request, settings, yes=yes, dry_run=dry_run, groups_to=to if groups else "")
         return
-    run_forced(asked, settings, yes=yes, alive=alive, dry_run=dry_run, groups_to=to if groups else "")
+    run_forced(request, settings, yes=yes, alive=alive, dry_run=dry_run, groups_to=to if groups else "")
 
 
 def failback(
@@ -177,8 +177,8 @@ def failback(
     from twinshore.switch.operations.returning import FailbackRequest
     from twinshore.switch.operations.returning import plan as plan_failback
 
-    asked = FailbackRequest(topics, old, link, folder, mapped)
-    run_plan(plan_failback, asked, settings, yes=yes, dry_run=dry_run)
+    request = FailbackRequest(topics, old, link, folder, mapped)
+    run_plan(plan_failback, request, settings, yes=yes, dry_run=dry_run)
 
 
 def drill(
@@ -207,9 +207,9 @@ def status(which: str = WHICH, settings: Path = SETTINGS, json_output: bool = JS
         found = [find_switch(store, which)] if which else list_switches(store, open_only=True)
         found = mark_lifeless(store, found)
         waves = [] if which else describe_waves(store)
-    lines = [line for one in found for line in (one.sentence(), *(one.history() if which else ()))]
+    lines = [line for view in found for line in (view.sentence(), *(view.history() if which else ()))]
     lines += waves if found else (*waves, "no switch is open")
-    print_result([one.as_values() for one in found], lines, as_json=json_output)
+    print_result([view.as_values() for view in found], lines, as_json=json_output)
 
 
 def history(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
@@ -219,8 +219,8 @@ def history(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
     with open_existing(load_cli_settings(settings)) as store:
         found = list_switches(store)
-    lines = [one.sentence() for one in found]
-    print_result([one.as_values() for one in found], lines, as_json=json_output, none="no switch was begun yet")
+    lines = [view.sentence() for view in found]
+    print_result([view.as_values() for view in found], lines, as_json=json_output, none="no switch was begun yet")
 
 
 def resume(which: str = WHICH, settings: Path = SETTINGS) -> None:
@@ -229,8 +229,8 @@ def resume(which: str = WHICH, settings: Path = SETTINGS) -> None:
     from twinshore.switch.operations.waves import resume as go_on
 
     loaded = load_cli_settings(settings)
-    with open_existing(loaded) as store, asks() as asking:
-        ended(go_on(which, loaded, store, asking))
+    with open_existing(loaded) as store, asks() as caller:
+        ended(go_on(which, loaded, store, caller))
 
 
 def rollback(which: str = WHICH, settings: Path = SETTINGS) -> None:
@@ -242,8 +242,8 @@ def rollback(which: str = WHICH, settings: Path = SETTINGS) -> None:
     from twinshore.switch.operations.run import roll_back
 
     loaded = load_cli_settings(settings)
-    with open_existing(loaded) as store, asks() as asking:
-        typer.echo(escape_line(roll_back(which, loaded, store, asking).verdict()))
+    with open_existing(loaded) as store, asks() as caller:
+        typer.echo(escape_line(roll_back(which, loaded, store, caller).verdict()))
 
 
 def free(which: str = UNKNOWN, settings: Path = SETTINGS, yes: bool = YES, dry_run: bool = DRY_RUN) -> None:
@@ -257,8 +257,8 @@ def free(which: str = UNKNOWN, settings: Path = SETTINGS, yes: bool = YES, dry_r
 
     loaded = load_cli_settings(settings)
     with open_existing(loaded) as store:
-        planned = plan_free(FreeRequest(which), loaded, store)
-        confirm_and_run(planned, free_claims(planned, loaded, by=get_operator_name()), yes=yes, dry_run=dry_run)
+        plan = plan_free(FreeRequest(which), loaded, store)
+        confirm_and_run(plan, free_claims(plan, loaded, by=get_operator_name()), yes=yes, dry_run=dry_run)
 
 
 def run_plan(
@@ -281,9 +281,9 @@ def run_plan(
     loaded = load_cli_settings(settings)
     with open_existing(loaded) as store:
         require_writable_store(store)
-        planned = plan(asked, loaded, store, by=get_operator_name())
-        print_plan(planned, steps=dry_run)
-        along = groups_home.plan_with_switch(groups_to, loaded, store, planned) if groups_to else None
+        switch_plan = plan(asked, loaded, store, by=get_operator_name())
+        print_plan(switch_plan, steps=dry_run)
+        along = groups_home.plan_with_switch(groups_to, loaded, store, switch_plan) if groups_to else None
         if along is not None:
             print_plan(along, steps=dry_run)
         if dry_run:
@@ -291,31 +291,31 @@ def run_plan(
         if not yes:
             typer.confirm("Go on?", abort=True)
         with (
-            asks() as asking,
-            groups_home.GroupsWithSwitch(along, groups_to, loaded, store, asking, planned) as gathering,
+            asks() as caller,
+            groups_home.GroupsWithSwitch(along, groups_to, loaded, store, caller, switch_plan) as gathering,
         ):
-            called = replace(asking, before_hold=gathering.begin, behind_flip=gathering.go_on)
-            ended(run_switch_plan(planned, loaded, store, called))
+            called = replace(caller, before_hold=gathering.begin, behind_flip=gathering.go_on)
+            ended(run_switch_plan(switch_plan, loaded, store, called))
             gathering.end()
 
 
 def run_forced(
-    asked: SwitchPlanRequest, settings: Path, *, yes: bool, alive: str, dry_run: bool, groups_to: str
+    request: SwitchPlanRequest, settings: Path, *, yes: bool, alive: str, dry_run: bool, groups_to: str
 ) -> None:
     """As `run_plan`, for a forced switch, which works without the store if that does not answer."""
     from twinshore.proxy.operations import groups_move as groups_home
     from twinshore.switch.operations import storeless
 
-    with storeless.open_store_or_cluster(asked, load_settings_file(settings)) as (known, where):
-        planned = storeless.plan(asked, known, where, by=get_operator_name())
-        print_plan(planned, steps=dry_run)
+    with storeless.open_store_or_cluster(request, load_settings_file(settings)) as (known, where):
+        plan = storeless.plan(request, known, where, by=get_operator_name())
+        print_plan(plan, steps=dry_run)
         if dry_run:
             return
-        agree(planned.alive, yes=yes, alive=alive)
-        with asks() as asking:
-            ended(storeless.run_switch(planned, known, where, asking))
+        agree(plan.alive, yes=yes, alive=alive)
+        with asks() as caller:
+            ended(storeless.run_switch(plan, known, where, caller))
             if groups_to:
-                groups_home.move_groups_by_force(groups_to, known, where, asking.by, asking.tell)
+                groups_home.move_groups_by_force(groups_to, known, where, caller.by, caller.tell)
 
 
 def agree(old: str, *, yes: bool, alive: str) -> None:
@@ -341,8 +341,8 @@ def asks() -> Iterator[SwitchCaller]:
     """
     from twinshore.switch.operations.run import SwitchCaller
 
-    with catch_stop_request() as asked:
-        yield SwitchCaller(get_operator_name(), lambda sentence: typer.echo(escape_line(sentence)), asked.stop)
+    with catch_stop_request() as request:
+        yield SwitchCaller(get_operator_name(), lambda sentence: typer.echo(escape_line(sentence)), request.stop)
 
 
 def ended(ended: SwitchView) -> None:

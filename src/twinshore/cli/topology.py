@@ -18,12 +18,14 @@ def topology(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     from twinshore.replication.core.topology_view import draw_topology
     from twinshore.replication.heartbeat import read_topology
 
-    seen = read_topology(load_cli_settings(settings))
+    topology = read_topology(load_cli_settings(settings))
     lines = []
-    for link in seen.links:
+    for link in topology.links:
         age = "" if link.age_s is None else f", last heartbeat {link.age_s:.0f} s ago"
         how = f" ({link.naming}{', chain' if link.chain else ''})" if link.settings else " (not in these settings)"
         lines.append(f"{link.link}{how}: {link.state}{age}")
-    lines += [*seen.describe_broadcasts(), *seen.describe_homes()]
-    lines += [f"{name} cannot be asked: {why}" for name, why in seen.away]
-    print_result(seen.as_values(), [*lines, *(["", *draw_topology(seen)] if seen.paths else [])], as_json=json_output)
+    lines += [*topology.describe_broadcasts(), *topology.describe_homes()]
+    lines += [f"{name} cannot be asked: {why}" for name, why in topology.away]
+    print_result(
+        topology.as_values(), [*lines, *(["", *draw_topology(topology)] if topology.paths else [])], as_json=json_output
+    )

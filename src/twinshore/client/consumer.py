@@ -61,24 +61,24 @@ class ConsumerRouter:
     def __init__(
         self,
         name: str,
-        reach: Discovery,
+        discovery: Discovery,
         handed: OffsetCommitter,
         news: threading.Event,
         *,
         lease_s: float,
         before: MoveCallback | None,
         after: MoveCallback | None,
-        warned: WarningQueue,
+        warnings: WarningQueue,
     ) -> None:
-        self._name, self._reach, self._handed, self._news = name, reach, handed, news
-        self._lease_s, self._before, self._after, self._warned = lease_s, before, after, warned
-        self.centre: HomeTracker | None = None
+        self._name, self._discovery, self._handed, self._news = name, discovery, handed, news
+        self._lease_s, self._before, self._after, self._warnings = lease_s, before, after, warnings
+        self.tracker: HomeTracker | None = None
         self.topics: tuple[str, ...] = ()
         self.at: dict[str, str] = {}
         self.members: dict[str, Member] = {}
         self.arriving: set[str] = set()
         self.left: dict[str, str] = {}
-        self._told = RebalanceCallbacks()
+        self._callbacks = RebalanceCallbacks()
         self._left_ids: dict[str, str] = {}
         self._pushed: set[str] = set()  # left for pushed settings, which may name other clusters
         self._parted: dict[str, ConsumerCloser] = {}  # of left topics
@@ -86,35 +86,35 @@ class ConsumerRouter:
         self._undealt: set[str] = set()  # joined, until partitions are assigned
         self._looked_s = 0.0
 
-    def begin(self, topics: tuple[str, ...], told: RebalanceCallbacks) -> None:
-        self.topics, self._told = topics, told
-        self.centre = self._reach.ask(self._name, topics, self._lease_s)
+    def begin(self, topics: tuple[str, ...], callbacks: RebalanceCallbacks) -> None:
+        self.topics, self._callbacks = topics, callbacks
+        self.tracker = self._discovery.ask(self._name, topics, self._lease_s)
 
     def end(self) -> None:
         """Leave all clusters, even if a callback raises, and unsubscribe."""
         ends = [partial(self._part, cluster) for cluster in self.members]
         try:
-            run_all([*ends, *([self.centre.stop] if self.centre else [])])
+            run_all([*ends, *([self.tracker.stop] if self.tracker else [])])
         finally:
             self.at.clear()
             self.topics = ()
             self._handed.clear()
-            self.centre = None
+            self.tracker = None
 
     # -- what is known
 
     def where(self, topic: str) -> str:
         if topic in self.at:
             return self.at[topic]
-        order = self.centre.order(topic) if self.centre else Pause("", "nothing is subscribed to")
+        order = self.tracker.order(topic) if self.tracker else Pause("", "nothing is subscribed to")
         return order.why if isinstance(order, Pause) else f"about to be read on {order.cluster}"
 
     def term(self, topic: str) -> int:
         return self._terms.get(topic, 0) if topic in self.at else 0
 
     def place_now(self, topic: str, partition: int, place: int, term: int) -> int | None:
-        line = self.centre.line(topic) if self.centre else None
-        return translate_offsets({partition: place}, term, self.term(topic), line).get(partition)
+        record = self.tracker.line(topic) if self.tracker else None
+        return translate_offsets({partition: place}, term, self.term(topic), record).get(partition)
 
     def reader(self, topic: str) -> Member | None:
         """Returns the member that reads the topic; None between two homes and before assignment."""
@@ -125,28 +125,28 @@ class ConsumerRouter:
 
     def follow(self) -> None:
         """Leave held topics, and join others at their homes."""
-        if self.centre is None:
+        if self.tracker is None:
             raise RuntimeError(f"{self._name} has subscribed to nothing")
         now_s = steady_s()
         if not self._news.is_set() and now_s < self._looked_s + HOME_CHECK_INTERVAL_S:
             return
         self._news.clear()
         self._looked_s = now_s
-        self._reach.hear()
-        centre = self._take_up() if self._reach.is_due else self.centre
-        held = centre.held()  # before the orders: a topic held since is not parked, or joined by an older order
-        orders = {topic: centre.heard(topic) for topic in self.topics}
+        self._discovery.hear()
+        tracker = self._take_up() if self._discovery.is_due else self.tracker
+        held = tracker.held()  # before the orders: a topic held since is not parked, or joined by an older order
+        orders = {topic: tracker.heard(topic) for topic in self.topics}
         goes = {topic: order.cluster for topic, order in orders.items() if isinstance(order, WriteTo)}
         elsewhere = {topic for topic, at in self.at.items() if goes.get(topic) != at}
         if elsewhere:
             self._leave(elsewhere)
         for topic in held:
             if isinstance(orders.get(topic), Pause) and topic not in self.at and self._has_parted(topic):
-                centre.parked(topic)
+                tracker.parked(topic)
         free = {topic: order for topic, order in orders.items() if isinstance(order, WriteTo) and topic not in self.at}
-        wanted = {topic: order for topic, order in free.items() if not self._is_dealt(order.cluster, topic)}
+        wanted = {topic: write for topic, write in free.items() if not self._is_dealt(write.cluster, topic)}
         if wanted:
-            self._join(centre, wanted)
+            self._join(tracker, wanted)
         for cluster, member in self.members.items():
             self._handed.commit_deferred(member.consumer, self._read_on(cluster) - self.arriving)
 
@@ -154,10 +154,10 @@ class ConsumerRouter:
         """Leave all topics and restart with pushed settings."""
         self._leave(set(self.at))
         self._pushed |= self._left_ids.keys()
-        if self.centre is not None:
-            self.centre.stop()
-        self.centre = self._reach.ask(self._name, self.topics, self._lease_s)
-        return self.centre
+        if self.tracker is not None:
+            self.tracker.stop()
+        self.tracker = self._discovery.ask(self._name, self.topics, self._lease_s)
+        return self.tracker
 
     def _read_on(self, cluster: str) -> set[str]:
         return {topic for topic, at in self.at.items() if at == cluster}
@@ -174,7 +174,7 @@ class ConsumerRouter:
                 self._before(topic, self.at[topic], "")
         for topic in topics:
             self.left[topic] = self.at.pop(topic)
-            self._left_ids[topic] = self.centre.cluster_id(self.left[topic]) if self.centre else ""
+            self._left_ids[topic] = self.tracker.cluster_id(self.left[topic]) if self.tracker else ""
             self._handed.leave(topic)
         # Even if a callback raises for one cluster, the others are left.
         run_all([partial(self._leave_at, cluster, topics) for cluster in {self.left[topic] for topic in topics}])
@@ -201,7 +201,7 @@ class ConsumerRouter:
             lost = self.members[cluster].closer.close(places)
         finally:
             del self.members[cluster]
-        told = self._told.on_lost or self._told.on_revoke
+        told = self._callbacks.on_lost or self._callbacks.on_revoke
         if told is not None and lost:
             told(lost)
 
@@ -211,29 +211,29 @@ class ConsumerRouter:
 
     # -- joining
 
-    def _join(self, centre: HomeTracker, wanted: Mapping[str, WriteTo]) -> None:
-        clusters = sorted({order.cluster for order in wanted.values()})
+    def _join(self, tracker: HomeTracker, wanted: Mapping[str, WriteTo]) -> None:
+        clusters = sorted({write.cluster for write in wanted.values()})
         for cluster in clusters:
             if cluster not in self.members:  # if this fails, nothing has changed yet
-                settings = self._reach.sites[cluster].settings()
+                settings = self._discovery.sites[cluster].settings()
                 self.members[cluster] = Member(settings, self._name, cluster)
-        for topic, order in wanted.items():
-            self._arrive(centre, topic, order)
+        for topic, write in wanted.items():
+            self._arrive(tracker, topic, write)
         for cluster in clusters:
-            self.at |= {topic: cluster for topic, order in wanted.items() if order.cluster == cluster}
+            self.at |= {topic: cluster for topic, write in wanted.items() if write.cluster == cluster}
             self._subscribe(cluster)
-        for topic, order in wanted.items():
+        for topic, write in wanted.items():
             before = self.left.pop(topic, "")
-            if before and before != order.cluster and self._after:
-                self._after(topic, before, order.cluster)
+            if before and before != write.cluster and self._after:
+                self._after(topic, before, write.cluster)
 
-    def _arrive(self, centre: HomeTracker, topic: str, order: WriteTo) -> None:
-        term = max(order.term, FIRST_TERM)  # before the first switch there is no home record
+    def _arrive(self, tracker: HomeTracker, topic: str, write: WriteTo) -> None:
+        term = max(write.term, FIRST_TERM)  # before the first switch there is no home record
         left_id, pushed = self._left_ids.pop(topic, ""), topic in self._pushed
         self._pushed.discard(topic)
-        is_same = bool(left_id) and centre.cluster_id(order.cluster) == left_id
-        if is_same or (order.term and not pushed):
-            lost = self._handed.arrive(topic, self._terms.get(topic, term), term, centre.line(topic))
+        is_same = bool(left_id) and tracker.cluster_id(write.cluster) == left_id
+        if is_same or (write.term and not pushed):
+            lost = self._handed.arrive(topic, self._terms.get(topic, term), term, tracker.line(topic))
         else:
             lost = self._handed.arrive_anywhere(topic)
         self._handed.warn_of_lost(lost)
@@ -243,9 +243,9 @@ class ConsumerRouter:
             self.arriving.add(topic)
 
     def _subscribe(self, cluster: str) -> None:
-        lost = self._told.on_lost
+        lost = self._callbacks.on_lost
         callbacks = {"on_lost": partial(self._revoked, cluster, lost)} if lost is not None else {}
-        revoked = partial(self._revoked, cluster, self._told.on_revoke)
+        revoked = partial(self._revoked, cluster, self._callbacks.on_revoke)
         self.members[cluster].consumer.subscribe(
             sorted(self._read_on(cluster)), on_assign=partial(self._assigned, cluster), on_revoke=revoked, **callbacks
         )
@@ -256,8 +256,8 @@ class ConsumerRouter:
         mine, member = self._read_on(cluster), self.members[cluster]
         member.resume_reassigned(one for one in partitions if one.topic in mine)
         try:
-            if self._told.on_assign is not None:
-                self._told.on_assign(partitions)
+            if self._callbacks.on_assign is not None:
+                self._callbacks.on_assign(partitions)
         finally:
             self.arriving -= mine
             self._undealt -= mine
@@ -303,17 +303,17 @@ class FailoverConsumer(AssignmentCalls):
         after_move: MoveCallback | None = None,
     ) -> None:
         check_lease(lease_s)
-        self._news, self._warned = threading.Event(), WarningQueue(log)
-        self._reach = Discovery(clusters, config, ("*",), check=_must_make, news=self._news.set)
-        group = self._reach.sites[self._reach.begin].settings()["group.id"]
+        self._news, self._warnings = threading.Event(), WarningQueue(log)
+        self._discovery = Discovery(clusters, config, ("*",), check=_must_make, news=self._news.set)
+        group = self._discovery.sites[self._discovery.begin].settings()["group.id"]
         self._name = name or str(config.get("client.id") or group)
-        self._handed = OffsetCommitter(self._name, self._warned)
-        self._moves = ConsumerRouter(
-            *(self._name, self._reach, self._handed, self._news),
+        self._handed = OffsetCommitter(self._name, self._warnings)
+        self._router = ConsumerRouter(
+            *(self._name, self._discovery, self._handed, self._news),
             lease_s=lease_s,
             before=before_move,
             after=after_move,
-            warned=self._warned,
+            warnings=self._warnings,
         )
         self._turn = 0
 
@@ -338,9 +338,9 @@ class FailoverConsumer(AssignmentCalls):
         names = check_topic_names(topics)
         if wild := [topic for topic in names if topic.startswith("^")]:
             raise ConfigError("client.topic-is-an-expression", topic=wild[0], consumer=self._name)
-        self._moves.end()
+        self._router.end()
         assigned, revoked, lost = self._telling(on_assign, deals=True), self._telling(on_revoke), self._telling(on_lost)
-        self._moves.begin(names, RebalanceCallbacks(assigned, revoked, lost))
+        self._router.begin(names, RebalanceCallbacks(assigned, revoked, lost))
 
     def poll(self, timeout: float | None = None) -> Message | None:
         """Returns the next record, or None after `timeout`."""
@@ -357,7 +357,7 @@ class FailoverConsumer(AssignmentCalls):
         """Like `consume`, but the caller calls `hand_out` for delivered records."""
         until_s = steady_s() + timeout if timeout >= 0 else float("inf")
         while True:
-            self._moves.follow()
+            self._router.follow()
             left_s = max(0.0, min(POLL_INTERVAL_S, until_s - steady_s()))
             found = self._read(num_messages, left_s)
             if found or steady_s() >= until_s:
@@ -381,7 +381,7 @@ class FailoverConsumer(AssignmentCalls):
         """
         if message is not None:
             offsets = [offset_after(message)]
-        moves, members = self._moves, self._moves.members
+        router, members = self._router, self._router.members
         if offsets is None:
             self._handed.defer_commits_of_left_topics()
             self._handed.note_committed(self._handed.next.items())
@@ -391,12 +391,12 @@ class FailoverConsumer(AssignmentCalls):
         known = self._handed.committable(offsets)
         self._handed.note_committed(((one.topic, one.partition), one.offset) for one in known)
         for one in known:
-            if one.topic not in moves.at or one.topic in moves.arriving:
+            if one.topic not in router.at or one.topic in router.arriving:
                 self._handed.defer_commit((one.topic, one.partition), one.offset)
-        for cluster, some in self._by_cluster(one for one in known if one.topic not in moves.arriving).items():
+        for cluster, some in self._by_cluster(one for one in known if one.topic not in router.arriving).items():
             members[cluster].commit(some, asynchronous)
         for cluster, member in members.items():
-            last = [one for one in known if moves.left.get(one.topic) == cluster]
+            last = [one for one in known if router.left.get(one.topic) == cluster]
             if last and member.closer.is_closing:  # a switch that waits for this member copies the committed offset
                 member.commit(last, asynchronous)
 
@@ -408,7 +408,7 @@ class FailoverConsumer(AssignmentCalls):
         return [_place(where, self._handed.position(where)) for where in asked]
 
     def assignment(self) -> list[TopicPartition]:
-        return [one for member in self._moves.members.values() for one in member.consumer.assignment()]
+        return [one for member in self._router.members.values() for one in member.consumer.assignment()]
 
     def committed(
         self, partitions: Sequence[TopicPartition], timeout: float = REQUEST_TIMEOUT_S
@@ -418,7 +418,7 @@ class FailoverConsumer(AssignmentCalls):
         """
         there: dict[TopicPartitionTuple, TopicPartition] = {}
         for cluster, some in self._by_cluster(partitions).items():
-            for one in self._moves.members[cluster].consumer.committed(some, timeout):
+            for one in self._router.members[cluster].consumer.committed(some, timeout):
                 there[one.topic, one.partition] = one
         asked = [(one.topic, one.partition) for one in partitions]
         committed = {where: self._handed.committed_offset(where) for where in asked if where not in there}
@@ -440,9 +440,9 @@ class FailoverConsumer(AssignmentCalls):
         offset. ConfigError for a topic that is not subscribed.
         """
         where = partition.topic, partition.partition
-        if partition.topic not in self._moves.topics:
+        if partition.topic not in self._router.topics:
             raise ConfigError("client.not-subscribed", consumer=self._name, topic=partition.topic)
-        member = self._moves.reader(partition.topic)
+        member = self._router.reader(partition.topic)
         if self._dealt is not None and (dealt := [one for one in self._dealt if (one.topic, one.partition) == where]):
             dealt[0].offset = partition.offset
         elif member is not None:
@@ -453,30 +453,30 @@ class FailoverConsumer(AssignmentCalls):
 
     def where(self, topic: str) -> str:
         """Returns the cluster that the topic is read on now, or why the topic waits."""
-        return self._moves.where(topic)
+        return self._router.where(topic)
 
     def term(self, topic: str) -> int:
         """Returns the term of the home where the topic is read; 0 while the topic waits. Store this term with an offset
         kept outside Kafka.
         """
-        return self._moves.term(topic)
+        return self._router.term(topic)
 
     def place_now(self, topic: str, partition: int, place: int, term: int) -> int | None:
         """Translate an offset read under `term` to the current home; a forced switch may lower it. None where unknown:
         the topic moved more than once since, or is between two homes.
         """
-        return self._moves.place_now(topic, partition, place, term)
+        return self._router.place_now(topic, partition, place, term)
 
     def close(self) -> None:
         """Leave the group, commit if auto-commit is enabled, and unsubscribe."""
-        self._reach.stop()
-        self._moves.end()
+        self._discovery.stop()
+        self._router.end()
 
     # -- reading
 
     def _read(self, count: int, for_s: float) -> list[Message]:
         """Read the clusters in turn."""
-        members = list(self._moves.members.items())
+        members = list(self._router.members.items())
         if not members:
             self._news.wait(for_s)
             return []
@@ -490,20 +490,20 @@ class FailoverConsumer(AssignmentCalls):
         return []
 
     def _is_current(self, cluster: str, message: Message) -> bool:
-        return bool(message.error()) or self._moves.at.get(message.topic() or "") == cluster
+        return bool(message.error()) or self._router.at.get(message.topic() or "") == cluster
 
     def _by_reader(self, partitions: Iterable[TopicPartition]) -> dict[Member, list[TopicPartition]]:
         found: dict[Member, list[TopicPartition]] = {}
         for one in partitions:
-            if (member := self._moves.reader(one.topic)) is not None:
+            if (member := self._router.reader(one.topic)) is not None:
                 found.setdefault(member, []).append(one)
         return found
 
     def _by_cluster(self, partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
         found: dict[str, list[TopicPartition]] = {}
         for one in partitions:
-            if one.topic in self._moves.at:
-                found.setdefault(self._moves.at[one.topic], []).append(one)
+            if one.topic in self._router.at:
+                found.setdefault(self._router.at[one.topic], []).append(one)
         return found
 
 

@@ -69,8 +69,8 @@ class UnconfirmedSends:
     left in the spool and may have sent.
     """
 
-    def __init__(self, name: str, left: Mapping[str, EarlierSends], warned: WarningQueue) -> None:
-        self._name, self._left, self._warned = name, dict(left), warned
+    def __init__(self, name: str, left: Mapping[str, EarlierSends], warnings: WarningQueue) -> None:
+        self._name, self._left, self._warnings = name, dict(left), warnings
         self._who = token_hex(8)
         self._doubts: dict[str, UnconfirmedTopicSends] = {}
         self._searches: dict[str, SendSearch] = {}
@@ -96,7 +96,7 @@ class UnconfirmedSends:
             self._end(topic)
             search = self._searches[topic] = SendSearch(site, topic, doubt.since_ms - SEARCH_BACK_MS, doubt)
         if search.is_over and search.why:
-            self._warned(
+            self._warnings(
                 f"{self._name}: which calls for topic {topic} had arrived on {site.name} is not known ({search.why}): "
                 "they are sent again, and may be there twice",
                 cluster=site.name,

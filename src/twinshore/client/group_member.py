@@ -59,9 +59,9 @@ REQUEST_TIMEOUT_S = 10.0
 class OffsetCommitter(DeliveredOffsets):
     """Applies delivered offsets to a librdkafka consumer. `name` is used in messages."""
 
-    def __init__(self, name: str, warned: WarningQueue) -> None:
+    def __init__(self, name: str, warnings: WarningQueue) -> None:
         super().__init__()
-        self._name, self._warned = name, warned
+        self._name, self._warnings = name, warnings
 
     def of(self, consumer: Consumer, topics: Collection[str]) -> list[TopicPartition]:
         """Returns the delivered offsets of partitions assigned now."""
@@ -126,7 +126,7 @@ class OffsetCommitter(DeliveredOffsets):
 
     def _warn_of(self, sought: Iterable[TopicPartitionTuple], why: str) -> None:
         for topic, number in sought:
-            self._warned.now(
+            self._warnings.now(
                 f"{self._name} does not read {topic}-{number} on from where it was told to: {why}",
                 topic=topic,
                 partition=number,
@@ -141,13 +141,13 @@ class OffsetCommitter(DeliveredOffsets):
         at = self.known(where, one.offset)
         if at == one.offset:
             return one
-        self._warned(
+        self._warnings(
             f"{self._name} commits {one.topic}-{one.partition} {'not at all' if at is None else f'to {at} alone'}, not"
             f" to {one.offset}: that was read at a home that it has left, and other records have these offsets now",
             topic=one.topic,
             partition=one.partition,
         )
-        self._warned.tell()
+        self._warnings.tell()
         return None if at is None else TopicPartition(*where, at)
 
 

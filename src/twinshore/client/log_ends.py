@@ -24,7 +24,7 @@ class LogEndAnswer(NamedTuple):
     """The log end at `asked_s` or later. Records of open transactions count."""
 
     cluster: str
-    named: TopicPartition
+    partition: TopicPartition
     offset: int
     asked_s: float
 
@@ -43,17 +43,17 @@ class LogEndPoller:
         for asked in self._asked.values():
             asked.start()
 
-    def want(self, cluster: str, parts: Iterable[TopicPartition]) -> None:
+    def want(self, cluster: str, partitions: Iterable[TopicPartition]) -> None:
         """Ask for these log ends soon, not before now."""
-        self._asked[cluster].want(parts)
+        self._asked[cluster].want(partitions)
 
     def take_answers(self) -> Iterator[LogEndAnswer]:
         for asked in self._asked.values():
             yield from asked.take_answers()
 
-    def silent_s(self, cluster: str, named: TopicPartition) -> float:
+    def silent_s(self, cluster: str, partition: TopicPartition) -> float:
         """Returns for how long requests have failed; 0 where none is due."""
-        return self._asked[cluster].silent_s(named)
+        return self._asked[cluster].silent_s(partition)
 
     def refusal(self) -> KafkaError | None:
         """Returns an error that no retry cures, such as a missing right."""
@@ -77,24 +77,26 @@ class UnansweredTimes:
     def __init__(self) -> None:
         self._vain_s: dict[TopicPartition, float] = {}
 
-    def want(self, parts: Iterable[TopicPartition]) -> None:
-        for named in parts:
-            self._vain_s.setdefault(named, 0.0)
+    def want(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self._vain_s.setdefault(partition, 0.0)
 
     def wanted(self) -> list[TopicPartition]:
         return list(self._vain_s)
 
-    def in_vain(self, parts: Iterable[TopicPartition], took_s: float, at_most_s: float = REQUEST_TIMEOUT_S) -> None:
-        for named in parts:
-            if named in self._vain_s:
-                self._vain_s[named] += min(took_s, at_most_s)
+    def in_vain(
+        self, partitions: Iterable[TopicPartition], took_s: float, at_most_s: float = REQUEST_TIMEOUT_S
+    ) -> None:
+        for partition in partitions:
+            if partition in self._vain_s:
+                self._vain_s[partition] += min(took_s, at_most_s)
 
-    def answered(self, parts: Iterable[TopicPartition]) -> None:
-        for named in parts:
-            del self._vain_s[named]
+    def answered(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            del self._vain_s[partition]
 
-    def of(self, named: TopicPartition) -> float:
-        return self._vain_s.get(named, 0.0)
+    def of(self, partition: TopicPartition) -> float:
+        return self._vain_s.get(partition, 0.0)
 
 
 class _ClusterPoller:
@@ -113,9 +115,9 @@ class _ClusterPoller:
     def start(self) -> None:
         self._thread.start()
 
-    def want(self, parts: Iterable[TopicPartition]) -> None:
+    def want(self, partitions: Iterable[TopicPartition]) -> None:
         with self._guard:
-            self._silences.want(parts)
+            self._silences.want(partitions)
             if self._silences.wanted():
                 self._due.set()
 
@@ -124,9 +126,9 @@ class _ClusterPoller:
             found, self._found = self._found, []
         return found
 
-    def silent_s(self, named: TopicPartition) -> float:
+    def silent_s(self, partition: TopicPartition) -> float:
         with self._guard:
-            return self._silences.of(named)
+            return self._silences.of(partition)
 
     def end(self) -> None:
         self._stopping.set()
@@ -163,13 +165,13 @@ class _ClusterPoller:
         """Poll until stopped. Raises where the cluster does not answer."""
         while not self._stopping.is_set():
             self._due.wait()
-            parts, asked_s = self._begin()
-            if not parts or self._stopping.is_set():
+            partitions, asked_s = self._begin()
+            if not partitions or self._stopping.is_set():
                 continue
-            found, failed = kafka.offsets_of_each(parts, OffsetKind.HIGH_WATERMARK)
+            found, failed = kafka.offsets_of_each(partitions, OffsetKind.HIGH_WATERMARK)
             with self._guard:
-                for named, offset in found.items():
-                    self._found.append(LogEndAnswer(self._site.name, named, offset, asked_s))
+                for partition, offset in found.items():
+                    self._found.append(LogEndAnswer(self._site.name, partition, offset, asked_s))
                 self._silences.answered(found)
                 self._silences.in_vain(failed, steady_s() - asked_s)
                 if failed:

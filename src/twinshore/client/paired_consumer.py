@@ -64,7 +64,7 @@ class PairSubscription:
     on_revoke: PartitionsCallback | None
     on_lost: PartitionsCallback | None
     wait_s: float
-    warned: WarningQueue
+    warnings: WarningQueue
 
 
 class PairMember:
@@ -76,11 +76,11 @@ class PairMember:
         self,
         at: str,
         sites: Mapping[str, Site],
-        wish: PairSubscription,
+        subscription: PairSubscription,
         carry: Mapping[PairedLog, int],
         news: Callable[[], None],
     ) -> None:
-        self._at, self._homes, self._wish, self.carry = at, sorted(sites), wish, dict(carry)
+        self._at, self._homes, self._subscription, self.carry = at, sorted(sites), subscription, dict(carry)
         settings = sites[at].settings()
         self._commits = consumer_mode(settings).commits
         self._every_s = int(settings.get("auto.commit.interval.ms", 5_000)) / 1_000
@@ -89,7 +89,9 @@ class PairMember:
         self._errors = deque[Message]()
         self._forget()
         # With equal timestamps the first-named home goes first; homes are sorted.
-        self.names = {local_topic_name(topic, home, at): (topic, home) for topic in wish.topics for home in self._homes}
+        self.names = {
+            local_topic_name(topic, home, at): (topic, home) for topic in subscription.topics for home in self._homes
+        }
         inside: dict[str, Any] = {
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -97,8 +99,8 @@ class PairMember:
         }
         inside["on_commit"] = partial(self._answered, settings.get("on_commit"))
         self.consumer = Consumer({**FETCH_SETTINGS, **settings, ASSIGNMENT_STRATEGY: "range", **inside})
-        self._farewell = ConsumerCloser(self.consumer, wish.name, at)
-        self._ends = LogEndPoller(sites, wish.name, news)
+        self._farewell = ConsumerCloser(self.consumer, subscription.name, at)
+        self._ends = LogEndPoller(sites, subscription.name, news)
         try:
             self.consumer.subscribe(
                 list(self.names), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
@@ -131,15 +133,15 @@ class PairMember:
 
     def _assigned(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         try:
-            if self._wish.on_assign is not None:
-                self._wish.on_assign(partitions)
+            if self._subscription.on_assign is not None:
+                self._subscription.on_assign(partitions)
         finally:
             self._deal(consumer, partitions)
 
     def _deal(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         self._forget()
         dealt = [(one.topic, one.partition) for one in partitions]
-        self._uneven = explain_unequal_assignment(self._wish.topics, self._homes, self._at, dealt)
+        self._uneven = explain_unequal_assignment(self._subscription.topics, self._homes, self._at, dealt)
         if self._uneven:
             consumer.assign([])
             return
@@ -192,8 +194,8 @@ class PairMember:
         if not self._farewell.claim(consumer):
             return
         try:
-            if self._wish.on_revoke is not None:
-                self._farewell.tell(partial(self._wish.on_revoke, partitions))
+            if self._subscription.on_revoke is not None:
+                self._farewell.tell(partial(self._subscription.on_revoke, partitions))
         finally:
             if self._commits:
                 self._farewell.commit(self.places())
@@ -205,7 +207,7 @@ class PairMember:
 
     def _tell_lost(self, partitions: list[ClientTopicPartition]) -> None:
         """Report lost partitions without a commit: another member may read on."""
-        told = self._wish.on_lost or self._wish.on_revoke
+        told = self._subscription.on_lost or self._subscription.on_revoke
         try:
             if told is not None:
                 self._farewell.tell(partial(told, partitions))
@@ -228,11 +230,11 @@ class PairMember:
         self._ask()
         self._bound()
         self._commit_by_time()
-        self._wish.warned.tell()
+        self._subscription.warnings.tell()
         if (refusal := self._ends.refusal()) is not None:
             raise refusal
         if self._uneven:
-            raise ConfigError("client.pair-uneven", consumer=self._wish.name, cause=self._uneven)
+            raise ConfigError("client.pair-uneven", consumer=self._subscription.name, cause=self._uneven)
 
     def take(self, count: int) -> list[Message]:
         """Take records to deliver now, from the partitions in turn."""
@@ -279,8 +281,9 @@ class PairMember:
             else:
                 if offset < pair.read_to(home) and log not in self._early:
                     pair.begins_anew(home, offset)
-                    self._wish.warned(
-                        f"{self._wish.name}: {message.topic()}-{number} begins anew at offset {offset}, and was read"
+                    self._subscription.warnings(
+                        f"{self._subscription.name}: {message.topic()}-{number} begins anew at offset {offset},"
+                        f" and was read"
                         f" further before: what lies there now is handed out"
                     )
                 key, time_ms = message.key(), message.timestamp()[1]
@@ -293,7 +296,7 @@ class PairMember:
         replicated yet.
         """
         for end in self._ends.take_answers():
-            topic, number = end.named.topic, end.named.partition
+            topic, number = end.partition.topic, end.partition.partition
             here = self._logs.get((topic, number)) if end.cluster == self._at else None
             if here is not None and end.offset >= self._early.get(here, end.offset + 1):
                 del self._early[here]
@@ -326,18 +329,19 @@ class PairMember:
                 asked[home].append(TopicPartition(topic, number))
                 if home != self._at and self._is_away((topic, home, number)):
                     asked[self._at].append(TopicPartition(local_topic_name(topic, home, self._at), number))
-                    self._wish.warned(
-                        f"{self._wish.name}: {home} does not say where {topic} ends, so its twin's own end counts, and"
+                    self._subscription.warnings(
+                        f"{self._subscription.name}: {home} does not say where {topic} ends, so its twin's own"
+                        f" end counts, and"
                         f" a newer record of a key may come before one that has not crossed"
                     )
         for topic, home, number in self._early:
             asked[self._at].append(TopicPartition(local_topic_name(topic, home, self._at), number))
-        for cluster, parts in asked.items():
-            self._ends.want(cluster, parts)
+        for cluster, partitions in asked.items():
+            self._ends.want(cluster, partitions)
 
     def _is_away(self, log: PairedLog) -> bool:
         topic, home, number = log
-        return self._ends.silent_s(home, TopicPartition(topic, number)) >= self._wish.wait_s
+        return self._ends.silent_s(home, TopicPartition(topic, number)) >= self._subscription.wait_s
 
     def _bound(self) -> None:
         """Pause full logs until the other log catches up."""
@@ -407,8 +411,9 @@ class PairMember:
             places = [one for one in offsets if one.offset <= reached.get((one.topic, one.partition), UNKNOWN_POSITION)]
             for one in offsets:
                 if not any(one is other for other in places):
-                    self._wish.warned(
-                        f"{self._wish.name} does not commit {one.topic}-{one.partition} to {one.offset}: that much of"
+                    self._subscription.warnings(
+                        f"{self._subscription.name} does not commit {one.topic}-{one.partition} to"
+                        f" {one.offset}: that much of"
                         f" it has not been handed out on {self._at}"
                     )
         if self._farewell.is_closing:
@@ -417,7 +422,7 @@ class PairMember:
             commit_offsets(self.consumer, places, asynchronous)
 
     def _warn_of(self, what: str, error: KafkaException) -> None:
-        self._wish.warned(f"{self._wish.name} {what}: {error.args[0].str()}")
+        self._subscription.warnings(f"{self._subscription.name} {what}: {error.args[0].str()}")
 
 
 HOME_WAIT_S = 5.0
@@ -444,14 +449,14 @@ class FailoverPairConsumer(AssignmentCalls):
         wait_s: float = HOME_WAIT_S,
     ) -> None:
         self._news = threading.Event()
-        self._warned, self._wait_s = WarningQueue(logging.getLogger(__name__)), wait_s
+        self._warnings, self._wait_s = WarningQueue(logging.getLogger(__name__)), wait_s
         self._sites: Mapping[str, Site] = {}
         check = partial(self._must_suit, cluster)
-        self._reach = Discovery(clusters, config, ("*",), check=check, news=self._news.set)
-        self._sites, self._begin = self._reach.sites, self._reach.begin
+        self._discovery = Discovery(clusters, config, ("*",), check=check, news=self._news.set)
+        self._sites, self._begin = self._discovery.sites, self._discovery.begin
         self._at = cluster or self._begin
         self._name = name or str(config.get("client.id") or self._sites[self._at].settings()["group.id"])
-        self._wish: PairSubscription | None = None
+        self._subscription: PairSubscription | None = None
         self._member: PairMember | None = None
         self._carry: Mapping[PairedLog, int] = {}  # offsets from the previous cluster, until a member has them
         self._tried_s = 0.0
@@ -483,20 +488,20 @@ class FailoverPairConsumer(AssignmentCalls):
                 if topic in (local_topic_name(one, home, "") for one in topics):
                     raise ConfigError("client.twin-named", topic=topic, cluster=home)
         self._leave()
-        self._wish = PairSubscription(
+        self._subscription = PairSubscription(
             self._name,
             tuple(dict.fromkeys(topics)),
             self._telling(on_assign, deals=True),
             self._telling(on_revoke),
             self._telling(on_lost),
             self._wait_s,
-            self._warned,
+            self._warnings,
         )
         self._carry = {}
         try:
             self._join()
         except BaseException:
-            self._wish = None
+            self._subscription = None
             raise
 
     def poll(self, timeout: float | None = None) -> Message | None:
@@ -539,11 +544,11 @@ class FailoverPairConsumer(AssignmentCalls):
         if message is not None:
             offsets = [offset_after(message)]
         self._reader().commit(offsets, asynchronous)
-        self._warned.tell()
+        self._warnings.tell()
 
     def position(self, partitions: Sequence[ClientTopicPartition]) -> list[ClientTopicPartition]:
         """Returns the offset after the last delivered record, also before assignment; below 0 where unknown."""
-        if self._wish is None:
+        if self._subscription is None:
             raise RuntimeError(f"{self._name} has subscribed to nothing")
         carry, places = (self._member.carry, self._member.places()) if self._member else (self._carry, [])
         mine = {(local_topic_name(topic, home, self._at), number): at for (topic, home, number), at in carry.items()}
@@ -554,7 +559,7 @@ class FailoverPairConsumer(AssignmentCalls):
         ]
 
     def assignment(self) -> list[ClientTopicPartition]:
-        return [] if self._wish and self._member is None else self._reader().consumer.assignment()
+        return [] if self._subscription and self._member is None else self._reader().consumer.assignment()
 
     def committed(
         self, partitions: Sequence[ClientTopicPartition], timeout: float = 10.0
@@ -585,11 +590,11 @@ class FailoverPairConsumer(AssignmentCalls):
 
     def close(self) -> None:
         """Auto-commit if enabled, and leave the group."""
-        self._reach.stop()
+        self._discovery.stop()
         try:
             self._leave()
         finally:
-            self._wish = None
+            self._subscription = None
 
     # -- where it reads
 
@@ -610,14 +615,14 @@ class FailoverPairConsumer(AssignmentCalls):
         return cluster
 
     def _reader(self) -> PairMember:
-        if self._wish is None:
+        if self._subscription is None:
             raise RuntimeError(f"{self._name} has subscribed to nothing")
         if self._member is None:
             raise RuntimeError(f"{self._name} has not joined its group on {self._at} yet: poll tries again")
         return self._member
 
     def _has_joined(self) -> bool:
-        return self._member is not None or self._wish is None
+        return self._member is not None or self._subscription is None
 
     def _join_again(self) -> None:
         """Retry a failed join, as while certificate files are replaced."""
@@ -626,12 +631,12 @@ class FailoverPairConsumer(AssignmentCalls):
         try:
             self._join()
         except Exception as error:
-            self._warned.now(f"{self._name} cannot join its group on {self._at} yet: {_in_words(error)}")
+            self._warnings.now(f"{self._name} cannot join its group on {self._at} yet: {_in_words(error)}")
 
     def _follow(self) -> None:
         """Apply pushed settings."""
-        self._reach.hear()
-        sites, begin = self._reach.sites, self._reach.begin
+        self._discovery.hear()
+        sites, begin = self._discovery.sites, self._discovery.begin
         if sites is not self._sites or begin != self._begin:
             moves = begin != self._begin
             self._sites, self._begin = sites, begin
@@ -649,9 +654,9 @@ class FailoverPairConsumer(AssignmentCalls):
             self._at = to
 
     def _join(self) -> None:
-        if self._wish is not None:
+        if self._subscription is not None:
             self._tried_s = steady_s()
-            self._member = PairMember(self._at, self._sites, self._wish, self._carry, self._news.set)
+            self._member = PairMember(self._at, self._sites, self._subscription, self._carry, self._news.set)
             self._carry = {}
             self._twins |= {name: home for name, (_, home) in self._member.names.items() if home != self._at}
 
@@ -661,7 +666,7 @@ class FailoverPairConsumer(AssignmentCalls):
                 self._member.close()
         finally:
             self._member = None
-            self._warned.tell()
+            self._warnings.tell()
 
 
 def _must_be_dealt_alike(site: Site) -> None:

@@ -341,13 +341,13 @@ class DiskQueue:
 
     outlives = True
 
-    def __init__(self, spool: Spool, told_max: int, follows: Callable[[str], bool], warned: WarningQueue) -> None:
-        self._spool, self._told_max, self._warned = spool, told_max, warned
+    def __init__(self, spool: Spool, told_max: int, follows: Callable[[str], bool], warnings: WarningQueue) -> None:
+        self._spool, self._told_max, self._warnings = spool, told_max, warnings
         left = spool.topics()
         self._topics = {topic for topic in left if follows(topic)}
         self._strange = {topic: count for topic, count in left.items() if topic not in self._topics}
         for topic, count in self._strange.items():
-            warned(
+            warnings(
                 f"{spool.folder}: {count_phrase(count, 'record')} of topic {topic} stay: this producer does not "
                 "follow it",
                 topic=topic,
@@ -412,13 +412,17 @@ class DiskQueue:
             try:
                 self._write_part(part)
             except BufferError as error:
-                self._warned(f"calls for topic {topic} that a home gave back are kept in memory: {error}", topic=topic)
+                self._warnings(
+                    f"calls for topic {topic} that a home gave back are kept in memory: {error}", topic=topic
+                )
                 return stays + back
             except (TypeError, ValueError) as error:
                 if size > 1:
                     size = 1  # one of them is at fault: try each alone
                     continue
-                self._warned(f"a call for topic {topic} that a home gave back is kept in memory: {error}", topic=topic)
+                self._warnings(
+                    f"a call for topic {topic} that a home gave back is kept in memory: {error}", topic=topic
+                )
                 stays += part
             for _ in part:
                 back.popleft()
@@ -471,7 +475,7 @@ class DiskQueue:
             self._spool.done(kept.topic, kept.number)
             return
         self._spool.refused(kept.topic, kept.number)
-        self._warned(
+        self._warnings(
             f"a record of topic {kept.topic} that was kept in {self._spool.folder} is refused, and stays there:"
             f" {error.str()}",
             topic=kept.topic,
@@ -509,7 +513,7 @@ class DiskQueue:
             with self._told_of():
                 self._spool.close(mark=goodbye)
         if goodbye and (lost := self._only_in_memory()):
-            self._warned(
+            self._warnings(
                 f"{count_phrase(lost, 'call')} that the spool {self._spool.folder} does not take end with the producer"
             )
 
@@ -519,7 +523,7 @@ class DiskQueue:
         try:
             yield
         except (OSError, RefusedError) as error:
-            self._warned(f"the spool {self._spool.folder}: {error}")
+            self._warnings(f"the spool {self._spool.folder}: {error}")
 
 
 def _record(kept: PendingSend) -> SpoolRecord:

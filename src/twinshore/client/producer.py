@@ -83,39 +83,39 @@ class FailoverProducer:
         self._topics = check_topic_names(topics)
         self._max_block_s, self._kept_max = max_block_s, kept_max
         self._name = name or str(config.get("client.id", "producer"))
-        warned = WarningQueue(log)
+        warnings = WarningQueue(log)
         self._process = os.getpid()
         self._killed = False
         wake, check = threading.Event(), partial(check_settings, self._name, lease_s)
-        reach = Discovery(clusters, config, self._topics, check=check, news=wake.set)
-        waiting: PendingQueue = MemoryQueue(kept_max)
+        discovery = Discovery(clusters, config, self._topics, check=check, news=wake.set)
+        pending: PendingQueue = MemoryQueue(kept_max)
         first_number, left = 0, dict[str, EarlierSends]()
         if spool is not None:
             try:
                 opened = _opened(spool, spool_bytes_max)
             except BaseException:
-                reach.stop()
+                discovery.stop()
                 raise
-            reach.memory = opened.folder / SPOOL_HOMES_FILE
-            waiting = DiskQueue(opened, kept_max, self._follows, warned)
-            warned.tell()
+            discovery.memory = opened.folder / SPOOL_HOMES_FILE
+            pending = DiskQueue(opened, kept_max, self._follows, warnings)
+            warnings.tell()
             first_number, left = opened.next_number, opened.left
         self._numbers = count(first_number)
-        self._moves = ProducerRouter(
-            *(self._name, self._topics, reach, waiting),
+        self._router = ProducerRouter(
+            *(self._name, self._topics, discovery, pending),
             lease_s=lease_s,
             answers_max=kept_max,
-            warned=warned,
+            warnings=warnings,
             wake=wake,
         )
         if recognise:
-            self._moves.doubts = UnconfirmedSends(self._name, left, warned)
+            self._router.unconfirmed = UnconfirmedSends(self._name, left, warnings)
         _ALL.add(self)
         try:
-            self._moves.start()
+            self._router.start()
         except BaseException:  # for example when no thread can start
-            reach.stop()
-            waiting.close(goodbye=False)
+            discovery.stop()
+            pending.close(goodbye=False)
             raise
 
     def __enter__(self) -> FailoverProducer:
@@ -141,7 +141,7 @@ class FailoverProducer:
         """Like Producer.produce, with its TypeError and ValueError. BufferError without space for `max_block_s`, or if
         the spool cannot be written; ConfigError for a topic outside `topics`.
         """
-        told, moves = on_delivery or callback, self._moves
+        told, router = on_delivery or callback, self._router
         if (
             headers is None
             and not timestamp
@@ -150,16 +150,16 @@ class FailoverProducer:
             and type(key) in PLAIN_TYPES
         ):
             try:
-                with moves.gate:
-                    way = moves.routes.get(topic)
-                    if way is not None and steady_s() < moves.direct_until_s:
-                        straight = way.free.pop() if way.free else DirectSend(way)
+                with router.gate:
+                    route = router.routes.get(topic)
+                    if route is not None and steady_s() < router.direct_until_s:
+                        straight = route.free.pop() if route.free else DirectSend(route)
                         straight.number, straight.told = next(self._numbers), told
-                        way.sent += 1  # an interrupt here counts one call too many: a hold waits, but no call is lost
+                        route.sent += 1  # an interrupt here counts one call too many: a hold waits, but no call is lost
                         try:
-                            return way.produce(topic, value, key, -1, straight)
+                            return route.produce(topic, value, key, -1, straight)
                         except Exception:
-                            way.sent -= 1
+                            route.sent -= 1
                             raise
             except Exception:
                 pass  # the slow path raises it again
@@ -167,25 +167,25 @@ class FailoverProducer:
         return self._with_care(topic, check_arguments(topic, value, key, partition, timestamp, headers), told)
 
     def _with_care(self, topic: str, what: SendArguments, told: DeliveryCallback | None) -> None:
-        moves, waits_until_s = self._moves, 0.0
+        router, waits_until_s = self._router, 0.0
         while True:
-            moves.hear()
+            router.hear()
             safe, tells = None, False
-            with moves.gate:
-                if moves.stopping.is_set():
+            with router.gate:
+                if router.stopping.is_set():
                     raise RuntimeError(f"{self._name} is closed")
-                way = moves.routes.get(topic)
-                if not moves.has_room():
+                route = router.routes.get(topic)
+                if not router.has_room():
                     pass  # the application does not poll
-                elif way is not None and steady_s() < moves.until_s:
+                elif route is not None and steady_s() < router.until_s:
                     try:
-                        return way.send(self._numbered(topic, what, told))
+                        return route.send(self._numbered(topic, what, told))
                     except BufferError:
                         pass
                     except KafkaException:
-                        if not way.client.is_dead:
+                        if not route.producer.is_dead:
                             raise
-                        del moves.routes[topic]  # the next one sends it
+                        del router.routes[topic]  # the next one sends it
                         continue
                 else:
                     safe = self._keep(self._numbered(topic, what, told))
@@ -194,7 +194,7 @@ class FailoverProducer:
                     waits_until_s = waits_until_s or steady_s() + self._max_block_s
                     if tells or steady_s() >= waits_until_s:
                         raise BufferError(self._why(topic, at_once=tells))
-                    moves.room.wait(LOOP_INTERVAL_S)
+                    router.room.wait(LOOP_INTERVAL_S)
             if safe is not None:
                 return safe()  # outside the gate: calls share a write to disk
 
@@ -202,13 +202,13 @@ class FailoverProducer:
         """Call `on_delivery` callbacks, `timeout` at most. Returns how many."""
         until_s = steady_s() + timeout
         while not (called := self._tell()) and (left_s := until_s - steady_s()) > 0:
-            self._moves.stopping.wait(min(left_s, LOOP_INTERVAL_S))
+            self._router.stopping.wait(min(left_s, LOOP_INTERVAL_S))
         return called
 
     def _tell(self) -> int:
         if not self._is_forked():
-            self._moves.hear()
-        return self._moves.answers.tell()
+            self._router.hear()
+        return self._router.answers.tell()
 
     def flush(self, timeout: float = -1) -> int:
         """Wait until each call is answered, `timeout` at most. Returns the number of unanswered calls."""
@@ -219,16 +219,16 @@ class FailoverProducer:
             left = len(self)
             if not left or steady_s() >= until_s:
                 return left
-            self._moves.stopping.wait(LOOP_INTERVAL_S / 2)
+            self._router.stopping.wait(LOOP_INTERVAL_S / 2)
 
     def __len__(self) -> int:
         """Calls unanswered, or whose `on_delivery` waits."""
-        with self._moves.gate:
-            return len(self._moves.waiting) + self._moves.on_their_way() + len(self._moves.answers)
+        with self._router.gate:
+            return len(self._router.pending) + self._router.on_their_way() + len(self._router.answers)
 
     def where(self, topic: str) -> str:
         """Returns the cluster that the topic is written to now, or why the topic waits."""
-        order = self._moves.centre.order(topic)
+        order = self._router.tracker.order(topic)
         return order.cluster if isinstance(order, WriteTo) else order.why
 
     def close(self, timeout: float = CLOSE_TIMEOUT_S) -> int:
@@ -238,10 +238,10 @@ class FailoverProducer:
         if self._is_forked():
             return 0
         try:
-            unanswered = self._flushed(0 if self._moves.stopping.is_set() else timeout)
+            unanswered = self._flushed(0 if self._router.stopping.is_set() else timeout)
         finally:  # an `on_delivery` may raise
             self._end(goodbye=True)
-        left = self._moves.waiting.left()
+        left = self._router.pending.left()
         return unanswered if left is None else left
 
     def _flushed(self, timeout: float) -> int:
@@ -250,9 +250,13 @@ class FailoverProducer:
             left = self.flush(max(0.0, min(FLUSH_INTERVAL_S, until_s - steady_s())))
             if not left or steady_s() >= until_s:
                 return left
-            moves = self._moves
-            with moves.gate:
-                if moves.waiting.outlives and moves.centre.is_every_cluster_unavailable() and not moves.on_their_way():
+            router = self._router
+            with router.gate:
+                if (
+                    router.pending.outlives
+                    and router.tracker.is_every_cluster_unavailable()
+                    and not router.on_their_way()
+                ):
                     return left
 
     def kill(self) -> None:
@@ -273,37 +277,37 @@ class FailoverProducer:
     def _numbered(self, topic: str, what: SendArguments, told: DeliveryCallback | None) -> PendingSend:
         value, key, partition, timestamp, headers = what
         kept = PendingSend(next(self._numbers), topic, value, key, partition, told, timestamp, headers)
-        return self._moves.doubts.mark(kept) if self._moves.doubts is not None else kept
+        return self._router.unconfirmed.mark(kept) if self._router.unconfirmed is not None else kept
 
     def _keep(self, kept: PendingSend) -> Callable[[], None] | None:
         topic = kept.topic
-        if topic not in self._moves.waiting.topics():
+        if topic not in self._router.pending.topics():
             if not self._follows(topic):
                 raise ConfigError(
                     "client.topic-not-followed", topic=topic, producer=self._name, topics=", ".join(self._topics)
                 )
-            self._moves.waiting.begin(topic)
-            self._moves.wake.set()
-        self._moves.routes.pop(topic, None)  # no later call may overtake this one
-        return self._moves.waiting.keep(kept)
+            self._router.pending.begin(topic)
+            self._router.wake.set()
+        self._router.routes.pop(topic, None)  # no later call may overtake this one
+        return self._router.pending.keep(kept)
 
     def _follows(self, topic: str) -> bool:
         return any_pattern_matches(topic, self._topics)
 
     def _why(self, topic: str, *, at_once: bool) -> str:
-        order = self._moves.centre.order(topic)
+        order = self._router.tracker.order(topic)
         why = order.why if isinstance(order, Pause) else f"{order.cluster} takes less than is written"
-        if isinstance(order, Pause) and (trouble := self._moves.centre.trouble()):
+        if isinstance(order, Pause) and (trouble := self._router.tracker.trouble()):
             why = f"{why} ({trouble})"
-        if len(self._moves.answers) > self._kept_max:
+        if len(self._router.answers) > self._kept_max:
             why = "answers wait for somebody who calls poll or flush"
-        elif self._moves.routes.get(topic) is None:
-            why = f"{why}; {self._moves.waiting.full()}"
+        elif self._router.routes.get(topic) is None:
+            why = f"{why}; {self._router.pending.full()}"
         return f"no room: {why}" if at_once else f"no room for as long as {self._max_block_s:g} s: {why}"
 
     def _end(self, *, goodbye: bool) -> None:
-        if not self._moves.stopping.is_set():
-            self._moves.stop(goodbye=goodbye, killed=self._killed)
+        if not self._router.stopping.is_set():
+            self._router.stop(goodbye=goodbye, killed=self._killed)
 
 
 def _must_make_sense(when_full: object, kept_max: int, max_block_s: float, recognise: object) -> None:
@@ -327,8 +331,8 @@ def _opened(spool: str | Path | Spool, bytes_max: int) -> Spool:
 
 
 def _close_all() -> None:
-    for one in _ALL:
-        one._moves.close_all()
+    for producer in _ALL:
+        producer._router.close_all()
 
 
 if hasattr(os, "register_at_fork"):

@@ -91,11 +91,11 @@ class ClusterProducer:
         return self.ways.get(topic) or self.ways.setdefault(topic, ProducerRoute(self, topic, self._producer.produce))
 
     def on_its_way(self, topic: str) -> int:
-        way = self.ways.get(topic)
-        return way.sent - way.answered if way is not None else 0
+        route = self.ways.get(topic)
+        return route.sent - route.answered if route is not None else 0
 
     def on_their_way(self) -> int:
-        return sum(way.sent - way.answered for way in self.ways.values())
+        return sum(route.sent - route.answered for route in self.ways.values())
 
     def hear(self) -> None:
         """Poll delivery reports, in any thread, unless another one polls now.
@@ -119,7 +119,7 @@ class ClusterProducer:
         if steady_s() >= self._heard_s + POLL_SPACING_S:
             self.hear()
         self.settle()
-        answered = sum(way.answered for way in self.ways.values())
+        answered = sum(route.answered for route in self.ways.values())
         if answered != self._answers_then or not len(self._producer):
             self._answers_then, self._alive_s = answered, steady_s()
         raised, self._raised = self._raised, None
@@ -146,8 +146,8 @@ class ClusterProducer:
         calls.
         """
         never_heard = self.on_their_way()
-        for way in self.ways.values():
-            way.free.clear()
+        for route in self.ways.values():
+            route.free.clear()
         self.ways.clear()
         return never_heard
 
@@ -163,12 +163,12 @@ class ClusterProducer:
         """Process polled reports in the router thread."""
         with self._hearing:
             while self.came:
-                way, kept, error, message = self.came.popleft()
+                route, kept, error, message = self.came.popleft()
                 self.is_dead = self.is_dead or (error is not None and error.code() == KafkaError._FATAL)
                 try:
                     self._heard(kept, error, message)
                 finally:
-                    way.answered += 1
+                    route.answered += 1
 
     def _hear_all(self) -> None:
         """Poll until no report arrives: one flush may not deliver all."""
@@ -186,10 +186,10 @@ class ProducerRoute:
     `send`. `sent` counts both, `answered` those with a report.
     """
 
-    __slots__ = ("answered", "client", "free", "produce", "sent", "topic")
+    __slots__ = ("answered", "free", "produce", "producer", "sent", "topic")
 
-    def __init__(self, client: ClusterProducer, topic: str, produce: Callable[..., None]) -> None:
-        self.client, self.topic, self.produce = client, topic, produce
+    def __init__(self, producer: ClusterProducer, topic: str, produce: Callable[..., None]) -> None:
+        self.producer, self.topic, self.produce = producer, topic, produce
         self.free: list[DirectSend] = []
         self.sent = self.answered = 0
 
@@ -203,14 +203,14 @@ class ProducerRoute:
         except BaseException as error:
             self.sent -= 1
             if isinstance(error, KafkaException) and error.args[0].code() == KafkaError._FATAL:
-                self.client.is_dead = True
+                self.producer.is_dead = True
             raise
 
     def _answered(self, kept: PendingSend, error: KafkaError | None, message: Message) -> None:
         if error is None:
-            self.client.answers.add(kept.told, None, message)
+            self.producer.answers.add(kept.told, None, message)
         if error is not None or kept.is_spooled:
-            self.client.came.append((self, kept, error, message))
+            self.producer.came.append((self, kept, error, message))
         else:
             self.answered += 1
 
@@ -220,26 +220,26 @@ class DirectSend:
     A direct call has no partition, timestamp or headers, which librdkafka does not return for a failed record.
     """
 
-    __slots__ = ("number", "told", "way")
+    __slots__ = ("number", "route", "told")
 
-    def __init__(self, way: ProducerRoute) -> None:
-        self.way = way
+    def __init__(self, route: ProducerRoute) -> None:
+        self.route = route
         self.number = -1
         self.told: DeliveryCallback | None = None
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        way = self.way
+        route = self.route
         if error is not None:
             value, key = message.value(), message.key()
             assert not isinstance(value, str) and not isinstance(key, str)
-            kept = PendingSend(self.number, way.topic, value, key, -1, self.told, 0, ())
-            way.client.came.append((way, kept, error, message))
+            kept = PendingSend(self.number, route.topic, value, key, -1, self.told, 0, ())
+            route.producer.came.append((route, kept, error, message))
         else:
             if self.told is not None:
-                way.client.answers.add(self.told, None, message)
-            way.answered += 1
+                route.producer.answers.add(self.told, None, message)
+            route.answered += 1
         self.told = None
-        way.free.append(self)
+        route.free.append(self)
 
 
 LOOP_INTERVAL_S = 0.01
@@ -263,18 +263,18 @@ class ProducerRouter:
         self,
         name: str,
         topics: Iterable[str],
-        reach: Discovery,
-        waiting: PendingQueue,
+        discovery: Discovery,
+        pending: PendingQueue,
         *,
         lease_s: float,
         answers_max: int,
-        warned: WarningQueue,
+        warnings: WarningQueue,
         wake: threading.Event,
     ) -> None:
-        self._name, self._topics, self._reach = name, tuple(topics), reach
-        self._lease_s, self._warned = lease_s, warned
-        self.waiting = waiting
-        self.doubts: UnconfirmedSends | None = None
+        self._name, self._topics, self._discovery = name, tuple(topics), discovery
+        self._lease_s, self._warnings = lease_s, warnings
+        self.pending = pending
+        self.unconfirmed: UnconfirmedSends | None = None
         self.gate = threading.Lock()  # between a call and the thread that parks its topic
         self.room = threading.Condition(self.gate)
         self.routes: dict[str, ProducerRoute] = {}
@@ -290,12 +290,12 @@ class ProducerRouter:
 
     def start(self) -> None:
         with suppress(KafkaException):  # connects while the homes are read
-            self.client(self._reach.begin)
-        self.centre = self._reach.ask(self._name, self._topics, self._lease_s)
+            self.client(self._discovery.begin)
+        self.tracker = self._discovery.ask(self._name, self._topics, self._lease_s)
         self._thread.start()
 
     def stop(self, *, goodbye: bool, killed: bool = False) -> None:
-        self._reach.stop()
+        self._discovery.stop()
         with self.gate:
             self.stopping.set()
             self.direct_until_s = 0.0
@@ -303,23 +303,23 @@ class ProducerRouter:
         if threading.current_thread() is not self._thread:
             self._thread.join()  # until then clients, tracker and kept calls belong to the thread
         clients = self._clients.values()
-        all_ends = [client.give_up if killed or len(client) else client.settle for client in clients]
-        ends = partial(self.centre.stop, goodbye=goodbye), partial(self.waiting.close, goodbye=goodbye)
+        all_ends = [producer.give_up if killed or len(producer) else producer.settle for producer in clients]
+        ends = partial(self.tracker.stop, goodbye=goodbye), partial(self.pending.close, goodbye=goodbye)
         try:
             run_all([*all_ends, self._judge, *ends])
         finally:
-            if self.doubts is not None:
-                self.doubts.stop()
+            if self.unconfirmed is not None:
+                self.unconfirmed.stop()
             with self.gate:
                 self.routes.clear()
-                self._never_heard += sum(client.ends() for client in clients)
-            self._warned.tell()
+                self._never_heard += sum(producer.ends() for producer in clients)
+            self._warnings.tell()
 
     # -- within the gate
 
     def on_their_way(self) -> int:
         """Returns the number of calls without a report. (A client's own length counts errors too.)"""
-        on_their_way = sum(client.on_their_way() for client in self._clients.values())
+        on_their_way = sum(producer.on_their_way() for producer in self._clients.values())
         return self._never_heard + len(self._shut_out.waiting) + on_their_way
 
     def close_all(self) -> None:
@@ -331,10 +331,10 @@ class ProducerRouter:
 
     def hear(self) -> None:
         """Poll reports in any thread. Then calls may be direct for `DIRECT_SEND_S`."""
-        for client in list(self._clients.values()):
-            client.hear()
+        for producer in list(self._clients.values()):
+            producer.hear()
         with self.gate:
-            if not self.stopping.is_set() and self.has_room() and self.doubts is None:
+            if not self.stopping.is_set() and self.has_room() and self.unconfirmed is None:
                 self.direct_until_s = min(self.until_s, steady_s() + DIRECT_SEND_S)
 
     def has_room(self) -> bool:
@@ -347,7 +347,7 @@ class ProducerRouter:
             refusal = RefusedSend(cluster, kept, error, message, steady_s(), self._ran_out(kept.topic))
             self._shut_out.waiting.append(refusal)
             if refusal.is_after_hold:
-                self._warned(
+                self._warnings(
                     f"{self._name}: {cluster} keeps writers out of topic {kept.topic} for a switch whose hold ran out:"
                     " calls wait until somebody ends it (`twinshore switch status`)",
                     cluster=cluster,
@@ -364,22 +364,22 @@ class ProducerRouter:
         topic = one.kept.topic
         if self.stopping.is_set() or not self._is_at_home(topic, one.cluster):
             return True
-        return self.centre.read_since(one.cluster, one.heard_s) and not self._ran_out(topic)
+        return self.tracker.read_since(one.cluster, one.heard_s) and not self._ran_out(topic)
 
     def _ran_out(self, topic: str) -> bool:
-        line = self.centre.line(topic)
-        return line is not None and line.ran_out
+        record = self.tracker.line(topic)
+        return record is not None and record.ran_out
 
     def _judged(
         self, cluster: str, kept: PendingSend, error: KafkaError | None, message: Message, amid: bool = False
     ) -> None:
         if error is not None and self._is_sent_again(cluster, kept.topic, error.code(), amid):
-            self.waiting.again(kept)
-            if self.doubts is not None:
-                self.doubts.add(kept)
+            self.pending.again(kept)
+            if self.unconfirmed is not None:
+                self.unconfirmed.add(kept)
         else:
             if kept.is_spooled:
-                self.waiting.answered(kept, error)
+                self.pending.answered(kept, error)
             if error is not None:
                 self.answers.add(kept.told, error, message)
                 self._warn_of_refusal(kept, f"by {cluster}", error)
@@ -388,12 +388,12 @@ class ProducerRouter:
         """Whether a failed call is sent again. An authorization error is final only at the topic's home without an
         expired hold: otherwise a switch fences writers.
         """
-        if self.stopping.is_set() and not self.waiting.outlives:
+        if self.stopping.is_set() and not self.pending.outlives:
             return False
         return code in PURGE_ERRORS or (code in AUTHORIZATION_ERRORS and (amid or not self._is_at_home(topic, cluster)))
 
     def _is_at_home(self, topic: str, cluster: str) -> bool:
-        order = self.centre.order(topic)
+        order = self.tracker.order(topic)
         return isinstance(order, WriteTo) and order.cluster == cluster
 
     # -- the thread
@@ -403,28 +403,28 @@ class ProducerRouter:
             try:
                 self.turn()
             except Exception as error:  # if the thread ended, calls would wait for ever
-                self._warned(f"{self._name}: {describe_error(error)}")
-            self._warned.tell()
+                self._warnings(f"{self._name}: {describe_error(error)}")
+            self._warnings.tell()
             self.wake.wait(LOOP_INTERVAL_S)
             self.wake.clear()
 
     def turn(self) -> None:
-        self._reach.hear()
-        if self._reach.is_due:
+        self._discovery.hear()
+        if self._discovery.is_due:
             self._take_up()
         if self.stopping.is_set():
             return
-        for cluster, client in list(self._clients.items()):
-            client.poll()
-            if client.is_dead:
-                self._replace(cluster, client)
+        for cluster, producer in list(self._clients.items()):
+            producer.poll()
+            if producer.is_dead:
+                self._replace(cluster, producer)
         self._judge()
-        self.waiting.settle()
-        until_s = {cluster: self.centre.until_s(cluster) for cluster in self._reach.sites}
-        held = self.centre.held()  # before the orders: a hold read between the two counts in both
+        self.pending.settle()
+        until_s = {cluster: self.tracker.until_s(cluster) for cluster in self._discovery.sites}
+        held = self.tracker.held()  # before the orders: a hold read between the two counts in both
         with self.gate:
-            topics = {*self.routes, *self.waiting.topics(), *self._at}
-        orders = {topic: self.centre.order(topic) for topic in topics}
+            topics = {*self.routes, *self.pending.topics(), *self._at}
+        orders = {topic: self.tracker.order(topic) for topic in topics}
         goes = {one: order.cluster for one, order in orders.items() if isinstance(order, WriteTo)}
         with self.gate:
             for topic in (self.routes.keys() - goes.keys()) | (self.routes.keys() & self._shut_out.topics()):
@@ -435,9 +435,9 @@ class ProducerRouter:
         for topic, cluster in goes.items():
             if topic not in self._shut_out.topics():
                 self._go(topic, cluster)
-        if self.centre.moving():
+        if self.tracker.moving():
             self._warm_up()
-        self.waiting.tend()
+        self.pending.tend()
         with self.room:
             self.room.notify_all()
 
@@ -446,24 +446,24 @@ class ProducerRouter:
         briefly.
         """
         for topic in held - topics:
-            self.centre.parked(topic)  # this producer never wrote to the topic
+            self.tracker.parked(topic)  # this producer never wrote to the topic
         late = {cluster for cluster, until_s in self._late_until_s.items() if steady_s() < until_s}
         for cluster in {self._at[topic] for topic in held if topic in self._at} - late:
             self._quieten(cluster, {topic for topic in held if self._at.get(topic) == cluster})
         for topic in (held & topics) - self._at.keys() if not late else ():
-            self.centre.parked(topic)
+            self.tracker.parked(topic)
 
     def _quieten(self, cluster: str, held: set[str]) -> None:
-        client = self._clients.get(cluster)  # None if purged
-        if client is not None and len(client) and steady_s() < self._not_before_s:
+        producer = self._clients.get(cluster)  # None if purged
+        if producer is not None and len(producer) and steady_s() < self._not_before_s:
             return
-        if client is not None:
-            self._close_routes(client)
-        if client is not None and client.flush(MOVE_FLUSH_TIMEOUT_S):
+        if producer is not None:
+            self._close_routes(producer)
+        if producer is not None and producer.flush(MOVE_FLUSH_TIMEOUT_S):
             self._not_before_s = steady_s() + RETRY_DELAY_S
         else:
             for topic in held:
-                self.centre.parked(topic)
+                self.tracker.parked(topic)
         # Topics that stay get their routes back in this turn.
 
     def _go(self, topic: str, cluster: str) -> None:
@@ -471,54 +471,54 @@ class ProducerRouter:
         before = self._at.get(topic)
         if before is not None and before != cluster:
             self._leave(topic, before)
-        client = self.client(cluster)
+        producer = self.client(cluster)
         self._at[topic] = cluster
-        if self.waiting.outlives and client.is_silent():
-            return self._close_routes(client)  # new calls are safer on disk
-        self.waiting.prepare(topic)
+        if self.pending.outlives and producer.is_silent():
+            return self._close_routes(producer)  # new calls are safer on disk
+        self.pending.prepare(topic)
         with self.gate:
-            way = client.way(topic)
-            if self.routes.get(topic) is way and self.waiting.is_empty(topic):
+            route = producer.way(topic)
+            if self.routes.get(topic) is route and self.pending.is_empty(topic):
                 return None
             if not self._is_at_home(topic, cluster):
                 return None  # a switch began during this turn
             self.routes.pop(topic, None)
-            site = self._reach.sites[cluster]
-            if self.doubts is not None:
-                self.doubts.search(topic, site)
-                if self.doubts.is_open(topic):
-                    self.waiting.begin(topic)
+            site = self._discovery.sites[cluster]
+            if self.unconfirmed is not None:
+                self.unconfirmed.search(topic, site)
+                if self.unconfirmed.is_open(topic):
+                    self.pending.begin(topic)
                     return None
-            has_room = self._send_kept(way)
-            if self.waiting.is_empty(topic):
-                self.waiting.end(topic)
-                self.routes[topic] = way
-                if self.doubts is not None:
-                    self.doubts.forget(topic)
+            has_room = self._send_kept(route)
+            if self.pending.is_empty(topic):
+                self.pending.end(topic)
+                self.routes[topic] = route
+                if self.unconfirmed is not None:
+                    self.unconfirmed.forget(topic)
             elif has_room:
                 self.wake.set()  # continue in the next turn at once
         return None
 
-    def _send_kept(self, way: ProducerRoute) -> bool:
+    def _send_kept(self, route: ProducerRoute) -> bool:
         """Send a portion. Returns whether the client would take more."""
-        topic = way.topic
+        topic = route.topic
         for _ in range(SENDS_PER_TURN):
             if steady_s() >= self.until_s:
                 return False  # for example after the machine slept
-            kept = self.waiting.head(topic)
+            kept = self.pending.head(topic)
             if kept is None:
                 return True
-            if self.doubts is not None and self.doubts.has_arrived(kept):
-                self._pass_over(kept, self.doubts.record(kept))
+            if self.unconfirmed is not None and self.unconfirmed.has_arrived(kept):
+                self._pass_over(kept, self.unconfirmed.record(kept))
                 continue
             try:
-                way.send(kept)
+                route.send(kept)
             except BufferError:
                 return False
             except KafkaException as error:
                 if error.args[0].code() not in RECORD_ERRORS:
                     why = error.args[0].str()
-                    self._warned(
+                    self._warnings(
                         f"{self._name}: what was kept of topic {topic} cannot be sent and waits: {why}", topic=topic
                     )
                     return False
@@ -526,19 +526,19 @@ class ProducerRouter:
             except Exception as error:  # for example a record of an earlier version
                 self._set_aside(kept, KafkaError(KafkaError._INVALID_ARG, describe_error(error)))
             else:
-                self.waiting.sent(topic)
+                self.pending.sent(topic)
         return True
 
     def _pass_over(self, kept: PendingSend, record: Message | None) -> None:
         """Report the head as delivered: the old home had replicated the record."""
-        self.waiting.sent(kept.topic)
-        self.waiting.answered(kept, None)
+        self.pending.sent(kept.topic)
+        self.pending.answered(kept, None)
         self.answers.add(kept.told, None, record)
 
     def _set_aside(self, kept: PendingSend, error: KafkaError) -> None:
         """Fail the head, which would be refused for ever."""
-        self.waiting.sent(kept.topic)
-        self.waiting.answered(kept, error)
+        self.pending.sent(kept.topic)
+        self.pending.answered(kept, error)
         self.answers.add(kept.told, error, refused_message(kept, error))
         self._warn_of_refusal(kept, "after it was kept back", error)
 
@@ -547,57 +547,57 @@ class ProducerRouter:
         calls.
         """
         if kept.told is None and not kept.is_spooled and error.code() not in PURGE_ERRORS:
-            self._warned(
+            self._warnings(
                 f"{self._name}: a record of topic {kept.topic} is refused {where}: {error.str()}", topic=kept.topic
             )
 
-    def _replace(self, cluster: str, client: ClusterProducer) -> None:
+    def _replace(self, cluster: str, producer: ClusterProducer) -> None:
         if steady_s() >= self._replaced_s + RETRY_DELAY_S:
             self._replaced_s = steady_s()
-            self._warned(
+            self._warnings(
                 f"{self._name}: the client of {cluster} met a fatal error, and another one goes on", cluster=cluster
             )
-            self._give_up(cluster, client)
+            self._give_up(cluster, producer)
 
     def _leave(self, topic: str, cluster: str) -> None:
         """Stop sending the topic's calls to this cluster. If some are unanswered, all unanswered calls of the client
         are sent again, also those of other topics.
         """
-        client = self._clients.get(cluster)
-        if client is None:
+        producer = self._clients.get(cluster)
+        if producer is None:
             return
         with self.gate:
-            if topic in self.routes and self.routes[topic].client is client:
+            if topic in self.routes and self.routes[topic].producer is producer:
                 del self.routes[topic]
-                self.waiting.begin(topic)
-            is_answered = not client.on_its_way(topic)
+                self.pending.begin(topic)
+            is_answered = not producer.on_its_way(topic)
         if not is_answered:
-            self._give_up(cluster, client)
+            self._give_up(cluster, producer)
 
-    def _give_up(self, cluster: str, client: ClusterProducer) -> None:
+    def _give_up(self, cluster: str, producer: ClusterProducer) -> None:
         """Send all unanswered calls again by another client: sequence numbers of this one have a gap now."""
-        self._close_routes(client)
-        is_late = client.on_their_way() > 0
+        self._close_routes(producer)
+        is_late = producer.on_their_way() > 0
         try:
-            client.give_up()
+            producer.give_up()
         finally:
             if is_late:
                 self._late_until_s[cluster] = steady_s() + LATE_WRITES_S
             with self.gate:
                 del self._clients[cluster]
-                self._never_heard += client.ends()
-        self.waiting.settle()
+                self._never_heard += producer.ends()
+        self.pending.settle()
 
-    def _close_routes(self, client: ClusterProducer) -> None:
+    def _close_routes(self, producer: ClusterProducer) -> None:
         """Keep calls to the client's topics from now on."""
         with self.gate:
-            for topic in [one for one, route in self.routes.items() if route.client is client]:
+            for topic in [one for one, route in self.routes.items() if route.producer is producer]:
                 del self.routes[topic]
-                self.waiting.begin(topic)
+                self.pending.begin(topic)
 
     def client(self, cluster: str) -> ClusterProducer:
         if cluster not in self._clients:
-            settings = {"client.id": self._name, **self._reach.sites[cluster].settings()}
+            settings = {"client.id": self._name, **self._discovery.sites[cluster].settings()}
             made = ClusterProducer(settings, self.answers, partial(self._delivered, cluster), self._lease_s)
             with self.gate:
                 self._clients[cluster] = made
@@ -607,31 +607,31 @@ class ProducerRouter:
         """Apply new settings: wait for unanswered calls, then ask the new clusters. New calls are kept until these
         answer.
         """
-        for cluster, client in list(self._clients.items()):
-            self._close_routes(client)
-            if self._wait_for_answers(client, RECONFIGURE_TIMEOUT_S) and not self.stopping.is_set():
-                self._give_up(cluster, client)
+        for cluster, producer in list(self._clients.items()):
+            self._close_routes(producer)
+            if self._wait_for_answers(producer, RECONFIGURE_TIMEOUT_S) and not self.stopping.is_set():
+                self._give_up(cluster, producer)
         if self.stopping.is_set():
             return
-        self.centre.stop()
+        self.tracker.stop()
         with self.gate:
-            self._never_heard += sum(client.ends() for client in self._clients.values())
+            self._never_heard += sum(producer.ends() for producer in self._clients.values())
             self._clients.clear()
             self.until_s = self.direct_until_s = 0.0
         self._at.clear()
         if not self.stopping.is_set():
-            self.centre = self._reach.ask(self._name, self._topics, self._lease_s)
+            self.tracker = self._discovery.ask(self._name, self._topics, self._lease_s)
 
-    def _wait_for_answers(self, client: ClusterProducer, for_s: float) -> bool:
+    def _wait_for_answers(self, producer: ClusterProducer, for_s: float) -> bool:
         """Returns whether calls are still unanswered after `for_s`, or at `stop`."""
         until_s = steady_s() + for_s
-        while client.flush(max(0.0, min(FLUSH_INTERVAL_S, until_s - steady_s()))):
+        while producer.flush(max(0.0, min(FLUSH_INTERVAL_S, until_s - steady_s()))):
             if self.stopping.is_set() or steady_s() >= until_s:
                 return True
         return False
 
     def _warm_up(self) -> None:
-        for cluster in self._reach.sites.keys() - self._clients.keys():
+        for cluster in self._discovery.sites.keys() - self._clients.keys():
             self.client(cluster).warm_up(list(self._at)[:10])
 
 

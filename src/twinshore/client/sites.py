@@ -141,10 +141,10 @@ def _security(name: str, given: Mapping[str, Any]) -> Security:
 def _mechanism(name: str, given: Mapping[str, Any]) -> SaslMechanism:
     known = (SaslMechanism.PLAIN, SaslMechanism.SCRAM_SHA_256, SaslMechanism.SCRAM_SHA_512)
     asked = str(given.get("sasl.mechanism", given.get("sasl.mechanisms", "")))
-    for one in known:
-        if asked == one.value:
-            return one
-    names = ", ".join(one.value for one in known)
+    for mechanism in known:
+        if asked == mechanism.value:
+            return mechanism
+    names = ", ".join(mechanism.value for mechanism in known)
     raise ConfigError("client.sasl-mechanism-unknown", cluster=name, mechanism=asked or "(none)", known=names)
 
 

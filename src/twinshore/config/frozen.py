@@ -39,7 +39,7 @@ LINE_VERSION: Final[int] = 1
 
 # Ids of clients: operators give them quotas, and find them in the logs of brokers.
 CLIENT_ID: Final[str] = "twinshore"
-PUMP_CLIENT_ID: Final[str] = "twinshore-pump"
+TASK_CLIENT_ID: Final[str] = "twinshore-pump"
 UNITS_CLIENT_ID: Final[str] = "twinshore-units"
 SCOUT_CLIENT_ID: Final[str] = "twinshore-scout"
 LOOKS_CLIENT_ID: Final[str] = "twinshore-looks"

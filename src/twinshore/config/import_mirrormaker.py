@@ -32,7 +32,7 @@ class PropertyMeaning(NamedTuple):
     sentence: str
 
 
-_OFFSETS = "exact twins need none; mapped topics have an exact map: `twinshore mirror extents`"
+_OFFSETS = "exact twins need none; mapped topics have an exact map: `twinshore mirror offset-map`"
 _BYTES = "records cross as the bytes they are; nothing is decoded"
 _CLIENTS = "no Kafka client stands in between; [mirror] has the bounds of fetching and sending"
 _PROCESS = "belongs to Connect's own process"
@@ -88,7 +88,7 @@ LINK_PROPERTIES: dict[str, PropertyMeaning] = {
     "refresh.groups.interval.seconds": PropertyMeaning(ImportOutcome.UNNEEDED, _SOON),
     "sync.topic.configs.interval.seconds": PropertyMeaning(ImportOutcome.UNNEEDED, _SOON),
     "sync.topic.acls.interval.seconds": PropertyMeaning(ImportOutcome.UNNEEDED, _SOON),
-    "tasks.max": PropertyMeaning(ImportOutcome.UNNEEDED, "lanes in [mirror], chosen from the machine's cores"),
+    "tasks.max": PropertyMeaning(ImportOutcome.UNNEEDED, "tasks_per_link in [mirror], chosen from the machine's cores"),
     "exactly.once.source.support": PropertyMeaning(
         ImportOutcome.UNNEEDED, "a batch lands at its own offset once or not at all"
     ),
@@ -333,7 +333,7 @@ class ClusterLogin:
 def build_login(cluster: str, given: Mapping[str, PropertyValue]) -> ClusterLogin:
     """The section of one cluster, from its properties without alias."""
     found = ClusterLogin()
-    texts = {key: one.value for key, one in given.items()}
+    texts = {key: property_value.value for key, property_value in given.items()}
     protocol = texts.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
         found.wrong.append(f"security.protocol: Kafka has no {protocol!r}")
@@ -378,8 +378,8 @@ def _pem(cluster: str, location: str, kind: str, what: str, found: ClusterLogin)
 
 def _sasl(cluster: str, texts: Mapping[str, str], found: ClusterLogin) -> None:
     mechanism = texts.get("sasl.mechanism", "GSSAPI")
-    if mechanism not in {one.value for one in SaslMechanism}:
-        known = ", ".join(one.value for one in SaslMechanism)
+    if mechanism not in {sasl_mechanism.value for sasl_mechanism in SaslMechanism}:
+        known = ", ".join(sasl_mechanism.value for sasl_mechanism in SaslMechanism)
         found.wrong.append(f"sasl.mechanism: Twinshore does not speak {mechanism}; it speaks {known}")
         return
     found.values["sasl"] = mechanism
@@ -459,10 +459,14 @@ def propose(text: str, name: str) -> Proposal:
             place = ours[key].place if key in ours else name
             findings.append(PropertyFinding(f"{cluster}.{key}", place, ImportOutcome.DIFFERS, wrong.split(": ", 1)[1]))
     told = {finding.key for finding in findings}
-    findings += [_finding(key, one, clusters, pairs) for key, one in given.items() if key not in told]
-    for key, one in given.items():
-        if PLACEHOLDER.search(one.value) and "jaas" not in key and "password" not in key:
-            steps.append(f"{key} ({one.place}) is fetched by a config provider: write its value into the proposal")
+    findings += [
+        _finding(key, property_value, clusters, pairs) for key, property_value in given.items() if key not in told
+    ]
+    for key, property_value in given.items():
+        if PLACEHOLDER.search(property_value.value) and "jaas" not in key and "password" not in key:
+            steps.append(
+                f"{key} ({property_value.place}) is fetched by a config provider: write its value into the proposal"
+            )
     addresses = {cluster: _listed(given[f"{cluster}.bootstrap.servers"].value) for cluster in used}
     findings.sort(key=lambda finding: (list(ImportOutcome).index(finding.fate), finding.key))
     body = render_settings(name, addresses, logins, links, steps)
@@ -484,7 +488,7 @@ def _clusters(given: Properties, name: str) -> list[str]:
 
 def _pairs(given: Properties, clusters: list[str], name: str) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
-    for key, one in given.items():
+    for key, property_value in given.items():
         found = LINK_PROPERTY.fullmatch(key)
         if not found:
             continue
@@ -493,12 +497,12 @@ def _pairs(given: Properties, clusters: list[str], name: str) -> list[tuple[str,
                 raise ConfigError(
                     "config.unknown-cluster-in-property",
                     path=name,
-                    place=one.place,
+                    place=property_value.place,
                     key=key,
                     cluster=side,
                     near=did_you_mean(side, clusters),
                 )
-        if found["rest"] == "enabled" and is_true(one.value):
+        if found["rest"] == "enabled" and is_true(property_value.value):
             pairs.append((found["source"], found["target"]))
     if not pairs:
         arrows = [f"{a}->{b}.enabled = true" for a in clusters for b in clusters if a != b][:2]
@@ -536,20 +540,20 @@ def _link(
 
 def _naming(given: Properties, source: str, target: str, findings: list[PropertyFinding]) -> str:
     policy = _value(given, source, target, "replication.policy.class", DEFAULT_POLICY).rsplit(".", 1)[-1].strip()
-    key, one = _where(given, source, target, "replication.policy.class")
-    if one and policy not in (IDENTITY_POLICY, DEFAULT_POLICY):
+    key, property_value = _where(given, source, target, "replication.policy.class")
+    if property_value and policy not in (IDENTITY_POLICY, DEFAULT_POLICY):
         sentence = f"a class of your own: proposed is prefix; Twinshore knows {DEFAULT_POLICY} and {IDENTITY_POLICY}"
-        findings.append(PropertyFinding(key, one.place, ImportOutcome.DIFFERS, sentence))
-    key, one = _where(given, source, target, "replication.policy.separator")
-    if one and one.value != "." and policy != IDENTITY_POLICY:
-        sentence = f"twins are called {source}.topic, with a dot, not {one.value!r}: readers must be told"
-        findings.append(PropertyFinding(key, one.place, ImportOutcome.DIFFERS, sentence))
+        findings.append(PropertyFinding(key, property_value.place, ImportOutcome.DIFFERS, sentence))
+    key, property_value = _where(given, source, target, "replication.policy.separator")
+    if property_value and property_value.value != "." and policy != IDENTITY_POLICY:
+        sentence = f"twins are called {source}.topic, with a dot, not {property_value.value!r}: readers must be told"
+        findings.append(PropertyFinding(key, property_value.place, ImportOutcome.DIFFERS, sentence))
     return "same" if policy == IDENTITY_POLICY else "prefix"
 
 
 def _value(given: Properties, source: str, target: str, key: str, default: str) -> str:
-    _, one = _where(given, source, target, key)
-    return one.value if one else default
+    _, property_value = _where(given, source, target, key)
+    return property_value.value if property_value else default
 
 
 def _where(given: Properties, source: str, target: str, key: str) -> tuple[str, PropertyValue | None]:
@@ -562,19 +566,25 @@ def _where(given: Properties, source: str, target: str, key: str) -> tuple[str, 
 
 def _of_cluster(given: Properties, cluster: str) -> dict[str, PropertyValue]:
     """The cluster's properties. Those without an alias apply to all clusters."""
-    shared = {key: one for key, one in given.items() if key in CLUSTER_PROPERTIES}
+    shared = {key: property_value for key, property_value in given.items() if key in CLUSTER_PROPERTIES}
     head = f"{cluster}."
-    return shared | {key.removeprefix(head): one for key, one in given.items() if key.startswith(head)}
+    return shared | {
+        key.removeprefix(head): property_value for key, property_value in given.items() if key.startswith(head)
+    }
 
 
-def _finding(key: str, one: PropertyValue, clusters: list[str], pairs: list[tuple[str, str]]) -> PropertyFinding:
+def _finding(
+    key: str, property_value: PropertyValue, clusters: list[str], pairs: list[tuple[str, str]]
+) -> PropertyFinding:
     arrow = LINK_PROPERTY.fullmatch(key)
     if arrow and (arrow["source"], arrow["target"]) not in pairs:
         link = f"{arrow['source']}->{arrow['target']}"
         off = "" if arrow["rest"] == "enabled" else f", since {link}.enabled is not true"
-        return PropertyFinding(key, one.place, ImportOutcome.UNNEEDED, f"link {link} is off and not proposed{off}")
+        return PropertyFinding(
+            key, property_value.place, ImportOutcome.UNNEEDED, f"link {link} is off and not proposed{off}"
+        )
     meaning = _meaning(key, clusters)
-    return PropertyFinding(key, one.place, meaning.fate, meaning.sentence)
+    return PropertyFinding(key, property_value.place, meaning.fate, meaning.sentence)
 
 
 def _meaning(key: str, clusters: list[str]) -> PropertyMeaning:

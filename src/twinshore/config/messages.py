@@ -224,7 +224,7 @@ MESSAGES = {
     ),
     "replication.twin-last-copy": Message(
         "the twin of {topic} has offsets that this link has not recorded as replicated: they may be the last copy",
-        "save them first; --even-uncarried agrees that they are deleted too",
+        "save them first; --even-unreplicated agrees that they are deleted too",
     ),
     "replication.twin-not-deleted": Message(
         "the twin of {topic} is not deleted: {why}", "docs/deletes.md says what forbids it"

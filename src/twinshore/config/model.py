@@ -149,7 +149,7 @@ class DeletedTopicPolicy(StrEnum):
 
 class RecreatedTopicPolicy(StrEnum):
     STOP = "stop"
-    BEGIN_AGAIN = "begin again"
+    RECREATE = "recreate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class SyncRules:
     )
     recreated: RecreatedTopicPolicy = setting(
         RecreatedTopicPolicy.STOP,
-        "what becomes of a twin whose source topic was recreated: `stop`, or `begin again` with a new twin",
+        "what becomes of a twin whose source topic was recreated: `stop`, or `recreate` with a new twin",
     )
     delete_after_s: float = setting(
         3600.0, "how long a twin is kept before `deleted` or `recreated` deletes it", low=0, high=31536000
@@ -346,19 +346,19 @@ class OffsetRun(NamedTuple):
     sequence: int
 
 
-def source_end(extent: OffsetRun) -> SourceOffset:
+def source_end(offset_run: OffsetRun) -> SourceOffset:
     """The source offset after the last record."""
-    return SourceOffset(extent.source + extent.length)
+    return SourceOffset(offset_run.source + offset_run.length)
 
 
-def target_end(extent: OffsetRun) -> TargetOffset:
+def target_end(offset_run: OffsetRun) -> TargetOffset:
     """The twin's offset after the last record."""
-    return TargetOffset(extent.target + extent.length)
+    return TargetOffset(offset_run.target + offset_run.length)
 
 
-def drop_first_records(extent: OffsetRun, count: int) -> OffsetRun:
-    source, target = SourceOffset(extent.source + count), TargetOffset(extent.target + count)
-    return OffsetRun(source, target, extent.length - count, (extent.sequence + count) % SEQUENCE_SPAN)
+def drop_first_records(offset_run: OffsetRun, count: int) -> OffsetRun:
+    source, target = SourceOffset(offset_run.source + count), TargetOffset(offset_run.target + count)
+    return OffsetRun(source, target, offset_run.length - count, (offset_run.sequence + count) % SEQUENCE_SPAN)
 
 
 def join_runs(first: OffsetRun, second: OffsetRun) -> OffsetRun | None:
@@ -405,7 +405,7 @@ class Plan(Generic[S_co]):
     steps: tuple[S_co, ...] = ()
     shown: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
-    refused: TwinshoreError | None = None
+    refusal: TwinshoreError | None = None
 
 
 WRITE_PAUSE_S = 10.0  # the longest pause of writers

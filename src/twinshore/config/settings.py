@@ -90,7 +90,7 @@ class Settings:
         found = self.chosen(names)
         if len(found) != 1:
             raise ConfigError(
-                "config.several-links", count=len(found), links=", ".join(repr(one.name) for one in found)
+                "config.several-links", count=len(found), links=", ".join(repr(link.name) for link in found)
             )
         return found[0]
 
@@ -131,15 +131,17 @@ def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
     except (ValueError, RecursionError) as error:  # also the parser's own limits
         raise ConfigError("config.not-toml", path=name, cause=str(error), hint=_hint_for(text)) from error
     complaints = Complaints()
-    names = [one.name for one in all_sections()]
+    names = [section.name for section in all_sections()]
     for name_of_section in raw:
         if name_of_section not in names:
             complaints.add(f"[{name_of_section}]", f"unknown{did_you_mean(name_of_section, names)}")
     written = apply_environment(raw, env, complaints)
     raw = expand_broadcasts(written, complaints)
     values: dict[str, Any] = {}
-    for one in all_sections():
-        values[one.name] = one.read(RawSection(raw.get(one.name, {}), f"[{one.name}]", values), complaints)
+    for section in all_sections():
+        values[section.name] = section.read(
+            RawSection(raw.get(section.name, {}), f"[{section.name}]", values), complaints
+        )
     if complaints.lines:
         raise ConfigError("config.invalid-settings", faults=_all_of(restore_places(complaints.lines, written), name))
     return Settings(values, link_sections=raw.get("links", {}))
@@ -242,7 +244,7 @@ exclude = ["__.*"]
 topic_settings = { "min.insync.replicas" = "2" }
 
 [mirror]
-tide_s = 60
+task_run_s = 60
 
 [mirror.spark]
 master = "local"

@@ -68,7 +68,7 @@ class OffsetClient(OffsetReader, Protocol):
 
 class LogEndSource(Protocol):
     def offsets_of_each(
-        self, parts: Iterable[TopicPartition], which: OffsetKind
+        self, partitions: Iterable[TopicPartition], kind: OffsetKind
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]: ...
 
 
@@ -83,7 +83,7 @@ class SyncDirection:
         reader: OffsetReader,
         writer: OffsetClient,
         written: LogEndSource,
-        book: SyncState,
+        sync_state: SyncState,
         rule: DecideCommit = decide_commit,
         rules: CommitRules = DEFAULT_RULES,
         *,
@@ -91,7 +91,7 @@ class SyncDirection:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reader, self._writer, self._written, self._held = reader, writer, written, held
-        self.book = book
+        self.sync_state = sync_state
         self._rule, self.rules = rule, rules
         self._clock = clock
         # How many groups are read and committed together: fewer if a coordinator is slow.
@@ -119,46 +119,46 @@ class SyncDirection:
         """Runs one round. `may`: whether this process still owns the link. `holds`: whether the scope is still valid;
         called after log ends are read, since no offset up to such an end is wrong.
         """
-        turn, book = DirectionResult(), self.book
-        if scope is not book.scope or now_s >= self._ends_until_s:
+        direction, sync_state = DirectionResult(), self.sync_state
+        if scope is not sync_state.scope or now_s >= self._ends_until_s:
             # A log end is trusted for a while: a twin's log can be lost like any other.
             self._ends.clear()
-            self._ends_until_s = now_s + book.verify_s
-        book.rescope(scope)
-        self._listen(reading, admits, now_s, turn)
+            self._ends_until_s = now_s + sync_state.verify_s
+        sync_state.rescope(scope)
+        self._listen(reading, admits, now_s, direction)
         heard_at_s = self._clock()
         self._see_members(writing)
         for node, error in writing.away.items():
-            turn.told[f"broker {node} of {self._writer.name}"] = error.message
-        due = dict(book.due(now_s))
-        spots = self._spots(due, now_s, turn)
-        nodes = self._nodes([name for name, ours in spots.items() if ours], writing.groups, now_s, turn)
-        self._over([(name, entry) for name, entry in due.items() if not spots[name]], now_s)
+            direction.told[f"broker {node} of {self._writer.name}"] = error.message
+        due = dict(sync_state.due(now_s))
+        spots = self._spots(due, now_s, direction)
+        nodes = self._nodes([name for name, ours in spots.items() if ours], writing.groups, now_s, direction)
+        self._over([(name, group) for name, group in due.items() if not spots[name]], now_s)
         for node, names in self._portions(nodes):
             read_at_s = self._clock()
-            theirs = self._theirs(node, {name: spots[name] for name in names}, now_s, turn)
+            theirs = self._theirs(node, {name: spots[name] for name in names}, now_s, direction)
             wishes = self._wishes(due, spots, theirs, now_s)
             done = True
             if wishes:
                 may_now = self._clock() - heard_at_s < SOURCE_READ_MAX_AGE_S and holds() and may()
                 # Checked last: the store, which the other checks read, may have been slow.
-                done = may_now and self._fresh(node, read_at_s, turn)
+                done = may_now and self._fresh(node, read_at_s, direction)
                 if done:
-                    self._commit(node, wishes, now_s, turn, may)
+                    self._commit(node, wishes, now_s, direction, may)
             # What was read and not used for a commit is checked again.
             self._over([(name, due[name]) for name in theirs if done or name not in wishes], now_s, wishes)
-        book.unanswered(due.values(), now_s)
-        turn.groups = len(book.entries)
-        return turn
+        sync_state.unanswered(due.values(), now_s)
+        direction.groups = len(sync_state.groups)
+        return direction
 
     def _over(self, some: Iterable[tuple[str, GroupState]], now_s: float, wishes: Container[str] = ()) -> None:
         """Marks these groups as compared, except without a known log end."""
-        for name, entry in some:
-            if entry.renews and name not in wishes:
-                self.book.renewed(entry, now_s)
+        for name, group in some:
+            if group.renews and name not in wishes:
+                self.sync_state.renewed(group, now_s)
             # Without a log end, nothing was compared.
-            parts = self.book.scope.parts
-            entry.check = any(parts[where][0] not in self._ends for where in entry.open)
+            parts = self.sync_state.scope.parts
+            group.check = any(parts[where][0] not in self._ends for where in group.open)
 
     def _portions(self, nodes: Mapping[str, int]) -> Iterator[tuple[int, list[str]]]:
         by_node: dict[int, list[str]] = {}
@@ -171,13 +171,13 @@ class SyncDirection:
                 start += len(some)
                 yield node, some
 
-    def _fresh(self, node: int, read_at_s: float, turn: DirectionResult) -> bool:
+    def _fresh(self, node: int, read_at_s: float, direction: DirectionResult) -> bool:
         """Returns whether the offsets read there are recent enough to commit: this process may have stalled."""
         fresh = self._clock() - read_at_s < TARGET_READ_MAX_AGE_S
         self._at_once = min(GROUPS_PER_COMMIT_MAX, self._at_once * 2) if fresh else max(1, self._at_once // 2)
         if not fresh:
             took = f"it took longer than {TARGET_READ_MAX_AGE_S:g} s to say where groups stand"
-            turn.told[f"broker {node} of {self._writer.name}"] = (
+            direction.told[f"broker {node} of {self._writer.name}"] = (
                 f"{took}: nothing is committed by that, they are asked anew"
             )
         return fresh
@@ -185,7 +185,7 @@ class SyncDirection:
     # -- the reading side
 
     def _listen(
-        self, reading: GroupListings, admits: Callable[[GroupListing], bool], now_s: float, turn: DirectionResult
+        self, reading: GroupListings, admits: Callable[[GroupListing], bool], now_s: float, direction: DirectionResult
     ) -> None:
         wanted: dict[int, dict[str, None]] = {}
         names: set[str] = set()
@@ -195,80 +195,82 @@ class SyncDirection:
                 wanted.setdefault(one.coordinator, {})[one.group] = None
         found, away = self._reader.places(wanted, self._known)
         for node, error in {**reading.away, **away}.items():
-            turn.told[f"broker {node} of {self._reader.name}"] = error.message
+            direction.told[f"broker {node} of {self._reader.name}"] = error.message
         refused = {name: said for name, said in found.items() if said.error}
         for name, said in refused.items():
             del found[name]
             if said.error not in COORDINATOR_UNAVAILABLE_CODES:
-                turn.told[f"group {name}"] = f"cannot be read on {self._reader.name}: {describe_code(said.error)}"
+                direction.told[f"group {name}"] = f"cannot be read on {self._reader.name}: {describe_code(said.error)}"
         self._unread = {
-            name: (self._unread.get(name, (now_s, ""))[0], turn.told[f"group {name}"])
+            name: (self._unread.get(name, (now_s, ""))[0], direction.told[f"group {name}"])
             for name, said in refused.items()
             if said.error not in COORDINATOR_UNAVAILABLE_CODES
         }
-        turn.changed = sum(self._known.get(name) is not said for name, said in found.items())
+        direction.changed = sum(self._known.get(name) is not said for name, said in found.items())
         self._known.update(found)
         if not reading.away:
             self._let_go(names)
-        self.book.heard(found, now_s)
-        turn.unheard = None if reading.away or away else refused.keys() | (names & set(self._held()))
+        self.sync_state.heard(found, now_s)
+        direction.unheard = None if reading.away or away else refused.keys() | (names & set(self._held()))
 
     def _let_go(self, names: set[str]) -> None:
         """Drops groups that are gone. A moving coordinator lists none of its groups for a moment."""
         gone = self._known.keys() - names
         self._missed = {name: self._missed.get(name, 0) + 1 for name in gone}
         over = [name for name, times in self._missed.items() if times >= ROUNDS_UNTIL_GONE]
-        self.book.forget(over)
+        self.sync_state.forget(over)
         for name in over:
             del self._known[name]
 
     def _see_members(self, writing: GroupListings) -> None:
-        entries = self.book.entries
+        groups = self.sync_state.groups
         absent = []
-        for name, entry in entries.items():
+        for name, group in groups.items():
             there = writing.groups.get(name)
-            was, entry.live = entry.live, there is not None and there.live
-            if was and not entry.live:
-                self.book.left(entry)
+            was, group.live = group.live, there is not None and there.live
+            if was and not group.live:
+                self.sync_state.left(group)
             if there is None and not writing.away:
                 absent.append(name)
-        self.book.absent(absent)
+        self.sync_state.absent(absent)
 
     def refusals(self) -> dict[str, tuple[float, str]]:
         """Returns refused groups, and groups with refused offsets: since when, and why."""
-        entries = {name: one for name, one in self.book.entries.items() if one.refused and not one.live}
-        places = {name: (one.refused[min(one.refused)][1], one.refused.values()) for name, one in entries.items()}
+        groups = {name: group for name, group in self.sync_state.groups.items() if group.refused and not group.live}
+        places = {
+            name: (group.refused[min(group.refused)][1], group.refused.values()) for name, group in groups.items()
+        }
         found = {name: (min(since_s for since_s, _ in some), words) for name, (words, some) in places.items()}
         return found | self._unread
 
     # -- what should be
 
     def _spots(
-        self, due: Mapping[str, GroupState], now_s: float, turn: DirectionResult
+        self, due: Mapping[str, GroupState], now_s: float, direction: DirectionResult
     ) -> dict[str, dict[TopicPartitionTuple, tuple[TranslatedOffset, int]]]:
         """Returns translated offset and log end, by group and partition. Offsets that cannot have moved on are skipped;
         without a log end the group waits.
         """
         spots: dict[str, dict[TopicPartitionTuple, TranslatedOffset]] = {}
         short: set[TopicPartitionTuple] = set()
-        parts = self.book.scope.parts
-        for name, entry in due.items():
+        parts = self.sync_state.scope.parts
+        for name, group in due.items():
             ours = spots[name] = {}
-            for where in list(entry.open):
+            for where in list(group.open):
                 twin, translation = parts[where]
-                spot = translation.forward(entry.said.places[where].offset)
+                spot = translation.forward(group.said.places[where].offset)
                 if spot is None:
-                    self.book.stands(entry, where, GroupSyncStatus.UNKNOWN, 0, now_s)
-                    entry.open.discard(where)
+                    self.sync_state.stands(group, where, GroupSyncStatus.UNKNOWN, 0, now_s)
+                    group.open.discard(where)
                     continue
                 ours[where] = spot
                 if spot.offset > self._ends.get(twin, -1):
                     short.add(twin)
-        self._ask_ends(short, turn)
+        self._ask_ends(short, direction)
         for name, ours in spots.items():
             for where in ours:
                 if parts[where][0] not in self._ends and where not in due[name].standing:
-                    self.book.stands(due[name], where, GroupSyncStatus.AWAY, 0, now_s)
+                    self.sync_state.stands(due[name], where, GroupSyncStatus.AWAY, 0, now_s)
         return {
             name: {
                 where: (spot, self._ends[parts[where][0]])
@@ -278,17 +280,17 @@ class SyncDirection:
             for name, ours in spots.items()
         }
 
-    def _stands(self, entry: GroupState, where: TopicPartitionTuple, spot: TranslatedOffset) -> bool:
-        goal = min(spot.offset, self._ends[self.book.scope.parts[where][0]])
-        memory = self.book.memory_of(entry, where)
+    def _stands(self, group: GroupState, where: TopicPartitionTuple, spot: TranslatedOffset) -> bool:
+        goal = min(spot.offset, self._ends[self.sync_state.scope.parts[where][0]])
+        memory = self.sync_state.memory_of(group, where)
         whole = spot.reached and goal == spot.offset
-        if whole or memory.agreed != goal or entry.said.places[where].offset < memory.high:
+        if whole or memory.agreed != goal or group.said.places[where].offset < memory.high:
             return False
-        state, _, since_s = entry.standing.get(where, (GroupSyncStatus.BEHIND, 0, 0.0))
-        entry.standing[where] = (state, spot.offset - goal, since_s)
+        state, _, since_s = group.standing.get(where, (GroupSyncStatus.BEHIND, 0, 0.0))
+        group.standing[where] = (state, spot.offset - goal, since_s)
         return True
 
-    def _ask_ends(self, short: Iterable[TopicPartitionTuple], turn: DirectionResult) -> None:
+    def _ask_ends(self, short: Iterable[TopicPartitionTuple], direction: DirectionResult) -> None:
         named = {TopicPartition(*where): where for where in short if self._clock() >= self._endless.get(where[0], 0.0)}
         if not named:
             return
@@ -297,21 +299,25 @@ class SyncDirection:
             found, failed = self._written.offsets_of_each(named, OffsetKind.HIGH_WATERMARK)
         except KafkaError as error:
             found, failed = {}, dict.fromkeys(named, error)
-        self._ends.update((named[one], end) for one, end in found.items())
+        self._ends.update((named[partition], end) for partition, end in found.items())
         # One partition without a leader, or one refused topic, must not delay all other groups.
-        for one, why in failed.items():
-            self._endless[one.topic] = self._clock() + UNKNOWN_END_RETRY_S
-            turn.told[f"topic {one.topic} of {self._writer.name}"] = f"its groups wait: {why.message}"
+        for partition, why in failed.items():
+            self._endless[partition.topic] = self._clock() + UNKNOWN_END_RETRY_S
+            direction.told[f"topic {partition.topic} of {self._writer.name}"] = f"its groups wait: {why.message}"
 
     # -- the writing side
 
     def _theirs(
-        self, node: int, spots: Mapping[str, Mapping[TopicPartitionTuple, object]], now_s: float, turn: DirectionResult
+        self,
+        node: int,
+        spots: Mapping[str, Mapping[TopicPartitionTuple, object]],
+        now_s: float,
+        direction: DirectionResult,
     ) -> dict[str, Mapping[TopicPartitionTuple, CommittedOffset]]:
         """Returns the groups' offsets on the writing side; those without an answer wait for the next round. Unlisted
         groups are asked for too: their coordinator may be moving.
         """
-        parts = self.book.scope.parts
+        parts = self.sync_state.scope.parts
         # With `makes` off it matters if a group has any offset there.
         wanted: dict[str, list[TopicPartitionTuple] | None] = {
             name: [parts[where][0] for where in ours] if self.rules.makes else None for name, ours in spots.items()
@@ -319,18 +325,18 @@ class SyncDirection:
         theirs: dict[str, Mapping[TopicPartitionTuple, CommittedOffset]] = {}
         found, away = self._writer.places({node: wanted}, {})
         for broker, error in away.items():
-            turn.told[f"broker {broker} of {self._writer.name}"] = error.message
+            direction.told[f"broker {broker} of {self._writer.name}"] = error.message
         for name in spots:
             said = found.get(name)
             if said is None or said.error in COORDINATOR_UNAVAILABLE_CODES:
-                self.book.silent(self.book.entries[name], spots[name], now_s)
+                self.sync_state.silent(self.sync_state.groups[name], spots[name], now_s)
             elif not said.error:
                 theirs[name] = said.places
             else:
                 sentence = f"cannot be read on {self._writer.name}: {describe_code(said.error)}"
                 for where in spots[name]:
-                    self.book.refuses(self.book.entries[name], where, sentence, 0, now_s)
-                turn.told[f"group {name}"] = sentence
+                    self.sync_state.refuses(self.sync_state.groups[name], where, sentence, 0, now_s)
+                direction.told[f"group {name}"] = sentence
         return theirs
 
     def _wishes(
@@ -341,23 +347,25 @@ class SyncDirection:
         now_s: float,
     ) -> dict[str, dict[TopicPartitionTuple, PlannedCommit]]:
         """Returns what to commit, by group and target partition, and settles the rest."""
-        parts, book = self.book.scope.parts, self.book
+        parts, sync_state = self.sync_state.scope.parts, self.sync_state
         wishes: dict[str, dict[TopicPartitionTuple, PlannedCommit]] = {}
         for name, there in theirs.items():
-            entry = due[name]
-            book.note_metadata(name, there.values())
-            rules = book.rules_for(name, self.rules)._replace(makes=self.rules.makes or bool(there))
+            group = due[name]
+            sync_state.note_metadata(name, there.values())
+            rules = sync_state.rules_for(name, self.rules)._replace(makes=self.rules.makes or bool(there))
             for where, (spot, end) in spots[name].items():
                 twin = parts[where][0]
                 has = there.get(twin)
-                decision = self._rule(entry.said.places[where], spot, end, has, book.memory_of(entry, where), rules)
+                decision = self._rule(
+                    group.said.places[where], spot, end, has, sync_state.memory_of(group, where), rules
+                )
                 to = decision.to
-                if to is None and entry.renews and has is not None and not decision.memory.own:
+                if to is None and group.renews and has is not None and not decision.memory.own:
                     to = has
                 stands = to.offset if to is not None else has.offset if has is not None else spot.offset
                 behind = spot.offset - stands
                 if to is None:
-                    book.settle(entry, where, decision, behind, now_s)
+                    sync_state.settle(group, where, decision, behind, now_s)
                 else:
                     wishes.setdefault(name, {})[twin] = PlannedCommit(where, decision, to, behind)
         return wishes
@@ -367,57 +375,57 @@ class SyncDirection:
         node: int,
         wishes: Mapping[str, Mapping[TopicPartitionTuple, PlannedCommit]],
         now_s: float,
-        turn: DirectionResult,
+        direction: DirectionResult,
         may: Callable[[], bool],
     ) -> None:
-        places = {name: {twin: wish.place for twin, wish in ours.items()} for name, ours in wishes.items()}
+        places = {name: {twin: commit.place for twin, commit in ours.items()} for name, ours in wishes.items()}
         for name, ours in wishes.items():
-            for wish in ours.values():
-                self.book.sends(self.book.entries[name], wish.where, wish.place)
+            for commit in ours.values():
+                self.sync_state.sends(self.sync_state.groups[name], commit.where, commit.place)
         answers = self._writer.commit({node: places}, may)
         for name, codes in answers.items():
-            entry = self.book.entries[name]
+            group = self.sync_state.groups[name]
             for twin, code in codes.items():
-                self._answered(name, entry, wishes[name][twin], code, now_s, turn)
+                self._answered(name, group, wishes[name][twin], code, now_s, direction)
                 if not code and self.echo is not None:
                     self.echo(name, twin, wishes[name][twin].place.offset)
-            if entry.renews:
+            if group.renews:
                 # Refused or not: there are several renewals before an offset expires.
-                self.book.renewed(entry, now_s)
-        turn.commits += len(answers)
+                self.sync_state.renewed(group, now_s)
+        direction.commits += len(answers)
 
     def _answered(
-        self, name: str, entry: GroupState, wish: PlannedCommit, code: int, now_s: float, turn: DirectionResult
+        self, name: str, group: GroupState, commit: PlannedCommit, code: int, now_s: float, direction: DirectionResult
     ) -> None:
         if not code:
-            turn.moved[wish.decision.state] += 1
-            self.book.settle(entry, wish.where, wish.decision, wish.behind, now_s)
+            direction.moved[commit.decision.state] += 1
+            self.sync_state.settle(group, commit.where, commit.decision, commit.behind, now_s)
         elif code in _LIVE:
-            entry.live = True
-            self.book.sends(entry, wish.where, None)
+            group.live = True
+            self.sync_state.sends(group, commit.where, None)
         elif code not in COORDINATOR_UNAVAILABLE_CODES:
-            sentence = f"{self._writer.name} refuses its place in {wish.where[0]}: {describe_code(code)}"
-            self.book.refuses(entry, wish.where, sentence, wish.behind, now_s)
+            sentence = f"{self._writer.name} refuses its place in {commit.where[0]}: {describe_code(code)}"
+            self.sync_state.refuses(group, commit.where, sentence, commit.behind, now_s)
             if not error_kind(code).retriable:
-                entry.open.discard(wish.where)
-                turn.told[f"group {name}"] = sentence
+                group.open.discard(commit.where)
+                direction.told[f"group {name}"] = sentence
 
     def _nodes(
-        self, names: Sequence[str], listed: Mapping[str, GroupListing], now_s: float, turn: DirectionResult
+        self, names: Sequence[str], listed: Mapping[str, GroupListing], now_s: float, direction: DirectionResult
     ) -> dict[str, int]:
         found = {name: listed[name].coordinator for name in names if name in listed}
         new = [name for name in names if name not in listed]
         if not new:
             return found
-        nodes, refused = self._writer.located(new)
-        for name, error in refused.items():
-            entry = self.book.entries[name]
-            for where in list(entry.open):
-                self.book.refuses(entry, where, f"does not follow: {error}", 0, now_s)
-            entry.open.clear()
-            self._over([(name, entry)], now_s)
-            turn.told[f"group {name}"] = f"does not follow: {error}"
+        nodes, errors = self._writer.located(new)
+        for name, error in errors.items():
+            group = self.sync_state.groups[name]
+            for where in list(group.open):
+                self.sync_state.refuses(group, where, f"does not follow: {error}", 0, now_s)
+            group.open.clear()
+            self._over([(name, group)], now_s)
+            direction.told[f"group {name}"] = f"does not follow: {error}"
         for name in new:
-            if name not in nodes and name not in refused:
-                self.book.silent(self.book.entries[name], self.book.entries[name].open, now_s)
+            if name not in nodes and name not in errors:
+                self.sync_state.silent(self.sync_state.groups[name], self.sync_state.groups[name].open, now_s)
         return found | nodes

@@ -30,12 +30,12 @@ def load_home(store: Store) -> HomeRecord | None:
     return log.homes.get(GROUPS_HOME)
 
 
-def save_home(store: Store, line: HomeRecord) -> None:
+def save_home(store: Store, record: HomeRecord) -> None:
     """Saves the record unless a later one is saved, or one that only a newer version can read."""
     before = load_home(store)
-    if before is None or (not before.newer and before.word < line.word):
-        key, value = line.line()
-        row = LinkStateRow(GROUPS_HOME, GROUPS_HOME_KIND, key.decode(), (value or b"").decode(), "", line.since_ms)
+    if before is None or (not before.newer and before.word < record.word):
+        key, value = record.line()
+        row = LinkStateRow(GROUPS_HOME, GROUPS_HOME_KIND, key.decode(), (value or b"").decode(), "", record.since_ms)
         store.link_states.remember([row])
 
 
@@ -44,7 +44,7 @@ class GroupsHomeAnnouncer:
 
     def __init__(self, store: Store, clusters: Iterable[KafkaCluster]) -> None:
         self._store = store
-        self._notes = {one.name: HomesTopic(one) for one in clusters}
+        self._homes_topics = {cluster.name: HomesTopic(cluster) for cluster in clusters}
         self._said: dict[str, HomeRecord] = {}
         self._looked_s = float("-inf")
 
@@ -57,21 +57,21 @@ class GroupsHomeAnnouncer:
         if now_s - self._looked_s < CHECK_INTERVAL_S:
             return
         self._looked_s = now_s
-        line = load_home(self._store)
-        for name, notes in self._notes.items():
-            if line is not None and not line.newer and self._said.get(name) != line:
+        record = load_home(self._store)
+        for name, homes_topic in self._homes_topics.items():
+            if record is not None and not record.newer and self._said.get(name) != record:
                 try:
-                    self._say(name, notes, line)
+                    self._say(name, homes_topic, record)
                 except KafkaError as error:
                     if not error.retriable:
                         raise
                     continue
-                self._said[name] = line
+                self._said[name] = record
 
-    def _say(self, name: str, notes: HomesTopic, line: HomeRecord) -> None:
-        there = notes.read().get(GROUPS_HOME)
-        if there is None or (not there.newer and there.word < line.word):
-            notes.make()
-            notes.say([line], wall_ms())
-            heard = f"{name} hears that groups are at home on {line.home}, in term {line.term}"
+    def _say(self, name: str, homes_topic: HomesTopic, record: HomeRecord) -> None:
+        there = homes_topic.read().get(GROUPS_HOME)
+        if there is None or (not there.newer and there.word < record.word):
+            homes_topic.make()
+            homes_topic.say([record], wall_ms())
+            heard = f"{name} hears that groups are at home on {record.home}, in term {record.term}"
             log.info(heard, extra={"cluster": name})

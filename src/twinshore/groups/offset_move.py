@@ -101,8 +101,8 @@ def _commit_once(
     writer: OffsetClient, wanted: Mapping[str, WantedOffsets], *, lower: bool
 ) -> dict[str, dict[TopicPartitionTuple, str]]:
     """Returns the outcomes by group; groups without an answer are left out."""
-    nodes, refused = writer.located(list(wanted))
-    outcomes = {name: dict.fromkeys(wanted[name], refused_outcome(error.message)) for name, error in refused.items()}
+    nodes, errors = writer.located(list(wanted))
+    outcomes = {name: dict.fromkeys(wanted[name], refused_outcome(error.message)) for name, error in errors.items()}
     asked: dict[int, dict[str, list[TopicPartitionTuple]]] = {}
     for name, node in nodes.items():
         asked.setdefault(node, {})[name] = list(wanted[name])
@@ -153,8 +153,8 @@ def _outcome(code: int) -> str:
 
 def links_between(settings: Settings, store: Store, one: str, other: str) -> list[Link]:
     """Returns the links in both directions, including those that a switch has just added."""
-    known = [at.link for at in effective_links(load_all_links(settings, store), store).values()]
-    return [link for link in known if {link.source, link.target} == {one, other}]
+    links = [effective.link for effective in effective_links(load_all_links(settings, store), store).values()]
+    return [link for link in links if {link.source, link.target} == {one, other}]
 
 
 def inspect_group(links: Iterable[Link], settings: Settings, store: Store, group: str, new: str) -> GroupOnBothSides:
@@ -202,18 +202,18 @@ def set_offsets(
     """
     steps: dict[str, list[OffsetStep]] = {}
     for link in links:
-        ours = {name: [one for one in some if one.link == link.name] for name, some in moves.items()}
+        ours = {name: [goal for goal in goals if goal.link == link.name] for name, goals in moves.items()}
         if not any(ours.values()):
             continue
-        at_source = next(one.back for some in ours.values() for one in some)
+        at_source = next(goal.back for goals in ours.values() for goal in goals)
         marks = mark and link.groups.marks and not at_source
-        with closing(GroupSync(link, settings, store, retention_s=1.0)) as rounds:
+        with closing(GroupSync(link, settings, store, retention_s=1.0)) as sync:
             if notes:
-                rounds.begin(time.monotonic())
-            writer = rounds.source_groups if at_source else rounds.target_groups
+                sync.begin(time.monotonic())
+            writer = sync.source_groups if at_source else sync.target_groups
             wished = {
-                name: build_wanted_offsets(some, COMMIT_MARK if marks and not rounds.rules_for(name).notes else "")
-                for name, some in ours.items()
+                name: build_wanted_offsets(goals, COMMIT_MARK if marks and not sync.rules_for(name).notes else "")
+                for name, goals in ours.items()
             }
             for name, done in commit_offsets(store, writer, link.name, wished, by=by, lower=lower).items():
                 steps.setdefault(name, []).extend(done)
@@ -221,7 +221,7 @@ def set_offsets(
 
 
 def build_wanted_offsets(goals: Iterable[OffsetGoal], note: str = "") -> WantedOffsets:
-    return {(one.topic, one.partition): (one.has, CommittedOffset(one.within, note)) for one in goals}
+    return {(goal.topic, goal.partition): (goal.has, CommittedOffset(goal.within, note)) for goal in goals}
 
 
 def restore_offsets(
@@ -232,7 +232,9 @@ def restore_offsets(
     """
     before = {
         name: [
-            replace(one, has=one.to, to=one.to if one.has is None else one.has) for one in goals if one.has != one.to
+            replace(goal, has=goal.to, to=goal.to if goal.has is None else goal.has)
+            for goal in goals
+            if goal.has != goal.to
         ]
         for name, goals in moves.items()
     }
@@ -245,9 +247,9 @@ def resume_sync(
     """Marks offsets on twins that groups leave for their home, so that the mirror moves them."""
     left = {
         name: [
-            replace(one, back=False, topic=one.left_topic, has=one.left, to=one.left, short=0)
-            for one in goals
-            if one.back
+            replace(goal, back=False, topic=goal.left_topic, has=goal.left, to=goal.left, short=0)
+            for goal in goals
+            if goal.back
         ]
         for name, goals in moves.items()
     }

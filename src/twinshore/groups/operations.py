@@ -66,7 +66,7 @@ class GroupMove:
     goals: Sequence[OffsetGoal] = ()
 
     def steps(self) -> tuple[OffsetStep | GroupNotMoved, ...]:
-        cluster = self.link.source if any(one.back for one in self.goals) else self.link.target
+        cluster = self.link.source if any(goal.back for goal in self.goals) else self.link.target
         wishes = build_wanted_offsets(self.goals)
         return (
             *self.left,
@@ -76,54 +76,54 @@ class GroupMove:
 
 @dataclass(frozen=True, slots=True)
 class GroupMovePlan(Plan[OffsetStep | GroupNotMoved]):
-    asked: MoveGroupOffsets | None = None
+    request: MoveGroupOffsets | None = None
     groups: tuple[GroupMove, ...] = ()
 
 
-def plan_move(asked: MoveGroupOffsets, settings: Settings, store: Store) -> GroupMovePlan:
+def plan_move(request: MoveGroupOffsets, settings: Settings, store: Store) -> GroupMovePlan:
     """Reads both clusters of each link. Raises ConfigError if no group matches."""
-    reason = pattern_error(asked.group)
+    reason = pattern_error(request.group)
     if reason:
         raise ConfigError("config.invalid-pattern", option="GROUP", cause=reason)
-    links = settings.chosen(asked.links)
-    groups = tuple(one for link in links for one in _moves_of_link(asked, link, settings, store))
-    steps = tuple(step for one in groups for step in one.steps())
+    links = settings.chosen(request.links)
+    groups = tuple(move for link in links for move in _moves_of_link(request, link, settings, store))
+    steps = tuple(step for move in groups for step in move.steps())
     if steps:
-        return GroupMovePlan(steps, asked=asked, groups=groups)
+        return GroupMovePlan(steps, request=request, groups=groups)
     known = {view.group for link in links for view in view_groups(link, settings, store)}
-    return GroupMovePlan(shown=(describe_nothing_moved(asked.group, known),), asked=asked)
+    return GroupMovePlan(shown=(describe_nothing_moved(request.group, known),), request=request)
 
 
 def move_groups(
     planned: GroupMovePlan, settings: Settings, store: Store, *, by: str
 ) -> Iterator[OffsetStep | GroupNotMoved]:
     """Yields each step once audited. A group that has moved on since is not set back."""
-    asked = planned.asked
-    if asked is None:
+    request = planned.request
+    if request is None:
         return
-    for link, groups in groupby(planned.groups, lambda one: one.link):
+    for link, groups in groupby(planned.groups, lambda move: move.link):
         ours = list(groups)
-        goals = {one.group: one.goals for one in ours}
-        done = set_offsets([link], settings, store, goals, by, mark=True, notes=False, lower=asked.lower)
-        for one in ours:
-            yield from one.left
-            yield from done.get(one.group, ())
+        goals = {move.group: move.goals for move in ours}
+        done = set_offsets([link], settings, store, goals, by, mark=True, notes=False, lower=request.lower)
+        for move in ours:
+            yield from move.left
+            yield from done.get(move.group, ())
 
 
-def _moves_of_link(asked: MoveGroupOffsets, link: Link, settings: Settings, store: Store) -> Iterator[GroupMove]:
-    for view in view_groups(link, settings, store, asked.group, stable=True, back=asked.back):
+def _moves_of_link(request: MoveGroupOffsets, link: Link, settings: Settings, store: Store) -> Iterator[GroupMove]:
+    for view in view_groups(link, settings, store, request.group, stable=True, back=request.back):
         if view.said_s_ago is not None:
             raise KafkaError(f"{link.source} does not answer", retriable=True)
         if view.why:
             yield GroupMove(link, view.group, (GroupNotMoved(link.name, view.group, view.why),))
             continue
-        goals = [one for one in build_goals(link, view, back=asked.back)[0] if one.moves]
+        goals = [goal for goal in build_goals(link, view, back=request.back)[0] if goal.moves]
         whys = reasons_not_moved(
-            link, view, goals, back=asked.back, lower=asked.lower, named=is_literal_name(asked.group)
+            link, view, goals, back=request.back, lower=request.lower, named=is_literal_name(request.group)
         )
         left = tuple(GroupNotMoved(link.name, view.group, why) for why in whys)
-        live = (view.source_state if asked.back else view.target_state) not in STATES_WITHOUT_MEMBERS
-        meant = () if live else [one for one in goals if asked.lower or not one.ahead]
+        live = (view.source_state if request.back else view.target_state) not in STATES_WITHOUT_MEMBERS
+        meant = () if live else [goal for goal in goals if request.lower or not goal.ahead]
         yield GroupMove(link, view.group, left, meant)
 
 
@@ -138,16 +138,16 @@ def reasons_not_moved(
     if goals and state not in STATES_WITHOUT_MEMBERS:
         return (f"has members on {writes} ({state}) and is left alone there: stop them, then move it",)
     whys = []
-    ahead = [one.ahead for one in goals if one.ahead]
+    ahead = [goal.ahead for goal in goals if goal.ahead]
     if ahead and not lower:
         by = f"{sum(ahead)} offsets ({count_phrase(len(ahead), 'place')})"
         whys.append(f"is further on on {writes} than on {reads}, by {by}, and is left alone: `--backwards` moves it")
-    stands = [(part.target if back else part.source) is not None for part in view.parts]
-    unknown = [part for part, there in zip(view.parts, stands, strict=True) if there and part.expected is None]
+    stands = [(tp.target if back else tp.source) is not None for tp in view.parts]
+    unknown = [tp for tp, there in zip(view.parts, stands, strict=True) if there and tp.expected is None]
     if unknown:
         many = f"{count_phrase(len(unknown), 'place')}, as in {unknown[0].topic}-{unknown[0].partition}"
         whys.append(f"stands where the link carried nothing ({many}): set it by hand")
-    endless = [part for part in view.parts if part.end is None]
+    endless = [tp for tp in view.parts if tp.end is None]
     if endless:
         many = f"{count_phrase(len(endless), 'place')}, as in {endless[0].twin}-{endless[0].partition}"
         whys.append(f"is not moved where {writes} does not say how far its log reaches ({many}): try again later")
@@ -202,7 +202,10 @@ def read_group_views(
             silent[link.name] = error
     if silent and len(silent) == len(chosen):
         raise next(iter(silent.values()))
-    return views, [f"{name} is not shown, as its target does not answer: {one.message}" for name, one in silent.items()]
+    return views, [
+        f"{name} is not shown, as its target does not answer: {kafka_error.message}"
+        for name, kafka_error in silent.items()
+    ]
 
 
 def view_as_values(view: GroupView, *, partitions: bool) -> dict[str, Any]:
@@ -213,7 +216,7 @@ def view_as_values(view: GroupView, *, partitions: bool) -> dict[str, Any]:
         values["behind_s"] = round(view.behind_s, 3)
     values["partitions"] = len(parts)
     if partitions:
-        values["offsets"] = [part | {"behind": seen.behind} for part, seen in zip(parts, view.parts, strict=True)]
+        values["offsets"] = [part | {"behind": tp.behind} for part, tp in zip(parts, view.parts, strict=True)]
     return values
 
 
@@ -238,10 +241,10 @@ def _read_again(views: Sequence[GroupView]) -> Iterator[str]:
     again: Counter[str] = Counter()
     for view in views:
         source, _, target = view.link.partition("->")
-        for part in view.parts if view.source_state != AWAY_STATE and not view.why else ():
-            again[source] += max(0, part.behind or 0)
+        for tp in view.parts if view.source_state != AWAY_STATE and not view.why else ():
+            again[source] += max(0, tp.behind or 0)
             # An offset on a twin counts if its group reads there.
-            again[target] += max(0, -(part.behind or 0))
+            again[target] += max(0, -(tp.behind or 0))
     if counts := [f"{count_phrase(many, 'record')} if {name} died now" for name, many in sorted(again.items()) if many]:
         yield (
             f"groups would read again {join_names(counts, UNAVAILABLE_SHOWN_MAX)}, and they went on at the other "
@@ -251,12 +254,12 @@ def _read_again(views: Sequence[GroupView]) -> Iterator[str]:
 
 def _left_alone(view: GroupView) -> str:
     """Describes a group that reads on the target on its own, and the remedy; empty if none."""
-    parts = [part for part in view.parts if part.state == GroupSyncStatus.OWN]
-    if not parts or view.source_state == AWAY_STATE:
+    partitions = [tp for tp in view.parts if tp.state == GroupSyncStatus.OWN]
+    if not partitions or view.source_state == AWAY_STATE:
         return ""
     target = view.link.partition("->")[2]
     since = "" if view.behind_s is None else f", for {view.behind_s:,.0f} s by now"
-    count = f"{len(parts)} of {len(view.parts)} partitions{since}"
+    count = f"{len(partitions)} of {len(view.parts)} partitions{since}"
     remedy = f"`twinshore groups move {view.group}` makes it follow again"
     return f"{view.link}: {view.group} reads on {target} on its own, and is left alone there ({count}); {remedy}"
 
@@ -305,32 +308,32 @@ class TranslationResult:
         return f"; when last seen, the log of {log} ended at {self.end}"
 
 
-def translate_offsets(asked: TranslationRequest, settings: Settings, store: Store) -> list[TranslationResult]:
+def translate_offsets(request: TranslationRequest, settings: Settings, store: Store) -> list[TranslationResult]:
     """Translates on each link. Raises ConfigError if no link has the group."""
-    found = [one for link in settings.chosen(asked.links) for one in _of_link(asked, link, settings, store)]
+    found = [result for link in settings.chosen(request.links) for result in _of_link(request, link, settings, store)]
     if not found:
-        raise ConfigError("groups.no-offsets", group=asked.what, hint="for an offset, name its --topic")
+        raise ConfigError("groups.no-offsets", group=request.what, hint="for an offset, name its --topic")
     return found
 
 
-def _of_link(asked: TranslationRequest, link: Link, settings: Settings, store: Store) -> Iterator[TranslationResult]:
-    if asked.topic and not asked.what.isdecimal():
-        raise ConfigError("groups.not-an-offset", text=asked.what)
-    translator, ends = open_translator(settings, link.name, store), stored_log_ends(store, link, back=asked.back)
-    if asked.topic:
-        where, offset = (asked.topic, asked.partition), int(asked.what)
-        spot = _spot(translator, where, offset, back=asked.back)
-        to_topic = translator.source_topic(asked.topic) if asked.back else link.twin_of(asked.topic)
-        yield _translated(link, where, offset, to_topic, spot, ends, back=asked.back)
+def _of_link(request: TranslationRequest, link: Link, settings: Settings, store: Store) -> Iterator[TranslationResult]:
+    if request.topic and not request.what.isdecimal():
+        raise ConfigError("groups.not-an-offset", text=request.what)
+    translator, ends = open_translator(settings, link.name, store), stored_log_ends(store, link, back=request.back)
+    if request.topic:
+        where, offset = (request.topic, request.partition), int(request.what)
+        spot = _spot(translator, where, offset, back=request.back)
+        to_topic = translator.source_topic(request.topic) if request.back else link.twin_of(request.topic)
+        yield _translated(link, where, offset, to_topic, spot, ends, back=request.back)
         return
-    for view in view_groups(link, settings, store, re.escape(asked.what)):
-        for part in view.parts:
-            topic, to_topic = (part.twin, part.topic) if asked.back else (part.topic, part.twin)
-            offset_there = part.target if asked.back else part.source
+    for view in view_groups(link, settings, store, re.escape(request.what)):
+        for tp in view.parts:
+            topic, to_topic = (tp.twin, tp.topic) if request.back else (tp.topic, tp.twin)
+            offset_there = tp.target if request.back else tp.source
             if offset_there is not None:
-                where = (topic, part.partition)
-                spot = _spot(translator, where, offset_there, back=asked.back)
-                yield _translated(link, where, offset_there, to_topic, spot, ends, back=asked.back)
+                where = (topic, tp.partition)
+                spot = _spot(translator, where, offset_there, back=request.back)
+                yield _translated(link, where, offset_there, to_topic, spot, ends, back=request.back)
 
 
 def _spot(

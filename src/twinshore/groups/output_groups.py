@@ -240,9 +240,13 @@ class LinkOutputReplication:
 
     def topics(self) -> Mapping[str, int]:
         """Includes known topics that are hidden from this user, or that do not answer."""
-        seen = self._source.metadata(None, refresh=True).topics
-        found = {name: one for name, one in seen.items() if not one.error and admits(self._link(), name)}
-        counts = {name: len(one.partitions) for name, one in found.items()}
+        topics = self._source.metadata(None, refresh=True).topics
+        found = {
+            name: topic_metadata
+            for name, topic_metadata in topics.items()
+            if not topic_metadata.error and admits(self._link(), name)
+        }
+        counts = {name: len(topic_metadata.partitions) for name, topic_metadata in found.items()}
         for topic, number in self._scope().parts:
             self._counts[topic] = max(self._counts.get(topic, 0), number + 1)
         unseen = sorted(name for name in self._counts.keys() - counts.keys() if admits(self._link(), name))
@@ -254,7 +258,7 @@ class LinkOutputReplication:
             else:
                 counts[name] = self._counts[name]
         self._counts |= counts
-        self._ids |= {name: one.topic_id.hex() for name, one in found.items()}
+        self._ids |= {name: topic_metadata.topic_id.hex() for name, topic_metadata in found.items()}
         self._ids = {name: one for name, one in self._ids.items() if name in counts}
         away = self._elsewhere()
         return {name: 0 if name in away else count for name, count in counts.items()}
@@ -279,9 +283,9 @@ class LinkOutputReplication:
 
 
 def _ends(
-    cluster: KafkaCluster, parts: Mapping[TopicPartitionTuple, TopicPartitionTuple], which: OffsetKind
+    cluster: KafkaCluster, parts: Mapping[TopicPartitionTuple, TopicPartitionTuple], kind: OffsetKind
 ) -> dict[TopicPartitionTuple, int]:
     """`parts` maps each key of the result to its name on that cluster."""
     named = {TopicPartition(*there): where for where, there in parts.items()}
-    found, _ = cluster.offsets_of_each(list(named), which) if named else ({}, {})
-    return {named[one]: end for one, end in found.items()}
+    found, _ = cluster.offsets_of_each(list(named), kind) if named else ({}, {})
+    return {named[partition]: end for partition, end in found.items()}

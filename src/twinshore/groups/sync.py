@@ -116,12 +116,12 @@ class SyncRoundResult:
     took_s: float = 0.0
     told: dict[str, str] = field(default_factory=dict)
 
-    def add(self, turn: DirectionResult, prefix: str = "") -> None:
-        self.groups += turn.groups
-        self.changed += turn.changed
-        self.commits += turn.commits
-        self.moved.update({f"{prefix}{state}": count for state, count in turn.moved.items()})
-        self.told.update(turn.told)
+    def add(self, direction: DirectionResult, prefix: str = "") -> None:
+        self.groups += direction.groups
+        self.changed += direction.changed
+        self.commits += direction.commits
+        self.moved.update({f"{prefix}{state}": count for state, count in direction.moved.items()})
+        self.told.update(direction.told)
 
 
 class GroupSync:
@@ -140,8 +140,8 @@ class GroupSync:
         stable: bool = False,
     ) -> None:
         self.link, self._begins, self._store = link, link, store
-        self._ends = LinkClients(link, settings, patience_s=5.0, shared=LONG_TIMEOUT_CONNECTIONS)
-        self.source, self.target = self._ends.source, self._ends.target
+        self._clients = LinkClients(link, settings, patience_s=5.0, shared=LONG_TIMEOUT_CONNECTIONS)
+        self.source, self.target = self._clients.source, self._clients.target
         self.source_groups, self.target_groups = (
             ConsumerGroups(self.source, stable=stable),
             ConsumerGroups(self.target, stable=stable),
@@ -173,7 +173,7 @@ class GroupSync:
         self._kept: dict[str, frozenset[str]] = {}
 
     def close(self) -> None:
-        for one in (self.source_groups, self.target_groups, self._ends):
+        for one in (self.source_groups, self.target_groups, self._clients):
             one.close()
 
     def run(self, now_s: float, *, may: Callable[[], bool] = always_allowed) -> SyncRoundResult:
@@ -187,13 +187,13 @@ class GroupSync:
         asks: _Asks = {"may": may, "holds": self._holds}
         reading, writing = self.source_groups.listed(), self.target_groups.listed()
         if self._forward is not None:
-            turn = self._forward.turn(self.scope, reading, writing, self._by_offsets, now_s, **asks)
-            done.add(turn)
+            direction = self._forward.turn(self.scope, reading, writing, self._by_offsets, now_s, **asks)
+            done.add(direction)
             for name, wait in self._together.waiting.items():
                 if now_s - wait.since_s >= REPORT_REFUSAL_AFTER_S:
                     done.told[f"group {name}"] = wait.words
             done.told |= {f"outputs: {expression!r}": said for expression, said in self._together.unmatched.items()}
-            self._keep_names(self._forward.book, turn)
+            self._keep_names(self._forward.sync_state, direction)
         if self._back is not None:
             done.add(self._back.turn(self._scope_back, writing, reading, self._by_offsets, now_s, **asks), "back: ")
         self._share(reading, writing, now_s, done, asks)
@@ -213,13 +213,13 @@ class GroupSync:
         if self._shares is None:
             reader, writer = ShareGroups(self.source, self.source_groups), ShareGroups(self.target, self.target_groups)
             # Not renewed: setting a start again drops acknowledgements above it.
-            book = SyncState(self.link.groups.verify_s, float("inf"))
+            sync_state = SyncState(self.link.groups.verify_s, float("inf"))
             # A share group's start has no room for a mark.
             rules = CommitRules(self.link.groups.resets, marks=False)
-            self._shares = SyncDirection(reader, writer, self.target, book, decide_commit, rules)
+            self._shares = SyncDirection(reader, writer, self.target, sync_state, decide_commit, rules)
         try:
-            turn = self._shares.turn(self.scope, reading, writing, self._shared, now_s, **asks)
-            done.add(turn, "share: ")
+            direction = self._shares.turn(self.scope, reading, writing, self._shared, now_s, **asks)
+            done.add(direction, "share: ")
         except KafkaError as error:
             done.told["share groups"] = f"do not follow: {error.message}"
 
@@ -230,8 +230,8 @@ class GroupSync:
         return one.kind == SHARE_TYPE and self.admits(one.group)
 
     def entries(self) -> dict[str, GroupState]:
-        shared = self._shares.book.entries if self._shares else {}
-        return {**shared, **self._forward.book.entries} if self._forward else {}
+        shared = self._shares.sync_state.groups if self._shares else {}
+        return {**shared, **self._forward.sync_state.groups} if self._forward else {}
 
     def waiting(self) -> dict[str, tuple[float, int]]:
         """Returns groups that wait for their output: since when, and their lag in records."""
@@ -239,7 +239,7 @@ class GroupSync:
         return {name: (one.since_s, together.lag_of(name)) for name, one in together.waiting.items()}
 
     def refusals(self, now_s: float) -> str:
-        ways = [one for one in (self._shares, self._back, self._forward) if one is not None]
+        ways = [direction for direction in (self._shares, self._back, self._forward) if direction is not None]
         found = {name: one for way in ways for name, one in way.refusals().items()}
         waits = {name: (one.since_s, one.words) for name, one in self._together.waiting.items() if one.in_vain}
         return describe_refusals({**waits, **found}, now_s)
@@ -257,11 +257,17 @@ class GroupSync:
         if self._forward is None:
             rules = self.link.groups
             renew_s = max(RENEW_S_MIN, self._retention() / RENEWALS_IN_RETENTION)
-            book = SyncState(rules.verify_s, renew_s)
-            self._know_names(book)
+            sync_state = SyncState(rules.verify_s, renew_s)
+            self._know_names(sync_state)
             ways = CommitRules(rules.resets, marks=rules.marks)
             self._forward = SyncDirection(
-                self._together, self.target_groups, self.target, book, decide_commit, ways, held=self._together.held
+                self._together,
+                self.target_groups,
+                self.target,
+                sync_state,
+                decide_commit,
+                ways,
+                held=self._together.held,
             )
         self._see_ways(self._forward)
         self._hear_switches()
@@ -285,11 +291,16 @@ class GroupSync:
         forward.rules = forward.rules._replace(returns=returns)
         if returns and self._back is None:
             # Groups on the source commit there themselves, so this link does not renew their offsets.
-            book = SyncState(self.link.groups.verify_s, float("inf"))
+            sync_state = SyncState(self.link.groups.verify_s, float("inf"))
             self._back = SyncDirection(
-                self.target_groups, self.source_groups, self.source, book, decide_commit_back, CommitRules(makes=False)
+                self.target_groups,
+                self.source_groups,
+                self.source,
+                sync_state,
+                decide_commit_back,
+                CommitRules(makes=False),
             )
-            forward.echo = book.expect
+            forward.echo = sync_state.expect
         elif not returns:
             self._back, forward.echo = None, None
 
@@ -312,29 +323,29 @@ class GroupSync:
     def rules_for(self, group: str, *sides: Mapping[TopicPartitionTuple, CommittedOffset]) -> CommitRules:
         if self._forward is None:
             return CommitRules()
-        rules = self._forward.book.rules_for(group, self._forward.rules)
+        rules = self._forward.sync_state.rules_for(group, self._forward.rules)
         return rules._replace(notes=rules.notes or any(has_metadata(place) for one in sides for place in one.values()))
 
-    def _know_names(self, book: SyncState) -> None:
+    def _know_names(self, sync_state: SyncState) -> None:
         """If the link wrote no marks, any offset may be its own."""
         name = self.link.name
-        book.noted = set(parse_group_names(self._store.link_states.of(name, GROUPS_WITH_METADATA_KIND)))
+        sync_state.noted = set(parse_group_names(self._store.link_states.of(name, GROUPS_WITH_METADATA_KIND)))
         marked = self._store.link_states.of(name, UNMARKED_GROUPS_KIND)
         owed = parse_group_names(marked)
-        book.owed = None if ALL_GROUPS in owed else set(owed)
-        self._kept = {GROUPS_WITH_METADATA_KIND: frozenset(book.noted)}
+        sync_state.owed = None if ALL_GROUPS in owed else set(owed)
+        self._kept = {GROUPS_WITH_METADATA_KIND: frozenset(sync_state.noted)}
         if marked:
             self._kept[UNMARKED_GROUPS_KIND] = owed
 
-    def _keep_names(self, book: SyncState, turn: DirectionResult) -> None:
+    def _keep_names(self, sync_state: SyncState, direction: DirectionResult) -> None:
         """Saves what the next process needs. The set of groups is unknown until every coordinator has answered."""
         if not self.link.groups.marks:
-            book.owed = None  # If marks are enabled later, offsets moved until then have none.
-        elif book.owed is not None or turn.unheard is not None:
-            book.confirm(turn.unheard or ())
-        names = {GROUPS_WITH_METADATA_KIND: frozenset(book.noted)}
-        if book.owed is not None or not self.link.groups.marks:
-            names[UNMARKED_GROUPS_KIND] = frozenset((ALL_GROUPS,) if book.owed is None else book.owed)
+            sync_state.owed = None  # If marks are enabled later, offsets moved until then have none.
+        elif sync_state.owed is not None or direction.unheard is not None:
+            sync_state.confirm(direction.unheard or ())
+        names = {GROUPS_WITH_METADATA_KIND: frozenset(sync_state.noted)}
+        if sync_state.owed is not None or not self.link.groups.marks:
+            names[UNMARKED_GROUPS_KIND] = frozenset((ALL_GROUPS,) if sync_state.owed is None else sync_state.owed)
         now_ms = wall_ms()
         changed = {kind: some for kind, some in names.items() if self._kept.get(kind) != some}
         rows = [group_names_row(self.link.name, kind, some, now_ms) for kind, some in changed.items()]
@@ -352,11 +363,11 @@ class GroupSync:
         rows = [row for row in self._store.twins.of(self.link.name) if row.topic not in self._left]
         topics = sorted({row.topic for row in rows})
         twins = sorted({self.link.twin_of(topic) for topic in topics})
-        mapped = {where: self._by_extents(where) for where in self._store.offset_runs.reached(self.link.name)}
+        mapped = {where: self._by_offset_runs(where) for where in self._store.offset_runs.reached(self.link.name)}
         ids = {row.topic: row.source_topic_id for row in rows} if source_gone else _ids(self.source, topics)
         return build_scope(self.link, rows, mapped, ids, _ids(self.target, twins), self._carried_to)
 
-    def _by_extents(self, where: TopicPartitionTuple) -> OffsetTranslation:
+    def _by_offset_runs(self, where: TopicPartitionTuple) -> OffsetTranslation:
         known = self.scope.parts.get(where)
         if known is not None and isinstance(known[1], RunTranslation):
             return known[1]
@@ -376,8 +387,8 @@ class GroupSync:
 
     def _crossed(self) -> Mapping[TopicPartitionTuple, int]:
         if self._positions is None:
-            known = self._store.progress.positions(self.link.name)
-            self._positions = {(one.topic, one.partition): one.to_offset for one in known}
+            positions = self._store.progress.positions(self.link.name)
+            self._positions = {(position.topic, position.partition): position.to_offset for position in positions}
         return self._positions
 
     def _retention(self) -> float:
@@ -387,8 +398,8 @@ class GroupSync:
             try:
                 for node in self.target.metadata([], refresh=True).brokers:
                     settings = self.target.admin.broker_settings(node)
-                    said = settings.get("offsets.retention.minutes")
-                    found = min(found, float(said.value) * 60.0 if said and said.value else RETENTION_DEFAULT_S)
+                    entry = settings.get("offsets.retention.minutes")
+                    found = min(found, float(entry.value) * 60.0 if entry and entry.value else RETENTION_DEFAULT_S)
             except KafkaError as error:
                 if error.code not in (Code.CLUSTER_AUTHORIZATION_FAILED, Code.TOPIC_AUTHORIZATION_FAILED):
                     raise
@@ -409,16 +420,16 @@ def build_run_translation(
     return RunTranslation(around, crossed)
 
 
-def worst_status(entry: GroupState) -> tuple[GroupSyncStatus, int, float]:
+def worst_status(group: GroupState) -> tuple[GroupSyncStatus, int, float]:
     """Returns the group's worst status, records behind, and since when (-1: never)."""
-    if entry.live:
+    if group.live:
         return GroupSyncStatus.LIVE, 0, -1.0
-    if not entry.standing:
+    if not group.standing:
         return GroupSyncStatus.SAME, 0, -1.0
-    states = [state for state, _, _ in entry.standing.values()]
+    states = [state for state, _, _ in group.standing.values()]
     worst = next(state for state in STATUSES_WORST_FIRST if state in states)
-    behind = sum(max(0, count) for _, count, _ in entry.standing.values())
-    return worst, behind, min(since_s for _, _, since_s in entry.standing.values())
+    behind = sum(max(0, count) for _, count, _ in group.standing.values())
+    return worst, behind, min(since_s for _, _, since_s in group.standing.values())
 
 
 def _ids(cluster: KafkaCluster, topics: list[str]) -> dict[str, str]:

@@ -59,8 +59,8 @@ def build_status(
     counts: dict[str, int] = {}
     behind = 0
     for name in (*entries, *(waiting.keys() - entries.keys())):
-        entry = entries.get(name, UNKNOWN_GROUP)
-        state, records, since_s = worst_status(entry)
+        group = entries.get(name, UNKNOWN_GROUP)
+        state, records, since_s = worst_status(group)
         if name in waiting and state is not GroupSyncStatus.LIVE:
             waits_s, later = waiting[name]
             records += later
@@ -71,7 +71,7 @@ def build_status(
         if state is not GroupSyncStatus.SAME and len(differ) < GROUPS_LISTED_MAX:
             since_ms = now_ms - int((now_s - since_s) * 1000) if since_s >= 0 else None
             own, refused = (
-                [list(where) for where, (how, _, _) in entry.standing.items() if how is kind][:OFFSETS_SHOWN_MAX]
+                [list(where) for where, (how, _, _) in group.standing.items() if how is kind][:OFFSETS_SHOWN_MAX]
                 for kind in (GroupSyncStatus.OWN, GroupSyncStatus.REFUSED)
             )
             differ[name] = [state, records, since_ms, own, refused]
@@ -89,7 +89,7 @@ def build_status(
 
 def compared_groups(entries: Mapping[str, GroupState]) -> frozenset[str]:
     """Returns the groups whose offsets are known on both sides; a silent coordinator leaves others out."""
-    return frozenset(name for name, entry in entries.items() if entry.live or not entry.check)
+    return frozenset(name for name, group in entries.items() if group.live or not group.check)
 
 
 def read_status(store: Store, link: str, *, fresh: bool = True) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class GroupSyncService:
         self.last: SyncRoundResult | None = None
         self.totals: dict[str, int] = {"rounds": 0, "failed": 0, "moved": 0}
         self._closed = threading.Event()
-        self._rounds: GroupSync | None = None
+        self._sync: GroupSync | None = None
         self._relay: GroupsHomeAnnouncer | None = None
         self._task = process_scheduler.every(
             f"groups {link.name}", self._turn, asks=(link.source, link.target), last=self._let_go
@@ -168,20 +168,20 @@ class GroupSyncService:
         self._task.close(CLOSE_TIMEOUT_S)
 
     def _let_go(self) -> None:
-        if self._rounds is not None:
-            self._rounds.close()
-            self._rounds = None
+        if self._sync is not None:
+            self._sync.close()
+            self._sync = None
 
     def _turn(self) -> float:
         every_s, begun_s = self._link.groups.every_s, time.monotonic()
         if self._active():
-            if self._rounds is None:
-                self._rounds = GroupSync(self._link, self._settings, self._store, leaves=True)
-                clusters = (self._rounds.source, self._rounds.target)
+            if self._sync is None:
+                self._sync = GroupSync(self._link, self._settings, self._store, leaves=True)
+                clusters = (self._sync.source, self._sync.target)
                 self._relay = GroupsHomeAnnouncer(self._store, clusters)
                 self._began_s = begun_s
-            self._round(self._rounds)
-        elif self._rounds is not None:
+            self._round(self._sync)
+        elif self._sync is not None:
             # Another process syncs now; this memory will be outdated when the link returns.
             self._let_go()
             self._compared = None
@@ -191,11 +191,11 @@ class GroupSyncService:
     def _may(self) -> bool:
         return self._active() and not self._closed.is_set()
 
-    def _round(self, rounds: GroupSync) -> None:
+    def _round(self, sync: GroupSync) -> None:
         assert self._relay is not None
         try:
             self._relay.turn(time.monotonic())
-            done = rounds.run(time.monotonic(), may=self._may)
+            done = sync.run(time.monotonic(), may=self._may)
         except TwinshoreError as error:
             self.totals["failed"] += 1
             self._relay.again()
@@ -213,7 +213,7 @@ class GroupSyncService:
             self.totals["rounds"] += 1
             self.totals["moved"] += sum(done.moved.values())
             self._say(done.told)
-            self._leave_word(rounds, done)
+            self._leave_word(sync, done)
 
     def _say(self, told: dict[str, str]) -> None:
         """Logs each sentence once, and again if still true after an hour."""
@@ -229,20 +229,20 @@ class GroupSyncService:
         if len(self._said) > LOGGED_SENTENCES_MAX:
             self._said = dict(list(self._said.items())[-LOGGED_SENTENCES_MAX:])
 
-    def _leave_word(self, rounds: GroupSync, done: SyncRoundResult) -> None:
+    def _leave_word(self, sync: GroupSync, done: SyncRoundResult) -> None:
         """Stores the status, so that others know how old a difference is."""
         now_s = time.monotonic()
         if now_s - self._word_at_s < STATUS_INTERVAL_S:
             return
         self._word_at_s = now_s
         now_ms = wall_ms()
-        entries = rounds.entries()
-        value = json.dumps(build_status(entries, done, now_s=now_s, now_ms=now_ms, waiting=rounds.waiting()))
+        groups = sync.entries()
+        value = json.dumps(build_status(groups, done, now_s=now_s, now_ms=now_ms, waiting=sync.waiting()))
         rows = [LinkStateRow(self._link.name, GROUPS_KIND, "", value, GROUPS_KIND, now_ms)]
-        names = compared_groups(entries)
+        names = compared_groups(groups)
         if names != self._compared:
             rows.append(group_names_row(self._link.name, COMPARED_KIND, names, now_ms))
-        refused = rounds.refusals(now_s)
+        refused = sync.refusals(now_s)
         try:
             self._store.link_states.remember(rows)
             self._compared = names
@@ -259,7 +259,9 @@ class NoGroupSync:
         """Does nothing."""
 
 
-def start_group_sync(beside: LinkContext) -> LinkService:
-    if not beside.link.groups.enabled:
+def start_group_sync(context: LinkContext) -> LinkService:
+    if not context.link.groups.enabled:
         return NoGroupSync()
-    return GroupSyncService(beside.link, beside.settings, beside.store, active=beside.active, outages=beside.outages)
+    return GroupSyncService(
+        context.link, context.settings, context.store, active=context.active, outages=context.outages
+    )

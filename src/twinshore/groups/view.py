@@ -80,7 +80,7 @@ def read_snapshot(side: OffsetClient, listed: GroupListings, names: Iterable[str
     wanted: dict[int, dict[str, None]] = {}
     names = sorted(names)
     new = [name for name in names if name not in listed.groups]
-    nodes, refused = side.located(new) if new else GroupCoordinators({}, {})
+    nodes, errors = side.located(new) if new else GroupCoordinators({}, {})
     for name in names:
         one = listed.groups.get(name)
         if one is not None:
@@ -88,8 +88,8 @@ def read_snapshot(side: OffsetClient, listed: GroupListings, names: Iterable[str
                 wanted.setdefault(one.coordinator, {})[name] = None
         elif name in nodes:
             wanted.setdefault(nodes[name], {})[name] = None
-        elif name in refused:
-            silent[name] = UnavailableGroup(GroupSyncStatus.REFUSED, str(refused[name]))
+        elif name in errors:
+            silent[name] = UnavailableGroup(GroupSyncStatus.REFUSED, str(errors[name]))
         else:
             silent[name] = _away(side)
     found, away = side.places(wanted, {})
@@ -178,37 +178,37 @@ def view_groups(
     If the source does not answer: the target's offsets, with the mirror's last status. `stable`: offsets that an open
     transaction is about to move count as unknown. `back`: translate target offsets to the source.
     """
-    rounds = GroupSync(link, settings, store, retention_s=1.0, stable=stable)
+    sync = GroupSync(link, settings, store, retention_s=1.0, stable=stable)
     wanted = re.compile(pattern)
 
     def admits(name: str) -> bool:
-        return bool(wanted.fullmatch(name)) and rounds.admits(name)
+        return bool(wanted.fullmatch(name)) and sync.admits(name)
 
     try:
-        gone = not _answers(rounds.source)
-        rounds.begin(time.monotonic(), source_gone=gone)
-        reading = GroupListings({}, {}) if gone else rounds.source_groups.listed()
-        writing = rounds.target_groups.listed()
+        gone = not _answers(sync.source)
+        sync.begin(time.monotonic(), source_gone=gone)
+        reading = GroupListings({}, {}) if gone else sync.source_groups.listed()
+        writing = sync.target_groups.listed()
         known = {**reading.groups, **writing.groups}.values()
         names = {one.group for one in known if one.reads_by_offsets and admits(one.group)}
-        here = GroupsSnapshot(reading, {}, {}) if gone else read_snapshot(rounds.source_groups, reading, names)
-        there = read_snapshot(rounds.target_groups, writing, names)
-        twins = {twin for twin, _ in rounds.scope.parts.values()}
+        here = GroupsSnapshot(reading, {}, {}) if gone else read_snapshot(sync.source_groups, reading, names)
+        there = read_snapshot(sync.target_groups, writing, names)
+        twins = {twin for twin, _ in sync.scope.parts.values()}
         named = {TopicPartition(*twin): twin for twin in twins} if here.places or there.places else {}
-        found, _ = rounds.target.offsets_of_each(named, OffsetKind.HIGH_WATERMARK)
-        ends = {named[one]: end for one, end in found.items()}
+        found, _ = sync.target.offsets_of_each(named, OffsetKind.HIGH_WATERMARK)
+        ends = {named[tp]: end for tp, end in found.items()}
         word = read_status(store, link.name, fresh=not gone)
         compared = parse_group_names(store.link_states.of(link.name, COMPARED_KIND)) if gone else frozenset()
         views = []
         for name in sorted(here.places.keys() | there.places.keys()):
-            rules = rounds.rules_for(name, *(side.places.get(name, {}) for side in (here, there)))
-            view = _view(link.name, name, (here, there), rounds.scope, ends, word, rules)
+            rules = sync.rules_for(name, *(side.places.get(name, {}) for side in (here, there)))
+            view = _view(link.name, name, (here, there), sync.scope, ends, word, rules)
             if back and not gone and not view.why:
-                view = _back(view, rounds.scope, rounds.source)
+                view = _back(view, sync.scope, sync.source)
             views.append(_as_last_said(view, word, compared) if gone else view)
         return [view for view in views if view.parts]
     finally:
-        rounds.close()
+        sync.close()
 
 
 def _answers(cluster: KafkaCluster) -> bool:
@@ -240,13 +240,13 @@ def _view(
     source, target = (side.silent.get(name) for side in sides)
     silence = target or source
     places = [side.places.get(name, {}) for side in sides]
-    parts = tuple(_parts(places[0], places[1], scope, ends, rules, own_offsets_in(word, name)))
+    partitions = tuple(_parts(places[0], places[1], scope, ends, rules, own_offsets_in(word, name)))
     refused = refused_offsets_in(word, name)
-    parts = tuple(_not_known(part, silence) if silence else _as_refused(part, refused) for part in parts)
-    parts = tuple(map(_as_waiting, parts)) if is_waiting_in(word, name) else parts
+    partitions = tuple(_not_known(tp, silence) if silence else _as_refused(tp, refused) for tp in partitions)
+    partitions = tuple(map(_as_waiting, partitions)) if is_waiting_in(word, name) else partitions
     any_listing = here or there
     since_ms = word.get("differ", {}).get(name, [None, 0, None])[2]
-    same = all(part.state == GroupSyncStatus.SAME for part in parts)
+    same = all(tp.state == GroupSyncStatus.SAME for tp in partitions)
     behind_s = None
     if word and not silence:
         behind_s = 0.0 if same or since_ms is None else max(0.0, (wall_ms() - since_ms) / 1000)
@@ -257,41 +257,41 @@ def _view(
         any_listing.kind if any_listing else NO_GROUP,
         _state_of(here, source),
         _state_of(there, target),
-        GroupSyncStatus.LIVE.value if live else _worst(part.state for part in parts),
-        None if silence else sum(part.behind or 0 for part in parts),
-        None if silence else sum(part.target is None for part in parts),
+        GroupSyncStatus.LIVE.value if live else _worst(tp.state for tp in partitions),
+        None if silence else sum(tp.behind or 0 for tp in partitions),
+        None if silence else sum(tp.target is None for tp in partitions),
         behind_s,
-        parts,
+        partitions,
         why=silence.why if silence else "",
     )
 
 
 def _back(view: GroupView, scope: SyncScope, source: KafkaCluster) -> GroupView:
     """Translates target offsets to the source. Raises KafkaError if a log end is unknown."""
-    named = {TopicPartition(part.topic, part.partition): part for part in view.parts}
+    named = {TopicPartition(tp.topic, tp.partition): tp for tp in view.parts}
     ends = source.list_offsets(named, OffsetKind.HIGH_WATERMARK) if named else {}
-    parts = []
-    for where, part in named.items():
-        translation = scope.parts[part.topic, part.partition][1]
-        spot = translation.back(part.target) if part.target is not None else None
-        parts.append(replace(part, expected=spot.offset if spot else None, end=ends.get(where)))
-    return replace(view, parts=tuple(parts))
+    partitions = []
+    for where, tp in named.items():
+        translation = scope.parts[tp.topic, tp.partition][1]
+        spot = translation.back(tp.target) if tp.target is not None else None
+        partitions.append(replace(tp, expected=spot.offset if spot else None, end=ends.get(where)))
+    return replace(view, parts=tuple(partitions))
 
 
-def _not_known(part: PartitionView, silence: UnavailableGroup) -> PartitionView:
+def _not_known(tp: PartitionView, silence: UnavailableGroup) -> PartitionView:
     """Keeps only what the answering side reports."""
-    return replace(part, expected=None if part.source is None else part.expected, state=silence.state.value)
+    return replace(tp, expected=None if tp.source is None else tp.expected, state=silence.state.value)
 
 
-def _as_refused(part: PartitionView, refused: Collection[TopicPartitionTuple]) -> PartitionView:
+def _as_refused(tp: PartitionView, refused: Collection[TopicPartitionTuple]) -> PartitionView:
     """An offset that the mirror failed to commit does not move."""
-    if (part.topic, part.partition) in refused and part.state in STATUSES_TO_COMMIT:
-        return replace(part, state=GroupSyncStatus.REFUSED.value)
-    return part
+    if (tp.topic, tp.partition) in refused and tp.state in STATUSES_TO_COMMIT:
+        return replace(tp, state=GroupSyncStatus.REFUSED.value)
+    return tp
 
 
-def _as_waiting(part: PartitionView) -> PartitionView:
-    return replace(part, state=GroupSyncStatus.WAITS.value) if part.state == GroupSyncStatus.MOVES else part
+def _as_waiting(tp: PartitionView) -> PartitionView:
+    return replace(tp, state=GroupSyncStatus.WAITS.value) if tp.state == GroupSyncStatus.MOVES else tp
 
 
 def _parts(
@@ -391,18 +391,20 @@ def open_translator(settings: Settings, link_name: str, store: Store) -> OffsetT
 
 
 def _crossed(store: Store, link: str, where: TopicPartitionTuple) -> int:
-    known = store.progress.positions(link)
-    return next((one.to_offset for one in known if (one.topic, one.partition) == where), 0)
+    positions = store.progress.positions(link)
+    return next((position.to_offset for position in positions if (position.topic, position.partition) == where), 0)
 
 
 def stored_log_ends(store: Store, link: Link, *, back: bool) -> dict[TopicPartitionTuple, int]:
     """Returns source log ends that the mirror last saw; `back`: how far each twin is replicated."""
-    known = store.progress.positions(link.name)
+    positions = store.progress.positions(link.name)
     if not back:
-        return {(one.topic, one.partition): one.source_end for one in known}
+        return {(position.topic, position.partition): position.source_end for position in positions}
     mapped = store.offset_runs.reached(link.name)
     ends: dict[TopicPartitionTuple, int] = {}
-    for one in known:
-        last = mapped.get((one.topic, one.partition))
-        ends[link.twin_of(one.topic), one.partition] = last.target + last.length if last else one.to_offset
+    for position in positions:
+        last = mapped.get((position.topic, position.partition))
+        ends[link.twin_of(position.topic), position.partition] = (
+            last.target + last.length if last else position.to_offset
+        )
     return ends

@@ -111,9 +111,9 @@ class Admin:
             configs=configs,
         )
 
-        def ask(line: Connection, timeout_s: float) -> None:
+        def ask(connection: Connection, timeout_s: float) -> None:
             request = CreateTopicsRequest(topics=(topic,), timeout=_wait(timeout_s), validate_only=False)
-            for one in line.call(request, CreateTopicsResponse, timeout_s=timeout_s).topics:
+            for one in connection.call(request, CreateTopicsResponse, timeout_s=timeout_s).topics:
                 right = f"Create on topic {name} or on the cluster"
                 self._check(one.error_code, f"create topic {name}", one.error_message, right)
 
@@ -123,9 +123,9 @@ class Admin:
         topic = CreatePartitionsTopic(name=TopicName(name), count=i32(total), assignments=None)
         what = f"grow topic {name} to {total} partitions"
 
-        def ask(line: Connection, timeout_s: float) -> None:
+        def ask(connection: Connection, timeout_s: float) -> None:
             request = CreatePartitionsRequest(topics=(topic,), timeout=_wait(timeout_s), validate_only=False)
-            for one in line.call(request, CreatePartitionsResponse, timeout_s=timeout_s).results:
+            for one in connection.call(request, CreatePartitionsResponse, timeout_s=timeout_s).results:
                 self._check(one.error_code, what, one.error_message, f"Alter on topic {name}")
 
         self._cluster.change(what, ask, {name: topic_id})
@@ -135,10 +135,10 @@ class Admin:
         topic = DeleteTopicState(name=None, topic_id=uuid.UUID(bytes=topic_id))
         what = f"delete topic {name}"
 
-        def ask(line: Connection, timeout_s: float) -> None:
+        def ask(connection: Connection, timeout_s: float) -> None:
             allow()
             request = DeleteTopicsRequest(topics=(topic,), timeout=_wait(timeout_s))
-            for one in line.call(request, DeleteTopicsResponse, timeout_s=timeout_s).responses:
+            for one in connection.call(request, DeleteTopicsResponse, timeout_s=timeout_s).responses:
                 # The id is gone: deleted by our own request whose response was lost, or by another client.
                 gone = int(one.error_code) == Code.UNKNOWN_TOPIC_ID
                 code = Code.UNKNOWN_TOPIC_OR_PARTITION if gone else one.error_code
@@ -159,17 +159,17 @@ class Admin:
         resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configs=configs)
         what = f"change settings of topic {name}"
 
-        def ask(line: Connection, timeout_s: float) -> None:
+        def ask(connection: Connection, timeout_s: float) -> None:
             request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
-            for one in line.call(request, IncrementalAlterConfigsResponse, timeout_s=timeout_s).responses:
+            for one in connection.call(request, IncrementalAlterConfigsResponse, timeout_s=timeout_s).responses:
                 self._check(one.error_code, what, one.error_message, f"AlterConfigs on topic {name}")
 
         self._cluster.change(what, ask, {name: topic_id})
 
     def topic_settings(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
         """Returns configs that differ from Kafka's defaults. The first refused topic raises KafkaError."""
-        found, refused = self.readable_settings(names)
-        for error in refused.values():
+        found, errors = self.readable_settings(names)
+        for error in errors.values():
             raise error
         return found
 
@@ -178,7 +178,7 @@ class Admin:
     ) -> tuple[dict[str, dict[str, ConfigEntry]], dict[str, KafkaError]]:
         """Like `topic_settings`, with errors of refused topics. With `keys`: only these configs, defaults too."""
         found: dict[str, dict[str, ConfigEntry]] = {}
-        refused: dict[str, KafkaError] = {}
+        errors: dict[str, KafkaError] = {}
         wanted = list(dict.fromkeys(names))
         for start in range(0, len(wanted), TOPICS_PER_DESCRIBE_CONFIGS):
             some = wanted[start : start + TOPICS_PER_DESCRIBE_CONFIGS]
@@ -187,10 +187,10 @@ class Admin:
                 if one.error_code:
                     place = f"{self._name}: read settings of topic {name}"
                     right = f"DescribeConfigs on topic {name}"
-                    refused[name] = kafka_error(int(one.error_code), place, detail=one.error_message or "", right=right)
+                    errors[name] = kafka_error(int(one.error_code), place, detail=one.error_message or "", right=right)
                 else:
                     found[name] = _settings(one, defaults=bool(keys))
-        return found, refused
+        return found, errors
 
     def broker_settings(self, node_id: int, keys: Sequence[str] = ()) -> dict[str, ConfigEntry]:
         """Returns a broker's configs that differ from Kafka's defaults. With `keys`: only these, defaults too."""
@@ -213,13 +213,15 @@ def _describing(
         for name in names
     )
 
-    def ask(line: Connection, timeout_s: float) -> Sequence[DescribeConfigsResult]:
-        answer = line.call(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse, timeout_s=timeout_s)
+    def ask(connection: Connection, timeout_s: float) -> Sequence[DescribeConfigsResult]:
+        answer = connection.call(
+            DescribeConfigsRequest(resources=resources), DescribeConfigsResponse, timeout_s=timeout_s
+        )
         wanted = set(names)
         found = [one for one in answer.results or () if one.resource_name in wanted]
         if len(found) != len(wanted):
             raise KafkaError(
-                f"{line.place}: settings of {len(wanted) - len(found)} resources were not told", retriable=True
+                f"{connection.place}: settings of {len(wanted) - len(found)} resources were not told", retriable=True
             )
         return found
 

@@ -28,13 +28,13 @@ class PartitionReassignment(NamedTuple):
     removing: tuple[int, ...]
 
 
-def read_reassignments(line: Connection, timeout_s: float) -> dict[TopicPartition, PartitionReassignment]:
+def read_reassignments(connection: Connection, timeout_s: float) -> dict[TopicPartition, PartitionReassignment]:
     """Returns all reassignments. The controller answers, or any broker if controllers are separate."""
     wait = i32Timedelta.parse(datetime.timedelta(milliseconds=int(800 * timeout_s)))
     request = ListPartitionReassignmentsRequest(timeout=wait, topics=None)
-    answer = line.call(request, ListPartitionReassignmentsResponse, timeout_s=timeout_s)
+    answer = connection.call(request, ListPartitionReassignmentsResponse, timeout_s=timeout_s)
     if answer.error_code:
-        place = f"{line.place}: which partitions are on the move"
+        place = f"{connection.place}: which partitions are on the move"
         detail = answer.error_message or ""
         raise kafka_error(int(answer.error_code), place, detail=detail, right="Describe on the cluster")
     return {
@@ -60,12 +60,12 @@ class BrokerFeatures(NamedTuple):
     eligible: bool = False
 
 
-def read_features(line: Connection, timeout_s: float) -> BrokerFeatures:
+def read_features(connection: Connection, timeout_s: float) -> BrokerFeatures:
     """Of the broker at the other end."""
     request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
-    answer = line.call(request, ApiVersionsResponse, timeout_s=timeout_s)
+    answer = connection.call(request, ApiVersionsResponse, timeout_s=timeout_s)
     if answer.error_code:
-        raise kafka_error(int(answer.error_code), f"{line.place}: its versions")
+        raise kafka_error(int(answer.error_code), f"{connection.place}: its versions")
     supports = [int(one.max_version) for one in answer.supported_features if one.name == METADATA_VERSION_FEATURE]
     finalized = [
         int(one.max_version_level) for one in answer.finalized_features if one.name == METADATA_VERSION_FEATURE

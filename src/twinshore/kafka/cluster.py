@@ -73,11 +73,11 @@ class KafkaCluster:
         chance = rng or Random()
         self._nodes = NodeConnections(cluster, client_id, clock, chance, call_s=call_s, pool=pool)
         ways = (clock, sleep, chance, self._nodes.silence.gave_up, ", ".join(cluster.bootstrap))
-        self._patience = RetryPolicy(cluster.name, patience_s, *ways)
+        self._retry = RetryPolicy(cluster.name, patience_s, *ways)
         self._memory = MetadataCache(cluster.name, cluster_id)
         self._leaders = LeaderQuerier(
             place=cluster.name,
-            patience=self._patience,
+            retry=self._retry,
             metadata=self._look,
             meet=self.connection_to,
             part=self._note_failure,
@@ -94,11 +94,11 @@ class KafkaCluster:
 
     def errand(self) -> AbstractContextManager[None]:
         """Bound this thread's requests in the block by `patience_s` together."""
-        return self._patience.errand()
+        return self._retry.errand()
 
     def left_s(self) -> float:
         """Returns this thread's time left; `inf` outside `errand`."""
-        return self._patience.left_s()
+        return self._retry.left_s()
 
     def cluster_id(self) -> str:
         return self._memory.cluster_id or self.metadata([], refresh=True).cluster_id
@@ -109,15 +109,15 @@ class KafkaCluster:
 
     def metadata(self, topics: Sequence[str] | None = None, *, refresh: bool = True) -> ClusterMetadata:
         """Returns metadata of these topics, or all. `refresh=False` allows cached data."""
-        return self._patience.retry("metadata", lambda: self._look(topics, refresh))
+        return self._retry.retry("metadata", lambda: self._look(topics, refresh))
 
-    def partition_of(self, named: TopicPartition, *, refresh: bool = False) -> PartitionMetadata:
+    def partition_of(self, partition: TopicPartition, *, refresh: bool = False) -> PartitionMetadata:
         """KafkaError where the partition does not exist."""
-        return self._find(named, refresh=refresh, led=False)
+        return self._find(partition, refresh=refresh, led=False)
 
-    def leader_of(self, named: TopicPartition) -> int:
+    def leader_of(self, partition: TopicPartition) -> int:
         """Retriable KafkaError without a leader."""
-        return self._find(named, refresh=False, led=True).leader
+        return self._find(partition, refresh=False, led=True).leader
 
     def connection_to(self, node_id: int) -> Connection:
         """Returns the shared connection, checked to be of the right cluster."""
@@ -139,39 +139,39 @@ class KafkaCluster:
             raise
         return connection
 
-    def list_offsets(self, parts: Iterable[TopicPartition], which: OffsetKind) -> dict[TopicPartition, int]:
+    def list_offsets(self, partitions: Iterable[TopicPartition], kind: OffsetKind) -> dict[TopicPartition, int]:
         """Returns one offset of each log. The first one without an answer raises KafkaError."""
-        ask = self._timed(list_offsets, asked=which.value)
-        return self._leaders.ask(parts, LeaderQuery(_end_in_words(which), "Describe", ask))
+        ask = self._timed(list_offsets, asked=kind.value)
+        return self._leaders.ask(partitions, LeaderQuery(_end_in_words(kind), "Describe", ask))
 
     def offsets_of_each(
-        self, parts: Iterable[TopicPartition], which: OffsetKind
+        self, partitions: Iterable[TopicPartition], kind: OffsetKind
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
         """Returns one offset of each readable log, and errors of others, which delay none. KafkaError where the cluster
         does not answer.
         """
-        question = LeaderQuery(_end_in_words(which), "Describe", self._timed(list_offsets, asked=which.value))
-        return self._patience.retry(question.what, lambda: self._leaders.each(parts, question))
+        query = LeaderQuery(_end_in_words(kind), "Describe", self._timed(list_offsets, asked=kind.value))
+        return self._retry.retry(query.what, lambda: self._leaders.each(partitions, query))
 
-    def first_since(self, named: TopicPartition, timestamp_ms: int) -> int:
+    def first_since(self, partition: TopicPartition, timestamp_ms: int) -> int:
         """Returns the offset below which no record has this or a later timestamp; -1 where no record has."""
         # Of several records with one timestamp the index may return a later one; the timestamp before avoids that.
         asked = (max(0, timestamp_ms - 1), *OffsetKind.HIGH_WATERMARK.value[1:])
-        question = LeaderQuery("first offset since a time", "Describe", self._timed(list_offsets, asked=asked))
-        return self._leaders.ask([named], question)[named]
+        query = LeaderQuery("first offset since a time", "Describe", self._timed(list_offsets, asked=asked))
+        return self._leaders.ask([partition], query)[partition]
 
     def first_since_each(
-        self, parts: Iterable[TopicPartition], timestamp_ms: int
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
         """Returns first offsets with this or a later timestamp, -1 for none, and errors of partitions."""
         asked = (max(0, timestamp_ms), *OffsetKind.HIGH_WATERMARK.value[1:])
-        question = LeaderQuery("first offset since a time", "Describe", self._timed(list_offsets, asked=asked))
-        return self._patience.retry(question.what, lambda: self._leaders.each(parts, question))
+        query = LeaderQuery("first offset since a time", "Describe", self._timed(list_offsets, asked=asked))
+        return self._retry.retry(query.what, lambda: self._leaders.each(partitions, query))
 
-    def describe_producers(self, parts: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
+    def describe_producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
         """Returns producers as leaders know them at the log end."""
         ask = self._timed(describe_producers)
-        return self._leaders.ask(parts, LeaderQuery("producers", "Read", ask))
+        return self._leaders.ask(partitions, LeaderQuery("producers", "Read", ask))
 
     def delete_records(
         self, before: Mapping[TopicPartition, int], ids: Mapping[str, bytes]
@@ -185,16 +185,16 @@ class KafkaCluster:
         self, before: Mapping[TopicPartition, int], ids: Mapping[str, bytes]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
         """Like `delete_records`, with errors of partitions."""
-        question = self._cut(before, ids)
-        return self._patience.retry(question.what, lambda: self._leaders.each(before, question))
+        query = self._cut(before, ids)
+        return self._retry.retry(query.what, lambda: self._leaders.each(before, query))
 
     def _cut(self, before: Mapping[TopicPartition, int], ids: Mapping[str, bytes]) -> LeaderQuery[int]:
-        wrong = {named.topic for named in before} - ids.keys()
+        wrong = {partition.topic for partition in before} - ids.keys()
         if wrong:
             raise ValueError(f"no topic id is given for {', '.join(sorted(wrong))}")
 
         def ask(connection: Connection, wanted: Sequence[LeaderPartition]) -> dict[TopicPartition, tuple[int, int]]:
-            self._vouch(connection, {one.named.topic: ids[one.named.topic] for one in wanted})
+            self._vouch(connection, {one.partition.topic: ids[one.partition.topic] for one in wanted})
             return delete_records(connection, wanted, timeout_s=self._time_s(), before=before)
 
         return LeaderQuery("deletion of records", "Delete", ask)
@@ -206,39 +206,39 @@ class KafkaCluster:
         ask = self._timed(offset_for_leader_epoch, epochs=epochs)
         return self._leaders.ask(epochs, LeaderQuery("end of a leader epoch", "Describe", ask))
 
-    def read_tail_batch(self, named: TopicPartition, offset: int) -> BatchHeader | None:
+    def read_tail_batch(self, partition: TopicPartition, offset: int) -> BatchHeader | None:
         """Returns the header of the batch with `offset`; None above the high watermark."""
-        found = self.read_batch(named, offset)
+        found = self.read_batch(partition, offset)
         return found[1] if found else None
 
-    def read_batch(self, named: TopicPartition, offset: int) -> tuple[bytes, BatchHeader] | None:
+    def read_batch(self, partition: TopicPartition, offset: int) -> tuple[bytes, BatchHeader] | None:
         """Returns the batch with `offset`, CRC unchecked; None where gone or above the high watermark."""
 
         def ask(
             connection: Connection, wanted: Sequence[LeaderPartition]
         ) -> dict[TopicPartition, tuple[int, tuple[bytes, BatchHeader] | None]]:
-            return {one.named: fetch_batch(connection, one, offset, timeout_s=self._time_s()) for one in wanted}
+            return {one.partition: fetch_batch(connection, one, offset, timeout_s=self._time_s()) for one in wanted}
 
-        return self._leaders.ask([named], LeaderQuery(f"batch at offset {offset}", "Read", ask))[named]
+        return self._leaders.ask([partition], LeaderQuery(f"batch at offset {offset}", "Read", ask))[partition]
 
-    def read_from(self, named: TopicPartition, offset: int, *, bytes_max: int, committed: bool) -> FetchedPartitionById:
+    def read_from(
+        self, partition: TopicPartition, offset: int, *, bytes_max: int, committed: bool
+    ) -> FetchedPartitionById:
         """Returns batches from the one with `offset` on, as a consumer may read; at least one."""
 
         def ask(
             connection: Connection, wanted: Sequence[LeaderPartition]
         ) -> dict[TopicPartition, tuple[int, FetchedPartitionById | None]]:
             read = partial(fetch_records, bytes_max=bytes_max, committed=committed)
-            return {one.named: read(connection, one, offset, timeout_s=self._time_s()) for one in wanted}
+            return {one.partition: read(connection, one, offset, timeout_s=self._time_s()) for one in wanted}
 
-        found = self._leaders.ask([named], LeaderQuery(f"records from offset {offset}", "Read", ask))[named]
+        found = self._leaders.ask([partition], LeaderQuery(f"records from offset {offset}", "Read", ask))[partition]
         assert found is not None
         return found
 
     def init_producer_id(self) -> tuple[int, int]:
         """Returns a new producer id and its epoch."""
-        return self._patience.retry(
-            "a new producer id", lambda: self._anybody(partial(init_producer_id, place=self.name))
-        )
+        return self._retry.retry("a new producer id", lambda: self._anybody(partial(init_producer_id, place=self.name)))
 
     def find_coordinators(self, kind: i8, keys: Sequence[str]) -> FindCoordinatorResponse:
         """Asks any broker for the coordinators of these groups or transactional ids."""
@@ -255,10 +255,10 @@ class KafkaCluster:
         def once(connection: Connection, *, timeout_s: float) -> Value:
             return ask(connection, timeout_s)
 
-        return self._patience.retry(what, lambda: self._anybody(once))
+        return self._retry.retry(what, lambda: self._anybody(once))
 
     def at(self, node_id: int, what: str, ask: Callable[[Connection, float], Value]) -> Value:
-        return self._patience.retry(what, lambda: ask(self.connection_to(node_id), self._time_s()))
+        return self._retry.retry(what, lambda: ask(self.connection_to(node_id), self._time_s()))
 
     def change(
         self, what: str, ask: Callable[[Connection, float], Value], ids: Mapping[str, bytes] | None = None
@@ -278,13 +278,13 @@ class KafkaCluster:
                     self._note_failure(controller)
                 raise
 
-        return self._patience.retry(what, attempt)
+        return self._retry.retry(what, attempt)
 
     def _vouch(self, connection: Connection, ids: Mapping[str, bytes]) -> None:
         """Check that the connection leads to the right cluster, and the topics' ids."""
-        seen = self._recognised(connection, list(ids), timeout_s=self._time_s())
+        metadata = self._recognised(connection, list(ids), timeout_s=self._time_s())
         for name, topic_id in ids.items():
-            topic = seen.topics.get(name)
+            topic = metadata.topics.get(name)
             code = topic.error if topic else Code.UNKNOWN_TOPIC_OR_PARTITION
             if topic is None or code:
                 raise kafka_error(code, f"{self.name}: topic {name}", right=f"Describe on topic {name}")
@@ -297,10 +297,10 @@ class KafkaCluster:
 
     def _recognised(self, connection: Connection, topics: Sequence[str] | None, *, timeout_s: float) -> ClusterMetadata:
         """Returns the broker's metadata. KafkaError for another cluster."""
-        seen = read_metadata(connection, topics, timeout_s=timeout_s)
-        connection.cluster_id = seen.cluster_id
-        self._same(connection, seen.cluster_id)
-        return seen
+        metadata = read_metadata(connection, topics, timeout_s=timeout_s)
+        connection.cluster_id = metadata.cluster_id
+        self._same(connection, metadata.cluster_id)
+        return metadata
 
     def _same(self, connection: Connection, cluster_id: str) -> None:
         """KafkaError for another cluster."""
@@ -310,32 +310,32 @@ class KafkaCluster:
             self._nodes.leads_elsewhere(connection)
             raise
 
-    def _find(self, named: TopicPartition, *, refresh: bool, led: bool) -> PartitionMetadata:
+    def _find(self, partition: TopicPartition, *, refresh: bool, led: bool) -> PartitionMetadata:
         stale = refresh
 
         def attempt() -> PartitionMetadata:
             nonlocal stale
-            topic = self._look([named.topic], stale).topics.get(named.topic)
+            topic = self._look([partition.topic], stale).topics.get(partition.topic)
             stale = True
-            code = partition_error_code(topic, named.partition)
+            code = partition_error_code(topic, partition.partition)
             if topic is not None and not code:
-                found = topic.partitions[named.partition]
+                found = topic.partitions[partition.partition]
                 if not led or found.leader != NO_LEADER:
                     return found
                 code = Code.LEADER_NOT_AVAILABLE
-            raise kafka_error(code, f"{self.name}: {named}", right=f"Describe on topic {named.topic}")
+            raise kafka_error(code, f"{self.name}: {partition}", right=f"Describe on topic {partition.topic}")
 
-        return self._patience.retry(f"partition {named}", attempt)
+        return self._retry.retry(f"partition {partition}", attempt)
 
     def _look(self, topics: Sequence[str] | None, refresh: bool) -> ClusterMetadata:
         """One attempt at metadata, cached if allowed, else from any broker."""
-        known = None if refresh else self._memory.recall(topics)
-        if known is not None:
-            return known
-        seen = self._anybody(partial(self._recognised, topics=topics))
-        self._memory.learn(seen, everything=topics is None)
-        self._nodes.learn(seen.brokers)
-        return seen
+        cluster_metadata = None if refresh else self._memory.recall(topics)
+        if cluster_metadata is not None:
+            return cluster_metadata
+        metadata = self._anybody(partial(self._recognised, topics=topics))
+        self._memory.learn(metadata, everything=topics is None)
+        self._nodes.learn(metadata.brokers)
+        return metadata
 
     def _anybody(self, ask: Callable[..., Value]) -> Value:
         """Ask brokers in turn. One broker's final error ends the search."""
@@ -346,7 +346,7 @@ class KafkaCluster:
         last: KafkaError | None = None
         addresses = self._nodes.bootstrap_order()
         for number, address in enumerate(addresses):
-            if last is not None and self._patience.left_s() <= 0:
+            if last is not None and self._retry.left_s() <= 0:
                 break
             # A broker without an answer must leave time for the next.
             until_s = time.monotonic() + self._time_s(min(_SHARES_MAX, len(addresses) - number))
@@ -371,7 +371,7 @@ class KafkaCluster:
 
     def _time_s(self, shares: int = 1) -> float:
         """Returns one call's timeout, within this thread's time left."""
-        left_s = self._patience.left_s()
+        left_s = self._retry.left_s()
         if left_s <= 0:
             raise KafkaError(f"{self.name}: no time is left", retriable=True)
         return min(self._call_s, left_s / shares)
@@ -391,5 +391,5 @@ class KafkaCluster:
         return address
 
 
-def _end_in_words(which: OffsetKind) -> str:
-    return f"offset {which.name.lower().replace('_', ' ')}"
+def _end_in_words(kind: OffsetKind) -> str:
+    return f"offset {kind.name.lower().replace('_', ' ')}"

@@ -64,7 +64,7 @@ class Connection:
         # One for each call that waits for its turn, or for its answer.
         self.callers: deque[None] = deque()
         self.timeout_s = timeout_s
-        self._exchange = InFlightRequests(client_id)
+        self._in_flight = InFlightRequests(client_id)
         self._versions: Mapping[int, tuple[int, int]] = {}
         self._turn = threading.Lock()
         self._retired = False
@@ -143,20 +143,20 @@ class Connection:
 
     def hand_over(self, client_id: str) -> InFlightRequests:
         """Returns the request state, for callers that drive the transport themselves after the handshake."""
-        self._exchange.client_id = client_id
-        return self._exchange
+        self._in_flight.client_id = client_id
+        return self._in_flight
 
     def lend(self, buffer: bytearray) -> None:
         """Receive the next response into this buffer, or into a larger one."""
         try:
-            self._exchange.framer.lend(buffer)
+            self._in_flight.frame_reader.lend(buffer)
         except WireError as error:
             raise protocol_violation_error(error, self.place) from error
 
     def begin(self, api_key: int, version: int, parts: Sequence[Buffer], *, timeout_s: float) -> None:
         """Send a request. `finish` returns its response."""
         deadline_s = time.monotonic() + timeout_s
-        waiting = self._exchange.ask(api_key, version, parts, deadline_s)
+        waiting = self._in_flight.ask(api_key, version, parts, deadline_s)
         while waiting:
             taken = self.transport.sendv(waiting)
             if taken > 0:
@@ -168,15 +168,15 @@ class Connection:
         """Returns the response to the oldest request, within its own timeout or `timeout_s` from now: the caller may
         have been busy. After any error close the connection.
         """
-        exchange = self._exchange
+        in_flight = self._in_flight
         if timeout_s is not None:
-            exchange.extend_deadline(time.monotonic() + timeout_s)
-        framer, asked = exchange.framer, exchange.oldest
+            in_flight.extend_deadline(time.monotonic() + timeout_s)
+        frame_reader, asked = in_flight.frame_reader, in_flight.oldest
         try:
-            while (answer := exchange.answer()) is None:
-                got = self.transport.recv_into(framer.room())
+            while (answer := in_flight.answer()) is None:
+                got = self.transport.recv_into(frame_reader.room())
                 if got > 0:
-                    framer.took(got)
+                    frame_reader.took(got)
                     continue
                 if got == 0:
                     raise KafkaError(
@@ -184,8 +184,8 @@ class Connection:
                         retriable=True,
                         hint="if this repeats: does the listener want TLS or SASL?",
                     )
-                if framer.lacks:
-                    self.transport.expect_bytes(framer.lacks)
+                if frame_reader.lacks:
+                    self.transport.expect_bytes(frame_reader.lacks)
                 if not self.transport.wait(deadline=asked.deadline_s):
                     raise self._late(asked.api.key)
         except WireError as error:

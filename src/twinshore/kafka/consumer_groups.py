@@ -114,7 +114,7 @@ class GroupCoordinators(NamedTuple):
     """Each group's coordinator. A group without one now is in neither field."""
 
     nodes: dict[str, int]
-    refused: dict[str, KafkaError]
+    errors: dict[str, KafkaError]
 
 
 class ConsumerGroups:
@@ -130,8 +130,8 @@ class ConsumerGroups:
         self._commit_bytes: dict[str, int] = {}
 
     def close(self) -> None:
-        for line in [line for lines in self._lines.values() for line in lines]:
-            line.close()
+        for connection in [connection for lines in self._lines.values() for connection in lines]:
+            connection.close()
         self._lines.clear()
 
     def listed(self) -> GroupListings:
@@ -172,7 +172,7 @@ class ConsumerGroups:
             answer = self.cluster.find_coordinators(GROUP_COORDINATOR, some)
             some_found = parse_coordinators(answer, self.name)
             found.nodes.update(some_found.nodes)
-            found.refused.update(some_found.refused)
+            found.errors.update(some_found.errors)
         return found
 
     def commit(
@@ -214,7 +214,7 @@ class ConsumerGroups:
 
     def _commit_on(
         self,
-        line: Connection,
+        connection: Connection,
         groups: Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]],
         still: Callable[[], bool],
     ) -> tuple[dict[str, dict[TopicPartitionTuple, int]], int]:
@@ -222,7 +222,7 @@ class ConsumerGroups:
         answers: dict[str, dict[TopicPartitionTuple, int]] = {}
         requests = 0
         try:
-            line.handwritten_version(OFFSET_COMMIT)
+            connection.handwritten_version(OFFSET_COMMIT)
             for group, places in groups.items():
                 left = [dict(places)] if places else []
                 while left and still():
@@ -230,7 +230,7 @@ class ConsumerGroups:
                     left = others + left
                     requests += 1
                     body = encode_offset_commit(group, some)
-                    codes = line.ask(
+                    codes = connection.ask(
                         OFFSET_COMMIT, OFFSET_FETCH_VERSION, body, lambda said: parse_offset_commit(bytes(said))
                     )
                     if self._too_large(group, some, codes):
@@ -263,21 +263,21 @@ class ConsumerGroups:
         for start in range(0, len(names), GROUPS_PER_OFFSET_FETCH):
             some = {name: groups[name] for name in names[start : start + GROUPS_PER_OFFSET_FETCH]}
             self.asked["OffsetFetch"] += 1
-            line = self.cluster.connection_to(node)
-            line.handwritten_version(OFFSET_FETCH)
+            connection = self.cluster.connection_to(node)
+            connection.handwritten_version(OFFSET_FETCH)
             body = encode_offset_fetch(some, stable=self.stable)
-            yield from line.ask(
+            yield from connection.ask(
                 OFFSET_FETCH, OFFSET_FETCH_VERSION, body, lambda said: parse_offset_fetch(bytes(said), known)
             )
 
     def _list_at(self, node: int) -> Iterator[GroupListing]:
         self.asked["ListGroups"] += 1
-        line = self.cluster.connection_to(node)
+        connection = self.cluster.connection_to(node)
         answer: ListGroupsResponse | ListGroupsResponseV4
-        if line.api_version(LIST_GROUPS_KEY, 5, 4) >= 5:
-            answer = line.call(ListGroupsRequest(), ListGroupsResponse)
+        if connection.api_version(LIST_GROUPS_KEY, 5, 4) >= 5:
+            answer = connection.call(ListGroupsRequest(), ListGroupsResponse)
         else:
-            answer = line.call(ListGroupsRequestV4(), ListGroupsResponseV4)
+            answer = connection.call(ListGroupsRequestV4(), ListGroupsResponseV4)
         if answer.error_code:
             raise kafka_error(
                 int(answer.error_code), f"{self.name}: groups of broker {node}", right="Describe on the cluster"
@@ -290,7 +290,7 @@ class ConsumerGroups:
     def _lines_to(self, node: int, width: int) -> list[Connection]:
         if width == 1:
             return [self.cluster.connection_to(node)]
-        lines = [line for line in self._lines.get(node, []) if line.usable]
+        lines = [connection for connection in self._lines.get(node, []) if connection.usable]
         while len(lines) < width:
             lines.append(self.cluster.dial(node))
         self._lines[node] = lines
@@ -305,7 +305,7 @@ def parse_coordinators(answer: FindCoordinatorResponse, cluster: str) -> GroupCo
             found.nodes[one.key] = int(one.node_id)
         elif code not in COORDINATOR_UNAVAILABLE_CODES:
             place = f"{cluster}: coordinator of group {one.key}"
-            found.refused[one.key] = kafka_error(code, place, right=f"Describe on group {one.key}")
+            found.errors[one.key] = kafka_error(code, place, right=f"Describe on group {one.key}")
     return found
 
 
@@ -361,7 +361,9 @@ def read_assigned_partitions(
         describe = partial(_describe, named[start : start + GROUPS_PER_DESCRIBE])
         for one in cluster.at(node, "members of groups", describe).groups:
             if not one.error_code and one.protocol_type == "consumer":
-                parts = (part for member in one.members for part in parse_assignment(member.member_assignment))
+                parts = (
+                    partition for member in one.members for partition in parse_assignment(member.member_assignment)
+                )
                 held[str(one.group_id)] = frozenset(parts)
     return held
 

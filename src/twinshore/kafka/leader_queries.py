@@ -65,7 +65,7 @@ class ProducerState(NamedTuple):
 class LeaderPartition(NamedTuple):
     """A partition as known from metadata. With the epoch a deposed leader refuses to answer."""
 
-    named: TopicPartition
+    partition: TopicPartition
     topic_id: bytes
     leader_epoch: int
 
@@ -73,7 +73,7 @@ class LeaderPartition(NamedTuple):
 def _by_topic(wanted: Iterable[LeaderPartition]) -> dict[str, list[LeaderPartition]]:
     topics: dict[str, list[LeaderPartition]] = {}
     for one in wanted:
-        topics.setdefault(one.named.topic, []).append(one)
+        topics.setdefault(one.partition.topic, []).append(one)
     return topics
 
 
@@ -87,7 +87,7 @@ def list_offsets(
             name=TopicName(topic),
             partitions=tuple(
                 ListOffsetsPartition(
-                    partition_index=i32(one.named.partition),
+                    partition_index=i32(one.partition.partition),
                     current_leader_epoch=i32(one.leader_epoch),
                     timestamp=i64(timestamp),
                 )
@@ -109,7 +109,7 @@ def describe_producers(
     connection: Connection, wanted: Sequence[LeaderPartition], *, timeout_s: float
 ) -> dict[TopicPartition, tuple[int, list[ProducerState]]]:
     topics = tuple(
-        TopicRequest(name=TopicName(topic), partition_indexes=tuple(i32(one.named.partition) for one in ours))
+        TopicRequest(name=TopicName(topic), partition_indexes=tuple(i32(one.partition.partition) for one in ours))
         for topic, ours in _by_topic(wanted).items()
     )
     request = DescribeProducersRequest(topics=topics)
@@ -140,7 +140,7 @@ def delete_records(
         DeleteRecordsTopic(
             name=TopicName(topic),
             partitions=tuple(
-                DeleteRecordsPartition(partition_index=i32(one.named.partition), offset=i64(before[one.named]))
+                DeleteRecordsPartition(partition_index=i32(one.partition.partition), offset=i64(before[one.partition]))
                 for one in ours
             ),
         )
@@ -165,9 +165,9 @@ def offset_for_leader_epoch(
             topic=TopicName(topic),
             partitions=tuple(
                 OffsetForLeaderPartition(
-                    partition=i32(one.named.partition),
+                    partition=i32(one.partition.partition),
                     current_leader_epoch=i32(one.leader_epoch),
-                    leader_epoch=i32(epochs[one.named]),
+                    leader_epoch=i32(epochs[one.partition]),
                 )
                 for one in ours
             ),
@@ -202,7 +202,7 @@ def fetch_records(
     connection: Connection, wanted: LeaderPartition, offset: int, *, bytes_max: int, committed: bool, timeout_s: float
 ) -> tuple[int, FetchedPartitionById | None]:
     """Returns code, and data from the batch with `offset` on."""
-    place = FetchPartitionById(wanted.topic_id, wanted.named.partition, offset, wanted.leader_epoch, -1, bytes_max)
+    place = FetchPartitionById(wanted.topic_id, wanted.partition.partition, offset, wanted.leader_epoch, -1, bytes_max)
     body = encode_fetch_by_id(max_bytes=bytes_max, isolation=int(committed), partitions=[place])
     connection.handwritten_version(FETCH_KEY)
     answer = connection.ask(FETCH_KEY, FETCH_VERSION, body, parse_fetch_by_id, timeout_s=timeout_s)
@@ -214,7 +214,7 @@ def fetch_records(
 def produce_batch(
     connection: Connection,
     cluster: str,
-    named: TopicPartition,
+    partition: TopicPartition,
     topic_id: bytes,
     batch: bytes,
     *,
@@ -223,13 +223,13 @@ def produce_batch(
 ) -> int:
     """Appends the batch once, and returns its base offset. `timeout_ms`: how long the leader waits for replicas."""
     version = connection.handwritten_version(PRODUCE_KEY)
-    parts = [(named.partition, batch[:HEADER_BYTES], batch[HEADER_BYTES:])]
-    body = b"".join(encode_produce(version, [(named.topic, topic_id, parts)], timeout_ms=timeout_ms))
+    parts = [(partition.partition, batch[:HEADER_BYTES], batch[HEADER_BYTES:])]
+    body = b"".join(encode_produce(version, [(partition.topic, topic_id, parts)], timeout_ms=timeout_ms))
     (answer,) = connection.ask(
         PRODUCE_KEY, version, body, lambda view: parse_produce(view, 0, version), timeout_s=timeout_s
     )
     if answer.error:
-        raise kafka_error(answer.error, f"{cluster}: append to {named}", right=f"Write on topic {named.topic}")
+        raise kafka_error(answer.error, f"{cluster}: append to {partition}", right=f"Write on topic {partition.topic}")
     return answer.base_offset
 
 
@@ -269,97 +269,99 @@ class LeaderQuerier:
     """
 
     place: str
-    patience: RetryPolicy
+    retry: RetryPolicy
     metadata: Callable[[list[str], bool], ClusterMetadata]
     meet: Callable[[int], Connection]
     part: Callable[[int], None]
 
-    def ask(self, parts: Iterable[TopicPartition], question: LeaderQuery[Value]) -> dict[TopicPartition, Value]:
+    def ask(self, partitions: Iterable[TopicPartition], query: LeaderQuery[Value]) -> dict[TopicPartition, Value]:
         """Returns all values. The first final error of a partition raises KafkaError."""
         found: dict[TopicPartition, Value] = {}
-        pending = list(dict.fromkeys(parts))
-        started = self.patience.clock()
+        pending = list(dict.fromkeys(partitions))
+        started = self.retry.clock()
         failures = 0
-        with self.patience.errand():
+        with self.retry.errand():
             while pending:
                 try:
-                    failed = self._ask_once(pending, question, found, refresh=failures > 0)
+                    failed = self._ask_once(pending, query, found, refresh=failures > 0)
                 except KafkaError as error:
                     failed = dict.fromkeys(pending, error)
                 for refusal in failed.values():
                     if not is_retriable(refusal):
                         raise refusal
-                pending = [named for named in pending if named not in found]
+                pending = [partition for partition in pending if partition not in found]
                 if pending:
                     failures += 1
-                    self.patience.pause(question.what, failed[pending[0]], failures, started)
+                    self.retry.pause(query.what, failed[pending[0]], failures, started)
         return found
 
     def each(
-        self, parts: Iterable[TopicPartition], question: LeaderQuery[Value]
+        self, partitions: Iterable[TopicPartition], query: LeaderQuery[Value]
     ) -> tuple[dict[TopicPartition, Value], dict[TopicPartition, KafkaError]]:
         """Returns available values, and errors. A failed partition is asked once more with fresh metadata. KafkaError
         without any metadata.
         """
         found: dict[TopicPartition, Value] = {}
         failed: dict[TopicPartition, KafkaError] = {}
-        pending = list(dict.fromkeys(parts))
-        with self.patience.errand():
+        pending = list(dict.fromkeys(partitions))
+        with self.retry.errand():
             for times in range(ATTEMPTS_MAX):
                 if pending:
-                    failed |= self._ask_once(pending, question, found, refresh=times > 0)
-                pending = [named for named in pending if named not in found and is_retriable(failed[named])]
-        return found, {named: error for named, error in failed.items() if named not in found}
+                    failed |= self._ask_once(pending, query, found, refresh=times > 0)
+                pending = [
+                    partition for partition in pending if partition not in found and is_retriable(failed[partition])
+                ]
+        return found, {partition: error for partition, error in failed.items() if partition not in found}
 
     def _ask_once(
         self,
         pending: list[TopicPartition],
-        question: LeaderQuery[Value],
+        query: LeaderQuery[Value],
         found: dict[TopicPartition, Value],
         *,
         refresh: bool,
     ) -> dict[TopicPartition, KafkaError]:
         """Add values to `found`. Returns the errors."""
-        routes, failed = self._route(pending, question, refresh=refresh)
+        routes, failed = self._route(pending, query, refresh=refresh)
         for leader, wanted in routes.items():
             try:
-                answers = question.ask(self.meet(leader), wanted)
+                answers = query.ask(self.meet(leader), wanted)
             except KafkaError as error:
                 if is_retriable(error):
                     self.part(leader)
-                failed.update(dict.fromkeys((one.named for one in wanted), error))
+                failed.update(dict.fromkeys((one.partition for one in wanted), error))
                 continue
             for one in wanted:
-                answer = answers.get(one.named)
+                answer = answers.get(one.partition)
                 if answer is None or answer[0]:
                     code = answer[0] if answer else Code.UNKNOWN_TOPIC_OR_PARTITION
-                    failed[one.named] = self._failure(code, question, one.named)
+                    failed[one.partition] = self._failure(code, query, one.partition)
                 else:
-                    found[one.named] = answer[1]
+                    found[one.partition] = answer[1]
         return failed
 
     def _route(
-        self, pending: list[TopicPartition], question: LeaderQuery[Value], *, refresh: bool
+        self, pending: list[TopicPartition], query: LeaderQuery[Value], *, refresh: bool
     ) -> tuple[dict[int, list[LeaderPartition]], dict[TopicPartition, KafkaError]]:
-        seen = self.metadata(sorted({named.topic for named in pending}), refresh)
+        cluster_metadata = self.metadata(sorted({partition.topic for partition in pending}), refresh)
         routes: dict[int, list[LeaderPartition]] = {}
         failed: dict[TopicPartition, KafkaError] = {}
-        for named in pending:
-            topic = seen.topics.get(named.topic)
-            code = partition_error_code(topic, named.partition)
+        for partition in pending:
+            topic = cluster_metadata.topics.get(partition.topic)
+            code = partition_error_code(topic, partition.partition)
             if topic is None or code:
-                failed[named] = self._failure(code, question, named)
+                failed[partition] = self._failure(code, query, partition)
                 continue
-            ours = topic.partitions[named.partition]
+            ours = topic.partitions[partition.partition]
             if ours.leader == NO_LEADER:
-                failed[named] = self._failure(Code.LEADER_NOT_AVAILABLE, question, named)
+                failed[partition] = self._failure(Code.LEADER_NOT_AVAILABLE, query, partition)
                 continue
-            routes.setdefault(ours.leader, []).append(LeaderPartition(named, topic.topic_id, ours.leader_epoch))
+            routes.setdefault(ours.leader, []).append(LeaderPartition(partition, topic.topic_id, ours.leader_epoch))
         return routes, failed
 
-    def _failure(self, code: int, question: LeaderQuery[Value], named: TopicPartition) -> KafkaError:
-        right = f"{question.right} on topic {named.topic}"
-        return kafka_error(code, f"{self.place}: {question.what} of {named}", right=right)
+    def _failure(self, code: int, query: LeaderQuery[Value], partition: TopicPartition) -> KafkaError:
+        right = f"{query.right} on topic {partition.topic}"
+        return kafka_error(code, f"{self.place}: {query.what} of {partition}", right=right)
 
 
 def partition_error_code(topic: TopicMetadata | None, partition: int) -> int:

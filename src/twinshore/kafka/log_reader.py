@@ -51,22 +51,24 @@ Batch = tuple[memoryview, BatchHeader]
 
 
 def read_batches(
-    cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool
+    cluster: KafkaCluster, partition: TopicPartition, offset: int, end: int, *, committed: bool
 ) -> Iterator[Batch]:
     """Yields batches with offsets in [offset, end), as far as a consumer may read."""
-    for view, header, _ in _fetched(cluster, named, offset, end, committed=committed):
+    for view, header, _ in _fetched(cluster, partition, offset, end, committed=committed):
         yield view, header
 
 
-def read_log_bounds(cluster: KafkaCluster, named: TopicPartition) -> tuple[int, int]:
-    start, end = (cluster.list_offsets([named], kind)[named] for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END))
+def read_log_bounds(cluster: KafkaCluster, partition: TopicPartition) -> tuple[int, int]:
+    start, end = (
+        cluster.list_offsets([partition], kind)[partition] for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END)
+    )
     return start, end
 
 
-def read_visible_runs(cluster: KafkaCluster, named: TopicPartition, offset: int) -> Iterator[tuple[int, int]]:
+def read_visible_runs(cluster: KafkaCluster, partition: TopicPartition, offset: int) -> Iterator[tuple[int, int]]:
     """Yields offset runs [first, end) from `offset` on that read-committed consumers see."""
     at = offset
-    for view, header, aborted in _fetched(cluster, named, offset, sys.maxsize, committed=True):
+    for view, header, aborted in _fetched(cluster, partition, offset, sys.maxsize, committed=True):
         check_crc(view, header)
         yield from ((first, end) for first, end, seen in visible_spans(view, header, at, aborted) if seen)
         at = header.last_offset + 1
@@ -91,27 +93,27 @@ def find_missing_runs(
 
 
 def read_contents(
-    cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool = False
+    cluster: KafkaCluster, partition: TopicPartition, offset: int, end: int, *, committed: bool = False
 ) -> Iterator[tuple[int, RecordContent]]:
     """Yields offset and content of records in [offset, end); with `committed`, without aborted ones."""
-    for record, _ in _records(cluster, named, offset, end, committed=committed):
+    for record, _ in _records(cluster, partition, offset, end, committed=committed):
         yield record.offset, RecordContent(record.key, record.value, record.headers)
 
 
 def read_dated_contents(
-    cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool, theirs: bool
+    cluster: KafkaCluster, partition: TopicPartition, offset: int, end: int, *, committed: bool, theirs: bool
 ) -> Iterator[tuple[int, DatedContent]]:
     """Like `read_contents`, with timestamps. `theirs`: as consumers see them; otherwise None for LogAppendTime."""
-    for record, by_broker in _records(cluster, named, offset, end, committed=committed):
+    for record, by_broker in _records(cluster, partition, offset, end, committed=committed):
         told = None if by_broker and not theirs else record.timestamp
         yield record.offset, DatedContent(RecordContent(record.key, record.value, record.headers), told)
 
 
 def _records(
-    cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool
+    cluster: KafkaCluster, partition: TopicPartition, offset: int, end: int, *, committed: bool
 ) -> Iterator[tuple[Record, bool]]:
     """Yields records in [offset, end), and whether the timestamp is LogAppendTime."""
-    for view, header, aborted in _fetched(cluster, named, offset, end, committed=committed):
+    for view, header, aborted in _fetched(cluster, partition, offset, end, committed=committed):
         hidden = aborted.hides(view, header) if committed else bool(header.attributes & CONTROL_FLAG)
         for record in () if hidden else iter_records(view, header, limit_bytes=REWRITE_BYTES_MAX):
             if offset <= record.offset < end:
@@ -119,11 +121,11 @@ def _records(
 
 
 def _fetched(
-    cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool
+    cluster: KafkaCluster, partition: TopicPartition, offset: int, end: int, *, committed: bool
 ) -> Iterator[tuple[memoryview, BatchHeader, AbortedTransactions]]:
     """Yields batches with offsets in [offset, end), perhaps more, and aborted transactions of their fetch."""
     while offset < end:
-        fetched = cluster.read_from(named, offset, bytes_max=FETCH_BYTES, committed=committed)
+        fetched = cluster.read_from(partition, offset, bytes_max=FETCH_BYTES, committed=committed)
         aborted, before = AbortedTransactions(fetched.aborted), offset
         for view, header in split_batches(fetched.records):
             if header.last_offset >= offset:
@@ -133,9 +135,9 @@ def _fetched(
             return
 
 
-def read_visible_record(cluster: KafkaCluster, named: TopicPartition, offset: int) -> RecordContent | None:
+def read_visible_record(cluster: KafkaCluster, partition: TopicPartition, offset: int) -> RecordContent | None:
     """Returns the record at `offset`, or None."""
-    found = cluster.read_batch(named, offset)
+    found = cluster.read_batch(partition, offset)
     if found is None:
         return None
     for record in iter_records(*found, limit_bytes=REWRITE_BYTES_MAX):
@@ -145,14 +147,16 @@ def read_visible_record(cluster: KafkaCluster, named: TopicPartition, offset: in
 
 
 def find_last_record(
-    cluster: KafkaCluster, named: TopicPartition, low: int, end: int, *, committed: bool = False
+    cluster: KafkaCluster, partition: TopicPartition, low: int, end: int, *, committed: bool = False
 ) -> int:
     """Returns the offset of the last record below `end`, before control records (with `committed`, aborted ones too);
     -1 where none is near.
     """
     for width in LOOKBACK_OFFSETS:
         begin = max(low, end - width)
-        at = max((offset for offset, _ in read_contents(cluster, named, begin, end, committed=committed)), default=-1)
+        at = max(
+            (offset for offset, _ in read_contents(cluster, partition, begin, end, committed=committed)), default=-1
+        )
         if at >= 0 or begin == low:
             return at
     return -1
@@ -172,8 +176,10 @@ class LogEnds:
 
     def without(self, topics: Collection[str]) -> LogEnds:
         """Move these topics to `mute`: their ends say nothing about their twins."""
-        found = {named: end for named, end in self.of.items() if named.topic not in topics}
-        return LogEnds(found, self.gone, self.mute | {named.topic for named in self.of if named.topic in topics})
+        found = {partition: end for partition, end in self.of.items() if partition.topic not in topics}
+        return LogEnds(
+            found, self.gone, self.mute | {partition.topic for partition in self.of if partition.topic in topics}
+        )
 
 
 def read_log_starts(cluster: KafkaCluster, topics: Collection[str]) -> dict[TopicPartition, int]:
@@ -181,38 +187,40 @@ def read_log_starts(cluster: KafkaCluster, topics: Collection[str]) -> dict[Topi
     if not topics:
         return {}
     seen = cluster.metadata(sorted(topics), refresh=True).topics
-    parts = [TopicPartition(name, part.partition) for name, topic in seen.items() for part in topic.partitions]
-    found, _ = cluster.offsets_of_each(parts, OffsetKind.EARLIEST)
-    return {named: found.get(named, 0) for named in parts}
+    partitions = [TopicPartition(name, tp.partition) for name, topic in seen.items() for tp in topic.partitions]
+    found, _ = cluster.offsets_of_each(partitions, OffsetKind.EARLIEST)
+    return {partition: found.get(partition, 0) for partition in partitions}
 
 
-def find_existing_partitions(cluster: KafkaCluster, parts: Collection[TopicPartition]) -> tuple[TopicPartition, ...]:
+def find_existing_partitions(
+    cluster: KafkaCluster, partitions: Collection[TopicPartition]
+) -> tuple[TopicPartition, ...]:
     """Returns partitions whose topics exist: other requests about a deleted topic take seconds."""
-    topics = sorted({named.topic for named in parts})
+    topics = sorted({partition.topic for partition in partitions})
     seen = cluster.metadata(topics, refresh=True).topics
     gone = {one for one in topics if one not in seen or seen[one].error == Code.UNKNOWN_TOPIC_OR_PARTITION}
-    return tuple(named for named in parts if named.topic not in gone)
+    return tuple(partition for partition in partitions if partition.topic not in gone)
 
 
 def read_log_ends(
-    cluster: KafkaCluster, parts: Collection[TopicPartition], which: OffsetKind = OffsetKind.HIGH_WATERMARK
+    cluster: KafkaCluster, partitions: Collection[TopicPartition], kind: OffsetKind = OffsetKind.HIGH_WATERMARK
 ) -> LogEnds:
     """Returns log ends. KafkaError where the cluster does not answer; one topic's error affects no other."""
-    if not parts:
+    if not partitions:
         # Only check that the cluster answers.
         cluster.metadata([], refresh=True)
         return LogEnds({})
-    found, failed = cluster.offsets_of_each(parts, which)
-    unknown = {named for named, error in failed.items() if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION}
-    mute = frozenset(named.topic for named in failed.keys() - unknown)
-    doubtful = _one_by_one(cluster, [named for named in unknown if named.topic not in mute], which)
+    found, failed = cluster.offsets_of_each(partitions, kind)
+    unknown = {partition for partition, error in failed.items() if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION}
+    mute = frozenset(partition.topic for partition in failed.keys() - unknown)
+    doubtful = _one_by_one(cluster, [partition for partition in unknown if partition.topic not in mute], kind)
     return LogEnds(found | doubtful.of, doubtful.gone, doubtful.mute | mute)
 
 
-def _one_by_one(cluster: KafkaCluster, parts: Iterable[TopicPartition], which: OffsetKind) -> LogEnds:
+def _one_by_one(cluster: KafkaCluster, partitions: Iterable[TopicPartition], kind: OffsetKind) -> LogEnds:
     by_topic: dict[str, list[TopicPartition]] = {}
-    for named in parts:
-        by_topic.setdefault(named.topic, []).append(named)
+    for partition in partitions:
+        by_topic.setdefault(partition.topic, []).append(partition)
     found: dict[TopicPartition, int] = {}
     gone: set[str] = set()
     mute: set[str] = set()
@@ -222,7 +230,7 @@ def _one_by_one(cluster: KafkaCluster, parts: Iterable[TopicPartition], which: O
             mute.add(topic)
             continue
         try:
-            found |= cluster.list_offsets(ours, which)
+            found |= cluster.list_offsets(ours, kind)
         except KafkaError as error:
             (gone if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION else mute).add(topic)
     return LogEnds(found, frozenset(gone), frozenset(mute))
@@ -283,7 +291,7 @@ class LogReader:
     def __init__(
         self,
         kafka: KafkaCluster,
-        named: TopicPartition,
+        partition: TopicPartition,
         position: int,
         end: int,
         pace: ReadThrottle | None = None,
@@ -293,10 +301,10 @@ class LogReader:
         self.position = position
         self.read_bytes = 0
         self.skipped_to = -1
-        self._kafka, self._named, self._end = kafka, named, end
+        self._kafka, self._partition, self._end = kafka, partition, end
         self._pace, self._client_id = pace or ReadThrottle(0), client_id
-        self._line: Connection | None = None
-        self._framer = FrameReader()
+        self._connection: Connection | None = None
+        self._frame_reader = FrameReader()
         self._asked_at = -1
         self._buffers = [bytearray(1 << 16), bytearray(1 << 16)]
         self._turn = 0
@@ -313,10 +321,14 @@ class LogReader:
                     yield self._skip()
                     continue
                 if fetched.error:
-                    raise kafka_error(fetched.error, f"{self._kafka.name}: {self._named}", right="Read on the topic")
+                    raise kafka_error(
+                        fetched.error, f"{self._kafka.name}: {self._partition}", right="Read on the topic"
+                    )
                 behind = max(self.position, end_of_last_batch(fetched.records))
                 if behind == self.position and len(fetched.records):
-                    raise WireError(f"{self._kafka.name}: {self._named}: no batch at offset {self.position} is whole")
+                    raise WireError(
+                        f"{self._kafka.name}: {self._partition}: no batch at offset {self.position} is whole"
+                    )
                 if behind > self.position:
                     progress_s, failures = time.monotonic(), 0
                     self._ask(behind)
@@ -329,24 +341,24 @@ class LogReader:
                 self.position = behind
             elif time.monotonic() - progress_s > EMPTY_FETCH_TIMEOUT_S:
                 raise KafkaError(
-                    f"{self._kafka.name}: {self._named}: nothing to read at offset {self.position}, below its end",
+                    f"{self._kafka.name}: {self._partition}: nothing to read at offset {self.position}, below its end",
                     hint="has its end been cut off, by an unclean election or a topic made again?",
                 )
 
     def close(self) -> None:
-        if self._line is not None:
-            self._line.close()
-            self._line = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
         self._asked_at = -1
 
     def _skip(self) -> FetchedRange:
         """Continue at the new log start."""
         self.close()
-        start = self._kafka.list_offsets([self._named], OffsetKind.EARLIEST)[self._named]
+        start = self._kafka.list_offsets([self._partition], OffsetKind.EARLIEST)[self._partition]
         if start <= self.position:
-            ended = self._kafka.list_offsets([self._named], OffsetKind.HIGH_WATERMARK)[self._named]
+            ended = self._kafka.list_offsets([self._partition], OffsetKind.HIGH_WATERMARK)[self._partition]
             raise KafkaError(
-                f"{self._kafka.name}: {self._named} ends at {ended}, before offset {self.position}",
+                f"{self._kafka.name}: {self._partition} ends at {ended}, before offset {self.position}",
                 hint="was the topic made again, or its end cut off by an unclean election?",
             )
         self.position = self.skipped_to = start
@@ -359,46 +371,48 @@ class LogReader:
         if time.monotonic() - progress_s > NO_PROGRESS_TIMEOUT_S:
             raise error
         time.sleep(delay_s(failures, self._rng))
-        self._kafka.partition_of(self._named, refresh=True)
+        self._kafka.partition_of(self._partition, refresh=True)
 
     def _fetched(self) -> FetchedPartitionById:
         if self._asked_at != self.position:
             self._ask(self.position)
-        assert self._line is not None
+        assert self._connection is not None
         try:
-            got = self._line.finish(FETCH_TIMEOUT_S)
+            got = self._connection.finish(FETCH_TIMEOUT_S)
         finally:
             self._asked_at = -1
-        self._buffers[self._turn] = self._framer.buffer
+        self._buffers[self._turn] = self._frame_reader.buffer
         self.read_bytes += len(got.view)
         self._pace.taken(len(got.view))
         answer = parse_fetch_by_id(got.view, got.position)
         if answer.error or not answer.partitions:
-            raise kafka_error(answer.error or Code.UNKNOWN_TOPIC_ID, f"{self._kafka.name}: {self._named}")
+            raise kafka_error(answer.error or Code.UNKNOWN_TOPIC_ID, f"{self._kafka.name}: {self._partition}")
         return answer.partitions[0]
 
     def _ask(self, position: int) -> None:
         """Send the next fetch, unless at the end."""
         if position >= self._end:
             return
-        found = self._kafka.partition_of(self._named)
-        if self._line is None:
-            self._line = self._kafka.dial(self._kafka.leader_of(self._named))
-            self._framer = self._line.hand_over(self._client_id).framer
-        version = self._line.handwritten_version(FETCH_KEY)
-        topic_id = self._kafka.metadata([self._named.topic], refresh=False).topics[self._named.topic].topic_id
+        found = self._kafka.partition_of(self._partition)
+        if self._connection is None:
+            self._connection = self._kafka.dial(self._kafka.leader_of(self._partition))
+            self._frame_reader = self._connection.hand_over(self._client_id).frame_reader
+        version = self._connection.handwritten_version(FETCH_KEY)
+        topic_id = self._kafka.metadata([self._partition.topic], refresh=False).topics[self._partition.topic].topic_id
         most = self._pace.most(FETCH_BYTES)
         body = encode_fetch_by_id(
             max_wait_ms=FETCH_MAX_WAIT_MS,
             min_bytes=1,
             max_bytes=most,
             isolation=READ_COMMITTED,
-            partitions=[FetchPartitionById(topic_id, self._named.partition, position, found.leader_epoch, -1, most)],
+            partitions=[
+                FetchPartitionById(topic_id, self._partition.partition, position, found.leader_epoch, -1, most)
+            ],
         )
         # The previous fetch may still be in use.
         self._turn ^= 1
-        self._line.lend(self._buffers[self._turn])
-        self._line.begin(FETCH_KEY, version, [body], timeout_s=FETCH_TIMEOUT_S)
+        self._connection.lend(self._buffers[self._turn])
+        self._connection.begin(FETCH_KEY, version, [body], timeout_s=FETCH_TIMEOUT_S)
         self._asked_at = position
 
 

@@ -108,7 +108,7 @@ class MetadataCache:
         self._place = place
         self._guard = threading.Lock()
         self._cluster_id = cluster_id
-        self._seen = ClusterMetadata("", -1, {}, {})
+        self._metadata = ClusterMetadata("", -1, {}, {})
         self._complete = False
 
     @property
@@ -130,18 +130,18 @@ class MetadataCache:
     def recall(self, topics: Sequence[str] | None) -> ClusterMetadata | None:
         """Returns these topics (None: all) as last seen; None where one is unknown or had an error."""
         with self._guard:
-            seen, complete = self._seen, self._complete
-        if not seen.cluster_id or topics is None:
-            return seen if complete else None
-        known = {name: seen.topics[name] for name in topics if name in seen.topics}
+            metadata, complete = self._metadata, self._complete
+        if not metadata.cluster_id or topics is None:
+            return metadata if complete else None
+        known = {name: metadata.topics[name] for name in topics if name in metadata.topics}
         if len(known) < len(set(topics)) or any(topic.error for topic in known.values()):
             return None
-        return ClusterMetadata(seen.cluster_id, seen.controller, seen.brokers, known)
+        return ClusterMetadata(metadata.cluster_id, metadata.controller, metadata.brokers, known)
 
-    def learn(self, seen: ClusterMetadata, *, everything: bool) -> None:
+    def learn(self, metadata: ClusterMetadata, *, everything: bool) -> None:
         """KafkaError for another cluster than before."""
-        self.same(seen.cluster_id)
+        self.same(metadata.cluster_id)
         with self._guard:
-            topics = seen.topics if everything else {**self._seen.topics, **seen.topics}
-            self._seen = ClusterMetadata(seen.cluster_id, seen.controller, seen.brokers, topics)
+            topics = metadata.topics if everything else {**self._metadata.topics, **metadata.topics}
+            self._metadata = ClusterMetadata(metadata.cluster_id, metadata.controller, metadata.brokers, topics)
             self._complete = self._complete or everything

@@ -268,12 +268,12 @@ class ConnectionPool:
             self._askers.setdefault(key, set()).add(asker)
             usable, lost = self._sorted(key)
             idle = next((one for one in usable if not one.callers), None)
-            known = idle or (usable[0] if usable and len(usable) + self._dialling[key] >= self._each else None)
-            if known is None:
+            connection = idle or (usable[0] if usable and len(usable) + self._dialling[key] >= self._each else None)
+            if connection is None:
                 self._dialling[key] += 1
         for one in lost:
             one.retire()
-        return known or self._dialled(key, asker, dial)
+        return connection or self._dialled(key, asker, dial)
 
     def leave(self, asker: object, but: Collection[tuple[str, int]] = ()) -> None:
         """Stop using connections for this asker, except to addresses in `but`."""
@@ -285,8 +285,8 @@ class ConnectionPool:
                 if not self._askers[key]:
                     del self._askers[key]
                     left += self._kept.pop(key, [])
-        for one in left:
-            one.retire()
+        for connection in left:
+            connection.retire()
 
     def _dialled(self, key: ConnectionKey, asker: object, dial: Callable[[], Connection]) -> Connection:
         try:
@@ -302,8 +302,8 @@ class ConnectionPool:
                 usable = []
             else:
                 lost.append(fresh)
-        for one in lost:
-            one.retire()
+        for connection in lost:
+            connection.retire()
         if gone:
             raise KafkaError(f"{fresh.place}: this client was closed")
         return usable[0] if usable else fresh
@@ -311,10 +311,12 @@ class ConnectionPool:
     def _sorted(self, key: ConnectionKey) -> tuple[list[Connection], list[Connection]]:
         """Returns usable connections, least busy first, which alone stay pooled, and lost ones."""
         kept = self._kept.get(key, [])
-        usable = sorted((one for one in kept if one.usable), key=lambda one: len(one.callers))
+        usable = sorted(
+            (connection for connection in kept if connection.usable), key=lambda connection: len(connection.callers)
+        )
         if kept:
             self._kept[key] = usable
-        return usable, [one for one in kept if not one.usable]
+        return usable, [connection for connection in kept if not connection.usable]
 
 
 Address = tuple[str, int]

@@ -59,19 +59,19 @@ class StateTopic:
         self, cluster: KafkaCluster, topic: str, *, call_s: float = 5.0, rng: random.Random | None = None
     ) -> None:
         self._cluster = cluster
-        self._named = TopicPartition(topic, 0)
+        self._partition = TopicPartition(topic, 0)
         self._call_s = call_s
         self._rng = rng or random.Random()
 
     def exists(self) -> bool:
-        topic = self._cluster.metadata([self._named.topic], refresh=True).topics.get(self._named.topic)
+        topic = self._cluster.metadata([self._partition.topic], refresh=True).topics.get(self._partition.topic)
         return topic is not None and not topic.error
 
     def seen(self) -> tuple[bytes, int]:
         """Returns the topic's id, which changes when the topic is recreated (empty: it does not exist), and its leader
         epoch: while that stays, no record was overwritten as far as brokers know.
         """
-        topic = self._cluster.metadata([self._named.topic], refresh=True).topics.get(self._named.topic)
+        topic = self._cluster.metadata([self._partition.topic], refresh=True).topics.get(self._partition.topic)
         return (
             (topic.topic_id, topic.partitions[0].leader_epoch) if topic is not None and not topic.error else (b"", -1)
         )
@@ -85,7 +85,7 @@ class StateTopic:
             settings = {**settings, "unclean.leader.election.enable": "false", "min.insync.replicas": in_sync}
         try:
             self._cluster.admin.create_topic(
-                self._named.topic, partitions=1, replication_factor=copies, settings=settings
+                self._partition.topic, partitions=1, replication_factor=copies, settings=settings
             )
         except KafkaError as error:
             if error.code != Code.TOPIC_ALREADY_EXISTS:
@@ -107,15 +107,17 @@ class StateTopic:
                 return
 
     def _append_once(self, batch: bytes, *, refresh: bool) -> None:
-        part = self._cluster.partition_of(self._named, refresh=refresh)
-        topic = self._cluster.metadata([self._named.topic], refresh=False).topics.get(self._named.topic)
+        partition = self._cluster.partition_of(self._partition, refresh=refresh)
+        topic = self._cluster.metadata([self._partition.topic], refresh=False).topics.get(self._partition.topic)
         if topic is None:  # deleted between the two
-            place = f"{self._cluster.name}: {self._named}"
-            raise kafka_error(Code.UNKNOWN_TOPIC_OR_PARTITION, place, right=f"Describe on topic {self._named.topic}")
+            place = f"{self._cluster.name}: {self._partition}"
+            raise kafka_error(
+                Code.UNKNOWN_TOPIC_OR_PARTITION, place, right=f"Describe on topic {self._partition.topic}"
+            )
         produce_batch(
-            self._cluster.connection_to(part.leader),
+            self._cluster.connection_to(partition.leader),
             self._cluster.name,
-            self._named,
+            self._partition,
             topic.topic_id,
             batch,
             timeout_s=max(REQUEST_TIMEOUT_MIN_S, min(self._call_s, self._cluster.left_s())),
@@ -148,11 +150,11 @@ class StateTopic:
             before = position
             if idle:
                 time.sleep(EMPTY_FETCH_DELAY_S)
-            fetched = self._cluster.read_from(self._named, before, bytes_max=READ_BYTES, committed=False)
+            fetched = self._cluster.read_from(self._partition, before, bytes_max=READ_BYTES, committed=False)
             try:
                 some, position = _records(fetched.records, before)
             except WireError as malformed:
-                place = f"{self._cluster.name}: read {self._named} from offset {before}"
+                place = f"{self._cluster.name}: read {self._partition} from offset {before}"
                 raise KafkaError(f"{place}: {malformed.message}") from malformed
             yield some, position
             idle = idle + 1 if position == before else 0
@@ -164,7 +166,7 @@ class StateTopic:
         return notes[-count:]
 
     def _bound(self, kind: OffsetKind) -> int:
-        return self._cluster.list_offsets([self._named], kind)[self._named]
+        return self._cluster.list_offsets([self._partition], kind)[self._partition]
 
 
 def _records(records: memoryview, position: int) -> tuple[list[StateRecord], int]:

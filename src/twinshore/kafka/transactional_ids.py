@@ -76,8 +76,8 @@ class TransactionalIds:
         it. Its end appends one marker to each partition.
         """
         topics: dict[str, list[i32]] = {}
-        for named in partitions:
-            topics.setdefault(named.topic, []).append(i32(named.partition))
+        for partition in partitions:
+            topics.setdefault(partition.topic, []).append(i32(partition.partition))
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=TransactionalId(writer.name),
             v3_and_below_producer_id=ProducerId(writer.producer_id),
@@ -88,7 +88,7 @@ class TransactionalIds:
             ),
         )
         answer = self._settle(writer.name, request, AddPartitionsToTxnResponse, _worst)
-        return {named: code for named, code in _codes(answer) if code not in (0, _UNDONE)}
+        return {partition: code for partition, code in _codes(answer) if code not in (0, _UNDONE)}
 
     def abort(self, writer: TransactionalProducer) -> None:
         """Abort the transaction. Its markers are in the logs when `complete` returns."""
@@ -110,15 +110,15 @@ class TransactionalIds:
 
     def open_of(self, prefix: str) -> set[TopicPartition]:
         """Returns partitions in open transactions of ids with this prefix, where markers are due."""
-        return {named for parts in self.open_by_id(prefix).values() for named in parts}
+        return {partition for partitions in self.open_by_id(prefix).values() for partition in partitions}
 
     def open_by_id(self, prefix: str) -> dict[str, frozenset[TopicPartition]]:
         """Like `open_of`, by id."""
         names: set[str] = set()
         for node in self._cluster.metadata([], refresh=True).brokers:
             self._go()
-            line = self._cluster.connection_to(node)
-            answer = line.call(ListTransactionsRequest(state_filters=OPEN_STATES), ListTransactionsResponse)
+            connection = self._cluster.connection_to(node)
+            answer = connection.call(ListTransactionsRequest(state_filters=OPEN_STATES), ListTransactionsResponse)
             if answer.error_code:
                 raise kafka_error(int(answer.error_code), f"{self._cluster.name}: transactions of broker {node}")
             names.update(str(one.transactional_id) for one in answer.transaction_states)
@@ -126,17 +126,17 @@ class TransactionalIds:
         return {name: frozenset(TopicPartition(*one) for one in self._look(name).partitions) for name in ours}
 
     def _look(self, name: str) -> TransactionState:
-        def ask(line: Connection) -> TransactionState:
-            version = line.handwritten_version(TRANSACTIONS_KEY)
+        def ask(connection: Connection) -> TransactionState:
+            version = connection.handwritten_version(TRANSACTIONS_KEY)
             body = encode_describe_transactions([name])
-            return line.ask(TRANSACTIONS_KEY, version, body, lambda view: parse_describe_transactions(view, 0)[0])
+            return connection.ask(TRANSACTIONS_KEY, version, body, lambda view: parse_describe_transactions(view, 0)[0])
 
         return self._persist(name, ask, lambda one: 0 if one.error == _UNKNOWN_ID else one.error)
 
     def _settle(
         self, name: str, request: RequestPayload, answer: type[ResponseType], code_of: Callable[[ResponseType], int]
     ) -> ResponseType:
-        return self._persist(name, lambda line: line.call(request, answer), code_of)
+        return self._persist(name, lambda connection: connection.call(request, answer), code_of)
 
     def _persist(self, name: str, ask: Callable[[Connection], Value], code_of: Callable[[Value], int]) -> Value:
         """Ask the coordinator until the response is no temporary error."""
@@ -144,9 +144,9 @@ class TransactionalIds:
         while True:
             node = self._coordinator(name)
             try:
-                line = self._cluster.connection_to(node)
+                connection = self._cluster.connection_to(node)
                 self._go()
-                found = ask(line)
+                found = ask(connection)
             except KafkaError:
                 self.forget(name)  # if unavailable, another broker may coordinate by now
                 raise

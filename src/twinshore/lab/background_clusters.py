@@ -80,7 +80,7 @@ def bring_up(
     _check(folder, names)
     check_brokers(brokers)
     with hold_folder_lock(folder, dry_run=dry_run):
-        there = {one.name: one for one in list_background_clusters(folder)}
+        there = {cluster.name: cluster for cluster in list_background_clusters(folder)}
         for name in names:
             found = there.get(name)
             if found and found.state not in ("up", "down"):
@@ -99,7 +99,7 @@ def bring_up(
             if found:
                 _end(Path(found.folder))
             _start(folder / name, brokers, version)
-        stand = {one.name: one for one in list_background_clusters(folder)}
+        stand = {cluster.name: cluster for cluster in list_background_clusters(folder)}
         return [stand[name] for name in names if name in stand]
 
 
@@ -110,18 +110,18 @@ def bring_down(folder: Path, names: Sequence[str] = (), *, tell: Tell, dry_run: 
         return 0
     with hold_folder_lock(folder, dry_run=dry_run):
         chosen = _chosen(folder, names) if names else list_background_clusters(folder)
-        for one in chosen:
-            tell(f"ending {one.name}")
+        for cluster in chosen:
+            tell(f"ending {cluster.name}")
             if not dry_run:
-                _end(Path(one.folder))
+                _end(Path(cluster.folder))
     return len(chosen)
 
 
 def settings_snippet(clusters: Sequence[BackgroundCluster]) -> str:
     lines = []
-    for one in clusters:
-        addresses = ", ".join(f'"{address}"' for address in one.bootstrap)
-        lines += [f"[clusters.{one.name}]", f"bootstrap = [{addresses}]", ""]
+    for cluster in clusters:
+        addresses = ", ".join(f'"{address}"' for address in cluster.bootstrap)
+        lines += [f"[clusters.{cluster.name}]", f"bootstrap = [{addresses}]", ""]
     if len(clusters) > 1:
         lines += [f'[links."{clusters[0].name}->{clusters[1].name}"]', 'topics = [".*"]', ""]
     return "\n".join(lines)
@@ -142,8 +142,8 @@ def _start(folder: Path, brokers: int, version: str) -> None:
 
 def kill_brokers(folder: Path) -> None:
     """Kills the cluster's brokers; the data stays."""
-    for _, mark in _marks(folder):
-        mark.end()
+    for _, identity in _marks(folder):
+        identity.end()
 
 
 def _end(folder: Path) -> None:
@@ -172,7 +172,7 @@ def _state(folder: Path) -> tuple[str, tuple[str, ...]]:
 
 
 def _look(folder: Path) -> BackgroundCluster:
-    brokers = tuple(BackgroundBroker(node_id, mark.pid, mark.alive()) for node_id, mark in _marks(folder))
+    brokers = tuple(BackgroundBroker(node_id, identity.pid, identity.alive()) for node_id, identity in _marks(folder))
     version, bootstrap = _state(folder)
     living = sum(broker.alive for broker in brokers)
     if not bootstrap:
@@ -185,9 +185,9 @@ def _look(folder: Path) -> BackgroundCluster:
 def _marks(folder: Path) -> Iterator[tuple[int, ProcessIdentity]]:
     for broker in sorted(folder.glob("broker-*")):
         node_id = broker.name.removeprefix("broker-")
-        mark = read_process_identity(broker)
-        if mark is not None and node_id.isdecimal():
-            yield int(node_id), mark
+        identity = read_process_identity(broker)
+        if identity is not None and node_id.isdecimal():
+            yield int(node_id), identity
 
 
 def _check(folder: Path, names: Sequence[str]) -> None:
@@ -226,11 +226,11 @@ def kill_clusters(folder: Path, names: Sequence[str], *, tell: Tell, dry_run: bo
     """Kills the brokers of these clusters, as a power cut does. Returns how many clusters were alive."""
     folder = folder.absolute()
     with hold_folder_lock(folder, dry_run=dry_run):
-        chosen = [one for one in _chosen(folder, names) if any(broker.alive for broker in one.brokers)]
-        for one in chosen:
-            tell(f"stopping {one.name}: its data stays, and `twinshore lab start {one.name}` brings it back")
+        chosen = [cluster for cluster in _chosen(folder, names) if any(broker.alive for broker in cluster.brokers)]
+        for cluster in chosen:
+            tell(f"stopping {cluster.name}: its data stays, and `twinshore lab start {cluster.name}` brings it back")
             if not dry_run:
-                kill_brokers(Path(one.folder))
+                kill_brokers(Path(cluster.folder))
     return len(chosen)
 
 
@@ -238,18 +238,18 @@ def restart_clusters(folder: Path, names: Sequence[str], *, tell: Tell, dry_run:
     """Starts these clusters' dead brokers with their data and addresses. Returns how many clusters lacked brokers."""
     folder = folder.absolute()
     with hold_folder_lock(folder, dry_run=dry_run):
-        chosen = [one for one in _chosen(folder, names) if one.state != "up"]
-        if cut := [one for one in chosen if not one.bootstrap]:
+        chosen = [cluster for cluster in _chosen(folder, names) if cluster.state != "up"]
+        if cut := [cluster for cluster in chosen if not cluster.bootstrap]:
             raise ConfigError("lab.incomplete-start", cluster=cut[0].name, state=cut[0].state)
-        for one in chosen:
-            tell(f"starting {one.name} again: Kafka {one.version}, with the data that it had")
+        for cluster in chosen:
+            tell(f"starting {cluster.name} again: Kafka {cluster.version}, with the data that it had")
             if not dry_run:
-                _start_again(one)
+                _start_again(cluster)
     return len(chosen)
 
 
 def _chosen(folder: Path, names: Sequence[str]) -> list[BackgroundCluster]:
-    there = {one.name: one for one in list_background_clusters(folder)}
+    there = {cluster.name: cluster for cluster in list_background_clusters(folder)}
     for name in names:
         if name not in there:
             raise ConfigError("lab.unknown-cluster", cluster=name, folder=str(folder), known=", ".join(there) or "none")

@@ -102,7 +102,7 @@ class LabBroker:
         command = [*self._command, str(self._settings_file)]
         self._paused = False
         self._child = start_child(command, folder=self.folder, log=self.log, tied=not self._detached)
-        (self.folder / _MARK).write_text(json.dumps(self._child.mark.as_json()), encoding="ascii")
+        (self.folder / _MARK).write_text(json.dumps(self._child.identity.as_json()), encoding="ascii")
 
     def wait_ready(self, within_s: float = _READY_WITHIN_S) -> None:
         """Returns when the broker serves. Raises LabError with the log's end if the broker dies or is too slow."""

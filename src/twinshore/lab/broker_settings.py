@@ -43,7 +43,7 @@ def broker_settings(
     settings = {
         "process.roles": "broker,controller",
         "node.id": str(own.node_id),
-        "controller.quorum.voters": ",".join(f"{one.node_id}@127.0.0.1:{one.controller}" for one in everyone),
+        "controller.quorum.voters": ",".join(f"{ports.node_id}@127.0.0.1:{ports.controller}" for ports in everyone),
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "INTERNAL",
         "listeners": _addresses(listeners),

@@ -121,7 +121,7 @@ def read_to_end(
                 return
 
 
-def wait_for_brokers(asked: Cluster, node_ids: set[int]) -> None:
+def wait_for_brokers(cluster: Cluster, node_ids: set[int]) -> None:
     """Returns when each broker at `asked.bootstrap` itself shows all of these.
 
     Brokers learn of each other at different times, and librdkafka drops requests to a broker missing in a later
@@ -129,20 +129,20 @@ def wait_for_brokers(asked: Cluster, node_ids: set[int]) -> None:
     """
 
     def lacks(address: tuple[str, int]) -> str:
-        shown = _shown_by(address, asked)
+        shown = _shown_by(address, cluster)
         return "" if shown >= node_ids else f"{sorted(shown)}, not {sorted(node_ids)}"
 
-    _wait_for_each(asked, lacks)
+    _wait_for_each(cluster, lacks)
 
 
-def _wait_for_each(asked: Cluster, lacks: Callable[[tuple[str, int]], str]) -> None:
+def _wait_for_each(cluster: Cluster, lacks: Callable[[tuple[str, int]], str]) -> None:
     deadline = time.monotonic() + _SHOWN_WITHIN_S
-    for address in (parse_address(text, asked.name) for text in asked.bootstrap):
+    for address in (parse_address(text, cluster.name) for text in cluster.bootstrap):
         while shows := lacks(address):
             if time.monotonic() > deadline:
                 raise LabError(
                     "lab.brokers-not-seen",
-                    cluster=asked.name,
+                    cluster=cluster.name,
                     address=f"{address[0]}:{address[1]}",
                     seconds=_SHOWN_WITHIN_S,
                     shown=shows,
@@ -174,14 +174,14 @@ def create_topic(
     raise LabError("lab.no-leaders", topic=topic, cluster=cluster.name)
 
 
-def wait_for_leaders(asked: Cluster, topic: str, partitions: int) -> None:
+def wait_for_leaders(cluster: Cluster, topic: str, partitions: int) -> None:
     """As `wait_for_brokers`, for a leader of every partition."""
 
     def lacks(address: tuple[str, int]) -> str:
-        led = _led(address, asked, topic)
+        led = _led(address, cluster, topic)
         return "" if led >= partitions else f"{led} of {partitions} partitions of {topic} with a leader"
 
-    _wait_for_each(asked, lacks)
+    _wait_for_each(cluster, lacks)
 
 
 def _led(address: tuple[str, int], cluster: Cluster, topic: str) -> int:
@@ -240,7 +240,9 @@ def topic_id(cluster: Cluster, topic: str) -> bytes:
 def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Deletes each log's records below the offset; returns the new log starts."""
     admin = create_admin_client(cluster)
-    asked = admin.delete_records([ClientTopicPartition(one.topic, one.partition, at) for one, at in before.items()])
+    asked = admin.delete_records(
+        [ClientTopicPartition(partition.topic, partition.partition, at) for partition, at in before.items()]
+    )
     return {
         TopicPartition(one.topic, one.partition): done.result(timeout=40).low_watermark for one, done in asked.items()
     }

@@ -83,10 +83,10 @@ class LabCluster:
         self.folder = self._folder or scratch_folder(f"lab-{self.name}")
         try:
             ports = tuple(self._ports(node_id) for node_id in range(1, self._broker_count + 1))
-            self.bootstrap = tuple(f"127.0.0.1:{one.client}" for one in ports)
-            self._internal = Cluster(self.name, tuple(f"127.0.0.1:{one.internal}" for one in ports))
+            self.bootstrap = tuple(f"127.0.0.1:{broker_ports.client}" for broker_ports in ports)
+            self._internal = Cluster(self.name, tuple(f"127.0.0.1:{broker_ports.internal}" for broker_ports in ports))
             self.access.prepare(self.folder / "access")
-            self.brokers = tuple(self._broker(one, ports, classpath) for one in ports)
+            self.brokers = tuple(self._broker(broker_ports, ports, classpath) for broker_ports in ports)
             for broker in self.brokers:
                 broker.launch()
             for broker in self.brokers:

@@ -37,7 +37,7 @@ RECORDS_PER_S = 300.0
 VERB_TIMEOUT_S = 240.0
 UNREPLICATED_RECORDS = 100
 _QUIET: dict[str, str | int] = {"log_level": 0}
-_A_DEED = re.compile(r"(?!commit|hold)(" + "|".join(deed.value for deed in SwitchStep) + "): ")
+_A_DEED = re.compile(r"(?!commit|hold)(" + "|".join(step.value for step in SwitchStep) + "): ")
 
 
 class DemoWriters:
@@ -57,8 +57,8 @@ class DemoWriters:
             for one, heard_s in self._heard_s.items()
         ]
         self._stopped = False
-        for one in self._writers:
-            one.start()
+        for workload in self._writers:
+            workload.start()
 
     def acknowledged(self, topics: Iterable[str]) -> int:
         return sum(len(self._heard_s[topic]) for topic in topics)
@@ -80,14 +80,14 @@ class DemoWriters:
         if self._stopped:
             return 0
         self._stopped = True
-        return sum([one.stop() for one in self._writers])
+        return sum([workload.stop() for workload in self._writers])
 
 
 class PausedWorkers:
     """Pauses all workers of the mirror, even idle ones, so nothing is replicated."""
 
     def __init__(self, mirror: DemoMirror) -> None:
-        self._pumps: Sequence[psutil.Process] = mirror.workers()
+        self._workers: Sequence[psutil.Process] = mirror.workers()
 
     def __enter__(self) -> PausedWorkers:
         self._send(signal.SIGSTOP)
@@ -97,9 +97,9 @@ class PausedWorkers:
         self._send(signal.SIGCONT)
 
     def _send(self, number: signal.Signals) -> None:
-        for pump in self._pumps:
+        for worker in self._workers:
             with suppress(psutil.Error):
-                pump.send_signal(number)
+                worker.send_signal(number)
 
 
 def run_verb(mirror: DemoMirror, words: Sequence[str], say: Tell) -> None:
@@ -165,8 +165,8 @@ class DemoRescuedRecords:
         self.count = self.again = 0
         for path in sorted(folder.glob("*.jsonl")) if folder.exists() else ():
             topic = self._left.setdefault(read_origin(path).topic, set())
-            for one in read_rescued_file(path):
-                topic.add((one.record.timestamp, one.record.key, one.record.value))
+            for record in read_rescued_file(path):
+                topic.add((record.record.timestamp, record.record.key, record.record.value))
                 self.count += 1
 
     def listener(self, topic: str) -> Callable[[Message], None]:
@@ -225,7 +225,7 @@ class TwinTail:
         """The longest silence of each partition since `begin_watch`, a present one included."""
         now_s = time.monotonic()
         with self._lock:
-            return {named: max(was, now_s - self._heard_s[named]) for named, was in self._silence_s.items()}
+            return {partition: max(was, now_s - self._heard_s[partition]) for partition, was in self._silence_s.items()}
 
     def silent_now_s(self) -> float:
         """Seconds of silence of the most silent partition."""
@@ -258,11 +258,11 @@ class TwinTail:
                     delays.append(now_ms - message.timestamp()[1])
             with self._lock:
                 self._delays_ms = (self._delays_ms + delays)[-_DELAYS_KEPT:]
-                for named in heard:
-                    silent_s = now_s - self._heard_s.get(named, now_s)
-                    self._heard_s[named] = now_s
-                    if named in self._silence_s:
-                        self._silence_s[named] = max(self._silence_s[named], silent_s)
+                for tp in heard:
+                    silent_s = now_s - self._heard_s.get(tp, now_s)
+                    self._heard_s[tp] = now_s
+                    if tp in self._silence_s:
+                        self._silence_s[tp] = max(self._silence_s[tp], silent_s)
 
 
 GROUP = "demo-readers"
@@ -287,7 +287,10 @@ class GroupReader:
         """Commits, leaves the group, and returns the next offset of each partition."""
         self._leaving.set()
         self._thread.join(timeout=30)
-        places = [ClientTopicPartition(one.topic, one.partition, offset) for one, offset in self._next.items()]
+        places = [
+            ClientTopicPartition(partition.topic, partition.partition, offset)
+            for partition, offset in self._next.items()
+        ]
         self._consumer.commit(offsets=places, asynchronous=False)
         self._consumer.close()
         return dict(self._next)
@@ -300,13 +303,13 @@ class GroupReader:
         while not self._leaving.is_set():
             for message in self._consumer.consume(_BATCH, timeout=_WAIT_S):
                 if message.error() is None:
-                    named, offset = _place(message)
-                    self._next[named] = offset + 1
+                    partition, offset = _place(message)
+                    self._next[partition] = offset + 1
 
 
 def read_demo_group_offsets(cluster: Cluster, stood: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """The group's committed offsets on this cluster; negative for none."""
-    counts = Counter(one.topic for one in stood)
+    counts = Counter(partition.topic for partition in stood)
     return {
         TopicPartition(topic, number): place
         for topic, count in counts.items()
@@ -326,20 +329,24 @@ def read_group_to_ends(
     expected, passed = dict(stood), set[TopicPartition]()
     read, heard_s = 0, time.monotonic() + _JOINED_WITHIN_S - _SILENT_S_MAX
     try:
-        consumer.subscribe(sorted({one.topic for one in stood}))
-        while any(expected[one] < end for one, end in ends.items()):
+        consumer.subscribe(sorted({tp.topic for tp in stood}))
+        while any(expected[tp] < end for tp, end in ends.items()):
             messages = consumer.consume(_BATCH, timeout=_WAIT_S)
             for message in messages:
                 if message.error() is not None:
                     raise LabError("lab.group-failed", group=GROUP, cause=str(message.error()))
-                named, offset = _place(message)
-                if offset == expected[named] + 1 and named not in passed:
-                    passed.add(named)
-                elif offset != expected[named]:
+                partition, offset = _place(message)
+                if offset == expected[partition] + 1 and partition not in passed:
+                    passed.add(partition)
+                elif offset != expected[partition]:
                     raise LabError(
-                        "lab.group-offset", group=GROUP, partition=str(named), offset=offset, expected=expected[named]
+                        "lab.group-offset",
+                        group=GROUP,
+                        partition=str(partition),
+                        offset=offset,
+                        expected=expected[partition],
                     )
-                expected[named] = offset + 1
+                expected[partition] = offset + 1
                 read += 1
             heard_s = max(heard_s, time.monotonic()) if messages else heard_s
             if time.monotonic() - heard_s > _SILENT_S_MAX:

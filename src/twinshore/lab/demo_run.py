@@ -180,11 +180,11 @@ class _Play:
         tail.begin_watch()
         killed = self._mirror.kill_one_worker()
         killed_s = time.monotonic()
-        self._say(f"kill -9 to process {killed}, a Spark worker that carries a lane; look at lag and delay:")
+        self._say(f"kill -9 to process {killed}, a Spark worker that carries a task; look at lag and delay:")
         self._watch(1.5 * STALLED_PARTITION_S)
         # Written after the kill, so arrival proves a living task; records under way at the kill prove nothing.
         goal = self._source.read()
-        self._watch_until(lambda: self._reached(goal), RECOVERY_TIMEOUT_S, "the killed lane did not come back")
+        self._watch_until(lambda: self._reached(goal), RECOVERY_TIMEOUT_S, "the killed task did not come back")
         self._watch_until(
             lambda: tail.silent_now_s() < STALLED_PARTITION_S, RECOVERY_TIMEOUT_S, "some partition brings nothing more"
         )
@@ -220,8 +220,11 @@ class _Play:
             compared = compare_topic(self._stage.east.cluster, self._stage.west.cluster, topic, heard=heard)
             self._say(f"  {compared}")
             found.append(compared)
-        records, partitions = sum(one.records for one in found), sum(one.partitions for one in found)
-        difference = next((str(one) for one in found if not one.identical), "")
+        records, partitions = (
+            sum(comparison.records for comparison in found),
+            sum(comparison.partitions for comparison in found),
+        )
+        difference = next((str(comparison) for comparison in found if not comparison.identical), "")
         return DemoOutcome(records, partitions, gap_s, difference)
 
     def _move(self) -> None:
@@ -282,7 +285,7 @@ class _Play:
         return read_demo_group_offsets(self._stage.west.cluster, self._stood) == self._stood
 
     def _ends_on_west(self, topic: str) -> int:
-        return sum(end for named, end in self._target.read().items() if named.topic == topic)
+        return sum(end for partition, end in self._target.read().items() if partition.topic == topic)
 
     def _come_back(self) -> None:
         self._stage.restart_east()
@@ -322,7 +325,7 @@ class _Play:
             if crossed != before:
                 moved_s, before = time.monotonic(), crossed
             elif time.monotonic() - moved_s > STALLED_S_MAX:
-                lacking = {str(named): end - twins.get(named, 0) for named, end in ends.items()}
+                lacking = {str(partition): end - twins.get(partition, 0) for partition, end in ends.items()}
                 raise LabError("lab.demo-stalled", seconds=STALLED_S_MAX, missing=str(lacking))
             self._line()
             time.sleep(0.05)
@@ -358,7 +361,7 @@ class _Play:
 
     def _reached(self, goal: Mapping[TopicPartition, int]) -> bool:
         twins = self._target.read()
-        return all(twins.get(named, 0) >= end for named, end in goal.items())
+        return all(twins.get(partition, 0) >= end for partition, end in goal.items())
 
     def _lag(self) -> int:
         # The target first: in the other order, the twin might seem to be ahead.

@@ -35,7 +35,7 @@ _SERVES = "serves clients of"
 
 def proxy_section(clusters: Sequence[Cluster]) -> tuple[int, list[str]]:
     """Returns the proxy's first port and its settings for these clusters."""
-    names = ", ".join(f'"{one.name}"' for one in clusters)
+    names = ", ".join(f'"{cluster.name}"' for cluster in clusters)
     port = free_port_range(1 + NODES * len(clusters))
     return port, [
         "[proxy]",
@@ -63,17 +63,17 @@ class DemoMirror(MirrorProcess):
         detached: bool = False,
     ) -> None:
         # Short, so that the demo shows tasks moving from one Spark job to the next.
-        text = settings_of(source, target, store=folder / "store.db", topics=topics, mirror={"tide_s": 10})
+        text = settings_of(source, target, store=folder / "store.db", topics=topics, mirror={"task_run_s": 10})
         ports = {int(address.rpartition(":")[2]) for address in target.bootstrap}
         start = partial(start_child, tied=not detached)
         super().__init__(folder, "\n".join([text, *more, ""]), target_ports=ports, start=start)
 
     def kill_one_worker(self) -> int:
         """Kills one worker that runs a task, with -9; returns its pid."""
-        pumps = self.pumps()
-        if not pumps:
+        task_processes = self.task_processes()
+        if not task_processes:
             raise LabError("lab.no-worker", log=str(self.log))
-        victim = pumps[0]
+        victim = task_processes[0]
         victim.send_signal(signal.SIGKILL)
         return int(victim.pid)
 
@@ -177,8 +177,8 @@ class DemoStage:
     def leave_running(self) -> list[str]:
         """Records what runs, so that `end_kept` ends only that. Returns lines on how to look and how to end."""
         assert self.mirror is not None and self.proxy is not None
-        brokers = [broker.child.mark for cluster in (self.east, self.west) for broker in cluster.brokers]
-        marks = [mark.as_json() for mark in (self.mirror.mark, self.proxy.mark, *brokers)]
+        brokers = [broker.child.identity for cluster in (self.east, self.west) for broker in cluster.brokers]
+        marks = [identity.as_json() for identity in (self.mirror.mark, self.proxy.mark, *brokers)]
         (self.folder / KEPT_FILE).write_text(json.dumps({"processes": marks}), encoding="utf-8")
         command = f"{sys.executable} -m twinshore.cli"
         return [
@@ -225,7 +225,7 @@ def end_kept(folder: Path) -> int:
         marks = [ProcessIdentity.from_json(one) for one in raw["processes"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError("lab.not-a-demo", folder=str(folder), file=file.name) from error
-    running = [mark for mark in marks if mark.alive()]
+    running = [identity for identity in marks if identity.alive()]
     mirror, *servers = marks
     below = []
     with contextlib.suppress(psutil.Error):
@@ -233,8 +233,8 @@ def end_kept(folder: Path) -> int:
             children = psutil.Process(mirror.pid).children(recursive=True)
             below = [get_process_identity(child.pid) for child in children]
     mirror.end(patience_s=STOP_PATIENCE_S)
-    for mark in below:
-        mark.end(patience_s=2.0)
+    for identity in below:
+        identity.end(patience_s=2.0)
     for server in servers:
         server.end()
     shutil.rmtree(folder, ignore_errors=True)

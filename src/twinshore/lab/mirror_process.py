@@ -97,7 +97,7 @@ class VerbProcess:
 
     @property
     def mark(self) -> ProcessIdentity:
-        return self.child.mark
+        return self.child.identity
 
     @property
     def said(self) -> str:
@@ -148,7 +148,7 @@ class MirrorProcess(VerbProcess):
         """Spark's Python workers, idle ones and the forking daemon included."""
         return [one for one in self.look() if _is(one, _works)]
 
-    def pumps(self) -> list[psutil.Process]:
+    def task_processes(self) -> list[psutil.Process]:
         """Workers that are connected to the target now, and so run a task."""
         return [one for one in self.workers() if _is(one, self._writes)]
 
@@ -176,9 +176,9 @@ class MirrorProcess(VerbProcess):
             return None
         self.look()
         super().end(patience_s)
-        for mark in self._tree.values():
-            mark.send(signal.SIGCONT)
-            mark.end()
+        for identity in self._tree.values():
+            identity.send(signal.SIGCONT)
+            identity.end()
         return self.child.exit_code
 
 

@@ -144,7 +144,7 @@ class ChildProcess:
         self._process = process
         self._death_signal = death_signal
         self.pid = process.pid
-        self.mark = get_process_identity(process.pid)
+        self.identity = get_process_identity(process.pid)
         if tied:
             _living[self.pid] = self
 
@@ -289,9 +289,9 @@ def _end_all() -> None:
             child.end()
 
 
-def _gone(mark: ProcessIdentity, patience_s: float) -> bool:
+def _gone(identity: ProcessIdentity, patience_s: float) -> bool:
     deadline = time.monotonic() + patience_s
-    while mark.alive():
+    while identity.alive():
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL_S)

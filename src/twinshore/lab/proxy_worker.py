@@ -40,11 +40,11 @@ class NetworkConditions:
         self.bytes_per_s = 0.0
         self.for_each = False
 
-    def due_s(self, lane: ProxyDirection, size: int, now_s: float) -> float:
+    def due_s(self, direction: ProxyDirection, size: int, now_s: float) -> float:
         """When `size` bytes read now arrive: after earlier bytes on a slow line, plus the delay."""
         if self.bytes_per_s:
-            lane.free_at_s = max(lane.free_at_s, now_s) + size / self.bytes_per_s
-            return lane.free_at_s + self.delay_s
+            direction.free_at_s = max(direction.free_at_s, now_s) + size / self.bytes_per_s
+            return direction.free_at_s + self.delay_s
         return now_s + self.delay_s
 
     def queue_bytes_max(self) -> int:
@@ -69,8 +69,8 @@ class ReceiveBuffers:
 
 
 class ProxyStream:
-    def __init__(self, source: socket.socket, target: socket.socket, lane: ProxyDirection) -> None:
-        self.source, self.target, self.lane = source, target, lane
+    def __init__(self, source: socket.socket, target: socket.socket, direction: ProxyDirection) -> None:
+        self.source, self.target, self.direction = source, target, direction
         self.alone = ProxyDirection()
         self.queue: collections.deque[tuple[float, memoryview, bytearray | None]] = collections.deque()
         self.queued_bytes = 0
@@ -84,11 +84,11 @@ class ProxyStream:
 
 class ProxyConnection:
     def __init__(
-        self, client: socket.socket, upstream: socket.socket, lanes: tuple[ProxyDirection, ProxyDirection]
+        self, client: socket.socket, upstream: socket.socket, directions: tuple[ProxyDirection, ProxyDirection]
     ) -> None:
         self.client, self.upstream = client, upstream
-        self.up = ProxyStream(client, upstream, lanes[0])
-        self.down = ProxyStream(upstream, client, lanes[1])
+        self.up = ProxyStream(client, upstream, directions[0])
+        self.down = ProxyStream(upstream, client, directions[1])
         self.connected = False
         self.lost_bytes = False
         self.dead = False
@@ -101,10 +101,10 @@ class TcpProxy:
     def __init__(self, listen_port: int, target: tuple[str, int]) -> None:
         self.selector = selectors.DefaultSelector()
         self.network = NetworkConditions()
-        self.lanes = (ProxyDirection(), ProxyDirection())
+        self.directions = (ProxyDirection(), ProxyDirection())
         self.buffers = ReceiveBuffers()
         self.pairs: set[ProxyConnection] = set()
-        self.waiting: set[ProxyStream] = set()
+        self.streams: set[ProxyStream] = set()
         self.owner: dict[ProxyStream, ProxyConnection] = {}
         self.port, self.target = listen_port, target
         self.listener: socket.socket | None = None
@@ -147,7 +147,7 @@ class TcpProxy:
             self.listener = None
 
     def _patience_s(self) -> float | None:
-        dues = [flow.queue[0][0] for flow in self.waiting if flow.queue and not flow.blocked]
+        dues = [stream.queue[0][0] for stream in self.streams if stream.queue and not stream.blocked]
         return max(0.0, min(dues) - time.monotonic()) if dues else None
 
     def _accept(self) -> None:
@@ -161,62 +161,67 @@ class TcpProxy:
         for one in (client, upstream):
             one.setblocking(False)
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        pair = ProxyConnection(client, upstream, self.lanes)
-        self.pairs.add(pair)
-        self.owner[pair.up] = self.owner[pair.down] = pair
+        connection = ProxyConnection(client, upstream, self.directions)
+        self.pairs.add(connection)
+        self.owner[connection.up] = self.owner[connection.down] = connection
         if self.network.mode == _HALF_OPEN:
             # Never connected to the target: only the client believes in the connection.
-            pair.lost_bytes = True
+            connection.lost_bytes = True
         else:
             upstream.connect_ex(self.target)
-        self._watch(pair)
+        self._watch(connection)
 
-    def _watch(self, pair: ProxyConnection) -> None:
-        if pair.dead:
+    def _watch(self, connection: ProxyConnection) -> None:
+        if connection.dead:
             return
         bytes_max = self.network.queue_bytes_max()
-        for one, inward, outward in ((pair.client, pair.up, pair.down), (pair.upstream, pair.down, pair.up)):
+        for one, inward, outward in (
+            (connection.client, connection.up, connection.down),
+            (connection.upstream, connection.down, connection.up),
+        ):
             mask = 0
-            if one is pair.upstream and not pair.connected:
-                mask = 0 if pair.lost_bytes else selectors.EVENT_WRITE
+            if one is connection.upstream and not connection.connected:
+                mask = 0 if connection.lost_bytes else selectors.EVENT_WRITE
             else:
-                if (pair.connected or pair.lost_bytes) and inward.wants_read(bytes_max):
+                if (connection.connected or connection.lost_bytes) and inward.wants_read(bytes_max):
                     mask |= selectors.EVENT_READ
                 if outward.blocked:
                     mask |= selectors.EVENT_WRITE
-            before = pair.masks[one]
+            before = connection.masks[one]
             if mask != before:
-                pair.masks[one] = mask
+                connection.masks[one] = mask
                 if not before:
-                    self.selector.register(one, mask, pair)
+                    self.selector.register(one, mask, connection)
                 elif mask:
-                    self.selector.modify(one, mask, pair)
+                    self.selector.modify(one, mask, connection)
                 else:
                     self.selector.unregister(one)
 
-    def _serve(self, pair: ProxyConnection, ready: object, mask: int) -> None:
+    def _serve(self, connection: ProxyConnection, ready: object, mask: int) -> None:
         try:
-            if ready is pair.upstream and not pair.connected and not pair.lost_bytes:
-                if pair.upstream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            if ready is connection.upstream and not connection.connected and not connection.lost_bytes:
+                if connection.upstream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                     raise ConnectionError
-                pair.connected = True
+                connection.connected = True
             else:
-                inward, outward = (pair.up, pair.down) if ready is pair.client else (pair.down, pair.up)
+                inward, outward = (
+                    (connection.up, connection.down) if ready is connection.client else (connection.down, connection.up)
+                )
                 if mask & selectors.EVENT_WRITE:
                     outward.blocked = False
                     self._deliver(outward)
                 if mask & selectors.EVENT_READ:
-                    self._receive(pair, inward)
-            self._watch(pair)
-            self._retire(pair)
+                    self._receive(connection, inward)
+            self._watch(connection)
+            self._retire(connection)
         except OSError:
-            self.reset(pair)
+            self.reset(connection)
 
-    def _receive(self, pair: ProxyConnection, flow: ProxyStream) -> None:
+    def _receive(self, connection: ProxyConnection, stream: ProxyStream) -> None:
         for _ in range(_ROUNDS_PER_WAKE):
             buffer = self.buffers.take()
             try:
-                size = flow.source.recv_into(buffer)
+                size = stream.source.recv_into(buffer)
             except BlockingIOError:
                 self.buffers.give(buffer)
                 return
@@ -225,99 +230,101 @@ class TcpProxy:
                 raise
             if not size:
                 self.buffers.give(buffer)
-                flow.ended = True
-                self.waiting.add(flow)
-                self._deliver(flow)
+                stream.ended = True
+                self.streams.add(stream)
+                self._deliver(stream)
                 return
-            if self.network.mode == _HALF_OPEN or pair.lost_bytes:
-                pair.lost_bytes = True
+            if self.network.mode == _HALF_OPEN or connection.lost_bytes:
+                connection.lost_bytes = True
                 self.buffers.give(buffer)
                 continue
-            self._enqueue(flow, buffer, size)
-            self._deliver(flow)
-            if size < _CHUNK_BYTES or not flow.wants_read(self.network.queue_bytes_max()):
+            self._enqueue(stream, buffer, size)
+            self._deliver(stream)
+            if size < _CHUNK_BYTES or not stream.wants_read(self.network.queue_bytes_max()):
                 return
 
-    def _enqueue(self, flow: ProxyStream, buffer: bytearray, size: int) -> None:
-        lane = flow.alone if self.network.for_each else flow.lane
-        due_s = self.network.due_s(lane, size, time.monotonic())
-        if flow.queue and flow.queue[-1][0] > due_s:
+    def _enqueue(self, stream: ProxyStream, buffer: bytearray, size: int) -> None:
+        direction = stream.alone if self.network.for_each else stream.direction
+        due_s = self.network.due_s(direction, size, time.monotonic())
+        if stream.queue and stream.queue[-1][0] > due_s:
             # A shorter delay must not let bytes overtake.
-            due_s = flow.queue[-1][0]
+            due_s = stream.queue[-1][0]
         if size < _SMALL_BYTES:
-            flow.queue.append((due_s, memoryview(bytes(buffer[:size])), None))
+            stream.queue.append((due_s, memoryview(bytes(buffer[:size])), None))
             self.buffers.give(buffer)
         else:
-            flow.queue.append((due_s, memoryview(buffer)[:size], buffer))
-        flow.queued_bytes += size
-        self.waiting.add(flow)
+            stream.queue.append((due_s, memoryview(buffer)[:size], buffer))
+        stream.queued_bytes += size
+        self.streams.add(stream)
 
-    def _deliver(self, flow: ProxyStream) -> None:
+    def _deliver(self, stream: ProxyStream) -> None:
         now_s = time.monotonic()
         if self.network.mode == _HALF_OPEN:
-            self._swallow(flow)
+            self._swallow(stream)
             return
-        while flow.queue and not flow.blocked:
-            due_s, view, buffer = flow.queue[0]
+        while stream.queue and not stream.blocked:
+            due_s, view, buffer = stream.queue[0]
             if due_s > now_s:
                 return
             try:
-                sent = flow.target.send(view)
+                sent = stream.target.send(view)
             except BlockingIOError:
                 sent = 0
-            flow.lane.bytes += sent
-            flow.queued_bytes -= sent
+            stream.direction.bytes += sent
+            stream.queued_bytes -= sent
             if sent == len(view):
-                flow.queue.popleft()
+                stream.queue.popleft()
                 self.buffers.give(buffer)
             else:
-                flow.queue[0] = (due_s, view[sent:], buffer)
-                flow.blocked = True
-        if not flow.queue:
-            self.waiting.discard(flow)
-            if flow.ended and not flow.closed and not self.owner[flow].lost_bytes:
-                flow.closed = True
-                flow.target.shutdown(socket.SHUT_WR)
+                stream.queue[0] = (due_s, view[sent:], buffer)
+                stream.blocked = True
+        if not stream.queue:
+            self.streams.discard(stream)
+            if stream.ended and not stream.closed and not self.owner[stream].lost_bytes:
+                stream.closed = True
+                stream.target.shutdown(socket.SHUT_WR)
 
-    def _swallow(self, flow: ProxyStream) -> None:
-        if flow.queue or flow.ended:
-            self.owner[flow].lost_bytes = True
-        flow.queue.clear()
-        flow.queued_bytes = 0
-        self.waiting.discard(flow)
+    def _swallow(self, stream: ProxyStream) -> None:
+        if stream.queue or stream.ended:
+            self.owner[stream].lost_bytes = True
+        stream.queue.clear()
+        stream.queued_bytes = 0
+        self.streams.discard(stream)
 
     def _deliver_due(self) -> None:
         now_s = time.monotonic()
-        for flow in [flow for flow in self.waiting if flow.queue and not flow.blocked and flow.queue[0][0] <= now_s]:
-            pair = self.owner[flow]
+        for stream in [
+            stream for stream in self.streams if stream.queue and not stream.blocked and stream.queue[0][0] <= now_s
+        ]:
+            connection = self.owner[stream]
             try:
-                self._deliver(flow)
-                self._watch(pair)
-                self._retire(pair)
+                self._deliver(stream)
+                self._watch(connection)
+                self._retire(connection)
             except OSError:
-                self.reset(pair)
+                self.reset(connection)
 
-    def _retire(self, pair: ProxyConnection) -> None:
-        if pair.up.closed and pair.down.closed:
-            self._forget(pair)
+    def _retire(self, connection: ProxyConnection) -> None:
+        if connection.up.closed and connection.down.closed:
+            self._forget(connection)
 
-    def reset(self, pair: ProxyConnection) -> None:
-        for one in (pair.client, pair.upstream):
+    def reset(self, connection: ProxyConnection) -> None:
+        for one in (connection.client, connection.upstream):
             one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        self._forget(pair)
+        self._forget(connection)
 
-    def _forget(self, pair: ProxyConnection) -> None:
-        if pair.dead:
+    def _forget(self, connection: ProxyConnection) -> None:
+        if connection.dead:
             return
-        pair.dead = True
-        for one in (pair.client, pair.upstream):
-            if pair.masks[one]:
+        connection.dead = True
+        for one in (connection.client, connection.upstream):
+            if connection.masks[one]:
                 self.selector.unregister(one)
             one.close()
-        for flow in (pair.up, pair.down):
-            self.waiting.discard(flow)
-            self.owner.pop(flow, None)
-        self.pairs.discard(pair)
+        for stream in (connection.up, connection.down):
+            self.streams.discard(stream)
+            self.owner.pop(stream, None)
+        self.pairs.discard(connection)
 
     def _command(self) -> bool:
         got = os.read(0, 65_536)
@@ -330,8 +337,8 @@ class TcpProxy:
             self._obey(order)
             answer = {
                 "port": self.port,
-                "bytes_to_target": self.lanes[0].bytes,
-                "bytes_to_source": self.lanes[1].bytes,
+                "bytes_to_target": self.directions[0].bytes,
+                "bytes_to_source": self.directions[1].bytes,
                 "connections": len(self.pairs),
                 "accepted": self.accepted,
             }
@@ -345,16 +352,16 @@ class TcpProxy:
         before, self.network.mode = self.network.mode, str(order["mode"])
         if self.network.mode == _CUT:
             self.refuse()
-            for pair in list(self.pairs):
-                self.reset(pair)
+            for connection in list(self.pairs):
+                self.reset(connection)
         else:
             self.listen()
-        for pair in list(self.pairs):
-            if before == _HALF_OPEN and self.network.mode == _FORWARD and pair.lost_bytes:
+        for connection in list(self.pairs):
+            if before == _HALF_OPEN and self.network.mode == _FORWARD and connection.lost_bytes:
                 # Dropped bytes are gone: going on would join bytes that were not adjacent.
-                self.reset(pair)
+                self.reset(connection)
             else:
-                self._watch(pair)
+                self._watch(connection)
 
 
 def main(arguments: list[str]) -> None:

@@ -183,8 +183,8 @@ def detect_alarms(steps: Iterable[SimulatedEnds], settings: DelaySettings) -> li
     for seen in steps:
         at_ms = int(seen.at_s * 1000)
         reading = LagReading(SIMULATED_PARTITION, at_ms, seen.source, seen.target, axis=OffsetRelation.EXACT)
-        arrivals, view = update_lag(arrivals, reading)
-        signs = check_recovery_points(SIMULATED_PARTITION.link, [view], settings.recovery_point_s)
+        arrivals, lag = update_lag(arrivals, reading)
+        signs = check_recovery_points(SIMULATED_PARTITION.link, [lag], settings.recovery_point_s)
         tick = int(seen.at_s / section.period_s)
         if tick > window.tick:
             window, verdict = apply_reading(window, reading, tick, thresholds)
@@ -196,14 +196,14 @@ def detect_alarms(steps: Iterable[SimulatedEnds], settings: DelaySettings) -> li
                 ours.append(SimulatedAlarm(event.key.kind, seen.at_s))
             elif event.happening is AlarmTransition.CLEARED:
                 ours[-1] = SimulatedAlarm(event.key.kind, ours[-1].at_s, seen.at_s)
-    return [one for ours in raised.values() for one in ours]
+    return [alarm for ours in raised.values() for alarm in ours]
 
 
 def count_false_alarms_per_day(
     traffic: SimulatedTraffic, seed: int, hours: float, settings: DelaySettings
 ) -> dict[AlarmKind, float]:
     found = detect_alarms(simulate_trace(traffic, Random(f"{seed} {traffic.name}"), hours * 3600), settings)
-    return {kind: sum(one.kind is kind for one in found) * 24 / hours for kind in COMPARED_KINDS}
+    return {kind: sum(alarm.kind is kind for alarm in found) * 24 / hours for kind in COMPARED_KINDS}
 
 
 def measure_detection(
@@ -220,7 +220,7 @@ def measure_detection(
             simulate_trace(traffic, rng, FAULT_BEGIN_S + FAULT_DURATION_S + AFTER_FAULT_S, ours), settings
         )
         for kind in COMPARED_KINDS:
-            during = [one for one in found if one.kind is kind and ours.begin_s <= one.at_s < ours.end_s]
+            during = [alarm for alarm in found if alarm.kind is kind and ours.begin_s <= alarm.at_s < ours.end_s]
             if during:
                 times[kind].append(during[0].at_s - ours.begin_s)
                 kept[kind] += len(during) == 1 and (during[0].until_s is None or during[0].until_s >= ours.end_s)

@@ -116,7 +116,7 @@ class LinkView:
 
     link: str
     state: str
-    word: LinkStatus | None
+    status: LinkStatus | None
     age_s: float
     lag: LinkLag | None
     topics: tuple[TopicView, ...]
@@ -142,7 +142,7 @@ class LinkView:
     @property
     def stale(self) -> bool:
         """Whether a mirror reported this link but no longer does."""
-        return self.state == UNKNOWN and self.word is not None
+        return self.state == UNKNOWN and self.status is not None
 
     @property
     def runs(self) -> bool:
@@ -151,29 +151,29 @@ class LinkView:
     @property
     def says(self) -> str:
         """The link's sentence, or why none is current."""
-        if self.word is None:
+        if self.status is None:
             return "no mirror has run it with this store yet: start `twinshore mirror run`"
         if self.stale:
-            last = f"last said: {self.word.state}: {self.word.sentence}"
+            last = f"last said: {self.status.state}: {self.status.sentence}"
             if self.age_s < 0:
                 return (
                     f"{CLOCK_AHEAD_MESSAGE.format(format_age(-self.age_s))}, so nobody knows how old its word is; "
                     f"{last}"
                 )
-            if self.word.state == STANDBY:
+            if self.status.state == STANDBY:
                 return (
                     f"no word for {format_age(self.age_s)}, and the last one is of a mirror that carried nothing"
-                    f" ({_who(self.word.owner)}): start `twinshore mirror run`; {last}"
+                    f" ({_who(self.status.owner)}): start `twinshore mirror run`; {last}"
                 )
             return (
-                f"no word for {format_age(self.age_s)} from its mirror ({_who(self.word.owner)}), which was not "
+                f"no word for {format_age(self.age_s)} from its mirror ({_who(self.status.owner)}), which was not "
                 "stopped in"
                 f" good order: it was killed, or cannot write the store. {self._who_follows}; {last}"
             )
         if self.state == STOPPED:
             since = format_age(max(0.0, self.age_s))
-            return f"{self.word.sentence}, {since} ago; nothing is carried until `twinshore mirror run` is started"
-        return self.word.sentence
+            return f"{self.status.sentence}, {since} ago; nothing is carried until `twinshore mirror run` is started"
+        return self.status.sentence
 
     @property
     def _who_follows(self) -> str:
@@ -232,10 +232,10 @@ class LinkView:
 
 
 def _of_incident(row: IncidentRow) -> str:
-    one = row.incident
-    topic = f", {one.topic}" if one.topic else ""
-    place = f"{topic}-{one.partition}" if topic and one.partition >= 0 else topic
-    return f"{one.link}: open incident {row.id}, {one.kind}{place}: {one.sentence}"
+    incident = row.incident
+    topic = f", {incident.topic}" if incident.topic else ""
+    place = f"{topic}-{incident.partition}" if topic and incident.partition >= 0 else topic
+    return f"{incident.link}: open incident {row.id}, {incident.kind}{place}: {incident.sentence}"
 
 
 def read_link_views(
@@ -252,25 +252,25 @@ def read_link_views(
     A silent source is waited for once. `pool`: pass one to read repeatedly. `clock` returns milliseconds and is read
     after the data, which may take seconds while mirrors write.
     """
-    holds_s = status_ttl_s(settings.mirror.receipts_s)
+    holds_s = status_ttl_s(settings.mirror.progress_s)
     settings = settings.with_links(load_links(settings, store).links)
-    words = {word.link: word for word in store.links.statuses()}
+    words = {status.link: status for status in store.links.statuses()}
     read_ms = clock()
     views = []
     pool = pool or ConnectionPool(once=True)
     holds = effective_links(settings.links, store)
     for begins in settings.chosen(names):
         link, name = holds[begins.name].link, begins.name
-        word = words.get(name)
-        age_s = _age_s(word.updated_ms, read_ms) if word else 0.0
-        state = _state(word, age_s, holds_s)
+        status = words.get(name)
+        age_s = _age_s(status.updated_ms, read_ms) if status else 0.0
+        state = _state(status, age_s, holds_s)
         seen = _lag(store, settings, link, clock, state, pool, topics=topics)
         found = tuple(_topics_of(store, link, seen, clock())) if topics else ()
         incidents = store.incidents.rows(name, open_only=True)
         proven = _proven(store, settings, name, clock())
         paused = _paused(store, name, link.control)
         kept = tuple(row.subject for row in store.link_states.of(name, KEEP_TWIN))
-        given = (name, state, word, age_s, seen.lag, found, incidents, seen.why, paused, kept, *proven)
+        given = (name, state, status, age_s, seen.lag, found, incidents, seen.why, paused, kept, *proven)
         left = read_topics_left_to_link(link, store)
         open_home = (
             describe_missing_authorizer(link, WriteBlockKeeper(store, name).known(link.target), left) if left else ""
@@ -280,7 +280,7 @@ def read_link_views(
         )
         reading, never = parse_shared_fetch(told, read_ms, holds_s), settings.safety.never_delete
         heir = parse_standby(store.link_states.of(name, STANDBY_KIND), read_ms, holds_s)
-        heir = None if heir and word and heir.who == word.owner else heir  # the standby has taken over by now
+        heir = None if heir and status and heir.who == status.owner else heir  # the standby has taken over by now
         views.append(
             LinkView(
                 *given, never_delete=never, open_home=open_home, broadcast=link.broadcast, reading=reading, standby=heir
@@ -320,11 +320,11 @@ def _age_s(at_ms: int, now_ms: int) -> float:
     return age_s if is_clock_ahead(age_s) else max(0.0, age_s)
 
 
-def _state(word: LinkStatus | None, age_s: float, holds_s: float) -> str:
+def _state(status: LinkStatus | None, age_s: float, holds_s: float) -> str:
     """The last reported state while fresh. STOPPED stays true: a mirror writes it once, as it stops in good order."""
-    if word is None or not (is_fresh(age_s, holds_s) or word.state == STOPPED):
+    if status is None or not (is_fresh(age_s, holds_s) or status.state == STOPPED):
         return UNKNOWN
-    return word.state
+    return status.state
 
 
 class _Seen(NamedTuple):
@@ -345,26 +345,28 @@ def _lag(
 ) -> _Seen:
     """The mirror's lag if fresh, else the source's own ends, else the last known lag."""
     asks, flows = state in (UNKNOWN, STOPPED), state == FLOWING
-    told = parse_lag(store.link_states.of(link.name, LAG_KIND))
-    told = told and told.only(partial(admits, link))  # the filters may be younger than the figures
-    age_s = _age_s(told.seen_ms, clock()) if told else 0.0
+    lag_status = parse_lag(store.link_states.of(link.name, LAG_KIND))
+    lag_status = lag_status and lag_status.only(partial(admits, link))  # the filters may be younger than the figures
+    age_s = _age_s(lag_status.seen_ms, clock()) if lag_status else 0.0
     # For very many topics the store has only the mirror's sum, and the mirror has not read the newest twins yet.
-    asks = asks or (told is not None and (not told.partitions or (topics and not told.topics)))
-    if told and not asks and is_fresh(age_s, end_offsets_ttl_s(settings.mirror.ends_s)):
-        return _Seen(_lag_of(told, age_s, LAG_FROM_MIRROR, told, clock()), told)
-    asked = _ask(store, settings, link, clock(), pool, before=bool(told and told.partitions))
+    asks = asks or (lag_status is not None and (not lag_status.partitions or (topics and not lag_status.topics)))
+    if lag_status and not asks and is_fresh(age_s, end_offsets_ttl_s(settings.mirror.ends_s)):
+        return _Seen(_lag_of(lag_status, age_s, LAG_FROM_MIRROR, lag_status, clock()), lag_status)
+    asked = _ask(store, settings, link, clock(), pool, before=bool(lag_status and lag_status.partitions))
     if isinstance(asked, str):
-        return _Seen(_lag_of(told, age_s, LAG_FROM_STORE, told, clock()) if told else None, told, asked)
-    if not asked.partitions and (told is None or not flows):
+        return _Seen(
+            _lag_of(lag_status, age_s, LAG_FROM_STORE, lag_status, clock()) if lag_status else None, lag_status, asked
+        )
+    if not asked.partitions and (lag_status is None or not flows):
         # No topic of the source has a twin, so no lag was read.
         return _Seen(None, None)
-    return _Seen(_lag_of(asked, 0.0, LAG_FROM_SOURCE, told, clock()), asked)
+    return _Seen(_lag_of(asked, 0.0, LAG_FROM_SOURCE, lag_status, clock()), asked)
 
 
-def _lag_of(word: LagStatus, age_s: float, seen_by: str, told: LagStatus | None, now_ms: int) -> LinkLag:
+def _lag_of(lag_status: LagStatus, age_s: float, seen_by: str, told: LagStatus | None, now_ms: int) -> LinkLag:
     """`told`: the mirror's last figures. Records unknown to the mirror came after them."""
-    since_ms = told.since_ms or told.seen_ms if told and (word.lag or seen_by == LAG_FROM_STORE) else 0
-    return LinkLag(word.lag, age_s, seen_by, word.unseen, _missing_s(word, since_ms, now_ms))
+    since_ms = told.since_ms or told.seen_ms if told and (lag_status.lag or seen_by == LAG_FROM_STORE) else 0
+    return LinkLag(lag_status.lag, age_s, seen_by, lag_status.unseen, _missing_s(lag_status, since_ms, now_ms))
 
 
 def _missing_s(word: LagStatus | TopicLag, else_ms: int, now_ms: int) -> float | None:
@@ -386,12 +388,12 @@ def _ask(
     if not reached and not refused:
         return "none of its twins is in this store any more" if before else summarize_lag((), now_ms)
     reached, refused = admitted_partitions(link, reached), frozenset(topic for topic in refused if admits(link, topic))
-    known = store.links.identity(link.name)
+    identity = store.links.identity(link.name)
     try:
         source = KafkaCluster(
             settings.cluster(link.source),
             client_id=STATUS_CLIENT_ID,
-            cluster_id=known.source_cluster_id if known else "",
+            cluster_id=identity.source_cluster_id if identity else "",
             patience_s=SOURCE_TIMEOUT_S,
             call_s=SOURCE_TIMEOUT_S,
             pool=pool,
@@ -404,7 +406,11 @@ def _ask(
             source.close()
     except TwinshoreError as error:
         return f"{link.source} cannot be asked from here: {error.message}"
-    places = [(named, reached[named], ends.of.get(named, -1)) for named in there if named.topic not in ends.gone]
+    places = [
+        (partition, reached[partition], ends.of.get(partition, -1))
+        for partition in there
+        if partition.topic not in ends.gone
+    ]
     return summarize_lag(places, now_ms)
 
 
@@ -415,7 +421,7 @@ def _topics_of(store: Store, link: Link, seen: _Seen, now_ms: int) -> Iterator[T
 
 def _by_topic(
     positions: Iterable[ReplicatedPosition],
-    word: LagStatus | None,
+    lag_status: LagStatus | None,
     lag: LinkLag | None,
     link: Link,
     refused: Container[str] = (),
@@ -424,7 +430,10 @@ def _by_topic(
     grouped: dict[str, list[ReplicatedPosition]] = {}
     for position in positions:
         grouped.setdefault(position.topic, []).append(position)
-    known, seen_ms = word.topics if word else {}, word.seen_ms if word and lag and not lag.known else 0
+    known, seen_ms = (
+        lag_status.topics if lag_status else {},
+        lag_status.seen_ms if lag_status and lag and not lag.known else 0,
+    )
     for topic in sorted({*grouped, *known}):
         ours = grouped.get(topic, [])
         told, last_end = known.get(topic, TopicLag(unseen=1)), sum(position.to_offset for position in ours)
@@ -457,9 +466,9 @@ LIVE_FIELDS = ("records_per_s", "bytes_per_s", "p50_ms", "p99_ms")
 
 def as_values(view: LinkView, *, topics: bool) -> dict[str, Any]:
     """The view as JSON values; null means not known now."""
-    values: dict[str, Any] = {} if view.word is None else asdict(view.word)
+    values: dict[str, Any] = {} if view.status is None else asdict(view.status)
     if not view.runs:
-        values |= dict.fromkeys(LIVE_FIELDS) | {"last_state": view.word.state if view.word else None}
+        values |= dict.fromkeys(LIVE_FIELDS) | {"last_state": view.status.state if view.status else None}
     lag = view.lag
     values |= {
         "link": view.link,
@@ -529,16 +538,16 @@ def find_silent_clusters(views: Iterable[LinkView]) -> list[SilentCluster]:
 def describe_link(view: LinkView, silent: Iterable[SilentCluster]) -> str:
     """The link's sentence, without causes already shown for a whole cluster."""
     said = view.says
-    for one in silent:
-        for row in one.rows:
+    for cluster in silent:
+        for row in cluster.rows:
             if row.incident.link == view.link:
-                said = said.replace(row.incident.sentence, describe_outage(row.incident.kind.side, one.name))
+                said = said.replace(row.incident.sentence, describe_outage(row.incident.kind.side, cluster.name))
     return said
 
 
 def describe_open_incidents(view: LinkView, silent: Iterable[SilentCluster]) -> list[str]:
     """The open incidents, without those already shown for a whole cluster."""
-    told = {row.id for one in silent for row in one.rows}
+    told = {row.id for cluster in silent for row in cluster.rows}
     return [said for row, said in zip(view.incidents, view.says_of_incidents, strict=True) if row.id not in told]
 
 

@@ -113,10 +113,10 @@ def _by_topic(state: MonitoredLink) -> Mapping[str, tuple[int, float]]:
     """Lag records and age in seconds of each completely read topic. An old figure must not look current."""
     found: dict[str, tuple[int, float]] = {}
     read, failures = state.read, state.failures
-    for place, view in list(state.views.items()):
+    for place, lag in list(state.lags.items()):
         if place in read and place.topic not in failures:
-            records, age_s = found.get(view.place.topic, (0, 0.0))
-            found[view.place.topic] = (records + view.lag_records, max(age_s, view.recovery_point_ms / 1000))
+            records, age_s = found.get(lag.place.topic, (0, 0.0))
+            found[lag.place.topic] = (records + lag.lag_records, max(age_s, lag.recovery_point_ms / 1000))
     return found
 
 
@@ -185,9 +185,9 @@ class Monitor:
         self.states = {link.name: MonitoredLink(link.name, now_ms) for link in links}
         self._alarmed: frozenset[AlarmKey] = frozenset()
         # A mirror is suspected before it is reported, and consequences of its silence wait for that.
-        receipts_s = settings.mirror.receipts_s
-        self._mirror_s = get_mirror_silence_limit_s(receipts_s)
-        self._suspect_s = min(self._mirror_s, max(MIRROR_SUSPECT_S, 3 * receipts_s))
+        progress_s = settings.mirror.progress_s
+        self._mirror_s = get_mirror_silence_limit_s(progress_s)
+        self._suspect_s = min(self._mirror_s, max(MIRROR_SUSPECT_S, 3 * progress_s))
         self._served: MetricsServer | None = None
         self.sampled_ms = dict.fromkeys(self.states, now_ms)
 
@@ -337,7 +337,7 @@ class Monitor:
                 self._saved_ms = now_ms
             alarms.save()
             watchers = [row for row in store.delay.watchers() if row.kind == WATCHES_WATCHERS]
-            words = [word for word in store.links.statuses() if word.link in self.states]
+            words = [status for status in store.links.statuses() if status.link in self.states]
             if self._beats == BEATS_BEFORE_TAKEOVER:
                 # Until now another process watched the mirrors, and may have raised an alarm.
                 self._load(alarms)
@@ -357,8 +357,8 @@ class Monitor:
 
     def _unproven(self, store: Store, link: Link, now_ms: int) -> list[AlertCondition]:
         """Checks what the link replicates, and what it proves without replicating."""
-        carried = [one for one in store.twins.active(link.name) if admits(link, one.topic)]
-        left = {one.topic for one in store.twins.of(link.name)} - {one.topic for one in carried}
+        carried = [twin_row for twin_row in store.twins.active(link.name) if admits(link, twin_row.topic)]
+        left = {twin_row.topic for twin_row in store.twins.of(link.name)} - {twin_row.topic for twin_row in carried}
         rows = [row for row in store.proofs.of(link.name) if row.topic not in left and admits(link, row.topic)]
         return check_unproven_partitions(link.name, rows, carried, now_ms, self._settings.proof.read_again_h)
 
@@ -371,11 +371,11 @@ class Monitor:
 
     def _sample(self, link: Link, store: Store) -> None:
         """The thread of one link, so that an unreachable cluster delays no other link."""
-        ends = LinkClients(
+        clients = LinkClients(
             link, self._settings, client_id=DELAY_CLIENT_ID, patience_s=CLUSTER_TIMEOUT_S, call_s=CLUSTER_TIMEOUT_S
         )
         expected = partial(self._expected, link.name)
-        sampler = Sampler(link, ends.source, ends.target, store, groups=self._section.groups, expected=expected)
+        sampler = Sampler(link, clients.source, clients.target, store, groups=self._section.groups, expected=expected)
         period_ms = max(1, int(self._section.period_s * 1000))
         last, due_s = -1, time.monotonic()
         try:

@@ -71,7 +71,7 @@ class CheckFigure:
 @dataclass(frozen=True, slots=True)
 class _Seen:
     names: tuple[str, ...]
-    places: tuple[PartitionDelayRow, ...]
+    rows: tuple[PartitionDelayRow, ...]
     standing: tuple[AlarmRow, ...]
     unseen: tuple[str, ...]
     fresh_s: float
@@ -97,13 +97,13 @@ def read_figure(
     """Reads `item` of these links, or of one topic. `clock` as in `read_delays`."""
     check_item(item)
     seen = _look(links, settings, store, clock)
-    why = alerts.explain_missing_figure(item, seen.places, topic, seen.now_ms, seen.fresh_s, seen.unseen)
+    why = alerts.explain_missing_figure(item, seen.rows, topic, seen.now_ms, seen.fresh_s, seen.unseen)
     if why:
         return CheckFigure(why=why)
     # One cause counts once; for a topic all its alarms count.
     heads = find_alarm_causes(seen.standing)
     counted = seen.standing if topic else [row for row, head in heads.items() if row == head]
-    return CheckFigure(alerts.compute_figure(item, seen.places, counted, topic))
+    return CheckFigure(alerts.compute_figure(item, seen.rows, counted, topic))
 
 
 def check_links(
@@ -111,37 +111,37 @@ def check_links(
 ) -> CheckResult:
     """Checks these links, or one of their topics together with alarms of whole links."""
     seen = _look(links, settings, store, clock)
-    places, standing, told, now_ms = seen.places, seen.standing, list(seen.unseen), seen.now_ms
-    heads, known = find_alarm_causes(standing), {row.topic for row in places}
+    rows, standing, told, now_ms = seen.rows, seen.standing, list(seen.unseen), seen.now_ms
+    heads, known = find_alarm_causes(standing), {row.topic for row in rows}
     if topic:
-        places = tuple(row for row in places if row.topic == topic)
+        rows = tuple(row for row in rows if row.topic == topic)
         standing = tuple(row for row in standing if row.topic in ("", topic))
-    if topic and not places:
+    if topic and not rows:
         told.append(f"topic {topic} is not monitored{did_you_mean(topic, sorted(known))}")
-    stands = _sentences(standing, heads, places, seen.watch, now_ms)
+    stands = _sentences(standing, heads, rows, seen.watch, now_ms)
     if told:
         # Open alarms are the last known, and worth as much as their age.
         return CheckResult(CheckStatus.CRITICAL, (*told, *stands))
     warnings = (
         *stands,
-        *describe_stale_figures(places, now_ms, seen.fresh_s),
-        *describe_unread_links(seen.names if not topic else (), places),
+        *describe_stale_figures(rows, now_ms, seen.fresh_s),
+        *describe_unread_links(seen.names if not topic else (), rows),
     )
     if warnings:
         return CheckResult(CheckStatus.WARNING, warnings)
-    return CheckResult(CheckStatus.OK, (_in_figures(places), *describe_paused(places, topic)))
+    return CheckResult(CheckStatus.OK, (_in_figures(rows), *describe_paused(rows, topic)))
 
 
 def _look(links: Sequence[str], settings: Settings, store: Store, clock: Callable[[], int]) -> _Seen:
     chosen = settings.chosen(links)
     names = tuple(one.name for one in chosen)
-    places = tuple(row for name in names for row in store.delay.partitions(name))
+    rows = tuple(row for name in names for row in store.delay.partitions(name))
     silent = [row for row in store.delay.alarms(open_only=True, limit=None) if row.kind == "monitor silent"]
     standing, watchers = (*read_open_alarms(chosen, store), *silent), store.delay.watchers()
     told, now_ms = read_last_watch_rows(settings.links, store), clock()
     unseen = tuple(_unseen(names, watchers, now_ms))
     watch = build_last_watch(settings.links, watchers, told, now_ms)
-    return _Seen(names, places, standing, unseen, get_freshness_limit_s(settings.delay.section), now_ms, watch)
+    return _Seen(names, rows, standing, unseen, get_freshness_limit_s(settings.delay.section), now_ms, watch)
 
 
 def _unseen(links: Sequence[str], watchers: Sequence[WatcherRow], now_ms: int) -> list[str]:
@@ -155,22 +155,22 @@ def _unseen(links: Sequence[str], watchers: Sequence[WatcherRow], now_ms: int) -
     return told
 
 
-def _in_figures(places: Sequence[PartitionDelayRow]) -> str:
-    worst_ms = max((row.recovery_point_ms for row in places if not row.group), default=0)
-    return f"{count_phrase(len(places), 'place')} watched, recovery point {worst_ms / 1000:.1f} s"
+def _in_figures(rows: Sequence[PartitionDelayRow]) -> str:
+    worst_ms = max((row.recovery_point_ms for row in rows if not row.group), default=0)
+    return f"{count_phrase(len(rows), 'place')} watched, recovery point {worst_ms / 1000:.1f} s"
 
 
 def _sentences(
     standing: Sequence[AlarmRow],
     heads: CauseByAlarm,
-    places: Sequence[PartitionDelayRow],
+    rows: Sequence[PartitionDelayRow],
     watch: LastWatch,
     now_ms: int,
 ) -> list[str]:
     """One sentence for each cause with its consequences: the alarm's duration or last judgement, and the topic's last
     reading.
     """
-    read_ms = _read_ms(places)
+    read_ms = _read_ms(rows)
     said = {}
     for row in standing:
         at_ms = read_ms.get((row.link, row.topic))
@@ -178,18 +178,18 @@ def _sentences(
         said[row] = f"{row.sentence} [{watch.describe_duration(row, now_ms)}{read}]"
     found = []
     for row in [row for row in standing if heads[row] == row or heads[row] not in said]:
-        parts = [said[one] for one in standing if heads[one] == row and one != row]
+        parts = [said[alarm_row] for alarm_row in standing if heads[alarm_row] == row and alarm_row != row]
         listed = f" (with it {len(parts)}: {'; '.join(parts)})" if parts else ""
         found.append(f"{said[row]}{listed}")
     return found
 
 
-def _read_ms(places: Sequence[PartitionDelayRow]) -> Mapping[tuple[str, str], int]:
+def _read_ms(rows: Sequence[PartitionDelayRow]) -> Mapping[tuple[str, str], int]:
     found: dict[tuple[str, str], int] = {}
-    for place in places:
-        if not place.group:
-            key = (place.link, place.topic)
-            found[key] = min(place.at_ms, found.get(key, place.at_ms))
+    for row in rows:
+        if not row.group:
+            key = (row.link, row.topic)
+            found[key] = min(row.at_ms, found.get(key, row.at_ms))
     return found
 
 
@@ -215,22 +215,22 @@ class ForgetWatcherStep:
         return f"{self.name} {word} any more; if it is alive after all, it says so again at once"
 
 
-def plan(asked: ForgetWatcher, store: Store) -> Plan[ForgetWatcherStep]:
+def plan(watcher: ForgetWatcher, store: Store) -> Plan[ForgetWatcherStep]:
     """Plans to forget the watcher. Raises ConfigError if no watch or alarm has that name."""
-    names, key = [row.name for row in store.delay.watchers()], get_watch_alarm_key(asked.name)
+    names, key = [row.name for row in store.delay.watchers()], get_watch_alarm_key(watcher.name)
     missed = tuple(row for row in store.delay.alarms(key.link, open_only=True) if row.kind == key.kind)
-    if asked.name not in names and not missed:
-        raise ConfigError("monitoring.unknown-monitor", monitor=asked.name, known="; ".join(names) or "none")
-    return Plan((ForgetWatcherStep(asked.name, missed),))
+    if watcher.name not in names and not missed:
+        raise ConfigError("monitoring.unknown-monitor", monitor=watcher.name, known="; ".join(names) or "none")
+    return Plan((ForgetWatcherStep(watcher.name, missed),))
 
 
-def act(planned: Plan[ForgetWatcherStep], store: Store, *, by: str) -> Iterator[ForgetWatcherStep]:
+def act(plan: Plan[ForgetWatcherStep], store: Store, *, by: str) -> Iterator[ForgetWatcherStep]:
     """Forgets the watcher. One that is still alive registers again."""
-    for step in planned.steps:
+    for step in plan.steps:
         now_ms = wall_ms()
         was = "missed" if step.missed else "expected"
-        told = AuditRow(now_ms, "", AUDIT_KIND, step.name, was, "forgotten", f"by {by}", by)
-        store.delay.remove_watcher(step.name, [told])
+        audit_row = AuditRow(now_ms, "", AUDIT_KIND, step.name, was, "forgotten", f"by {by}", by)
+        store.delay.remove_watcher(step.name, [audit_row])
         for row in step.missed:
             store.delay.clear_alarm(row.id, now_ms)
         yield step
@@ -269,7 +269,7 @@ class TopicDelay:
 class Delays:
     """The last figures of the monitors; `now_ms` is the time of the request."""
 
-    places: tuple[PartitionDelayRow, ...]
+    rows: tuple[PartitionDelayRow, ...]
     standing: tuple[AlarmRow, ...]
     watchers: tuple[WatcherRow, ...]
     now_ms: int
@@ -278,20 +278,23 @@ class Delays:
 
     def topics(self) -> list[TopicDelay]:
         found: dict[tuple[str, str, str], list[PartitionDelayRow]] = {}
-        for row in self.places:
+        for row in self.rows:
             found.setdefault((row.link, row.topic, row.group), []).append(row)
         return [self._topic(key, ours) for key, ours in sorted(found.items())]
 
     def sentences(self) -> list[str]:
         """Topics that are not replicated, alarms with their consequences, and the watchers."""
         heads = find_alarm_causes(self.standing)
-        shown = {(row.link, row.topic) for row in self.places}
+        shown = {(row.link, row.topic) for row in self.rows}
         found = [f"not carried: {why}" for at, why in sorted(self.stopped.items()) if at in shown]
         for alarm in [row for row in self.standing if heads[row] == row]:
             parts = [row for row in self.standing if heads[row] == alarm and row != alarm]
             that = "" if self.watch.watches(alarm) else "that "
             found.append(f"alarm {that}{self.watch.describe_duration(alarm, self.now_ms)}: {alarm.sentence}")
-            found += [f"  with it, {self.watch.describe_duration(one, self.now_ms)}: {one.sentence}" for one in parts]
+            found += [
+                f"  with it, {self.watch.describe_duration(alarm_row, self.now_ms)}: {alarm_row.sentence}"
+                for alarm_row in parts
+            ]
         found += [f"{row.name}: {row.sentence}, {self._age_s(row.heartbeat_ms):.0f} s ago" for row in self.watchers]
         return [*found, *([] if self.watchers else ["nobody watches: start `twinshore delay watch`"])]
 
@@ -299,7 +302,7 @@ class Delays:
         heads = find_alarm_causes(self.standing)
         parts = {row: heads[row].id if heads[row] != row else None for row in self.standing}
         return {
-            "partitions": [_values(row) | {"age_s": round(self._age_s(row.at_ms), 3)} for row in self.places],
+            "partitions": [_values(row) | {"age_s": round(self._age_s(row.at_ms), 3)} for row in self.rows],
             "alarms": [asdict(row) | {"part_of": parts[row]} | self._watched(row) for row in self.standing],
             "watchers": [asdict(row) | {"age_s": round(self._age_s(row.heartbeat_ms), 3)} for row in self.watchers],
             "not_replicated": [{"link": at[0], "topic": at[1], "why": why} for at, why in sorted(self.stopped.items())],
@@ -336,14 +339,14 @@ def read_delays(
     """
     chosen = settings.chosen(links)
     watched = [row for link in chosen for row in store.delay.partitions(link.name)]
-    places = tuple(row for row in watched if topic in ("", row.topic))
-    if topic and not places:
+    rows = tuple(row for row in watched if topic in ("", row.topic))
+    if topic and not rows:
         near = did_you_mean(topic, sorted({row.topic for row in watched}))
         raise ConfigError("monitoring.unknown-topic", topic=topic, near=near)
     standing, watchers = tuple(read_open_alarms(chosen, store)), tuple(store.delay.watchers())
     stopped = {(link.name, name): why for link in chosen for name, why in _stopped(link, store) if topic in ("", name)}
     told, now_ms = read_last_watch_rows(settings.links, store), clock()
-    return Delays(places, standing, watchers, now_ms, build_last_watch(settings.links, watchers, told, now_ms), stopped)
+    return Delays(rows, standing, watchers, now_ms, build_last_watch(settings.links, watchers, told, now_ms), stopped)
 
 
 def read_alarm_history(links: Sequence[str], settings: Settings, store: Store, *, limit: int) -> list[AlarmRow]:

@@ -244,7 +244,10 @@ class Sampler:
             pin_cluster_ids(self._link, self._store, self._source, self._target)
             link = effective_link(self._link, self._store.controls.of(name)).link
             twins = {(row.topic, row.partition): row.target_topic_id for row in self._store.twins.of(name)}
-            receipted = {(at.topic, at.partition): at.to_offset for at in self._store.progress.positions(name)}
+            receipted = {
+                (position.topic, position.partition): position.to_offset
+                for position in self._store.progress.positions(name)
+            }
             rows = self._store.incidents.rows(name, open_only=True)
             away = find_reversed_topics(link, self._store, rows)
             stopped, resting = find_stopped_partitions(link, (row for row in rows if row.incident.topic not in away))
@@ -259,21 +262,21 @@ class Sampler:
 
     def _ends(self, now_ms: Callable[[], int], failures: dict[str, str]) -> list[LagReading]:
         topics = self._topics
-        wanted = [TopicPartition(name, n) for name, (*_, count, _) in topics.items() for n in range(count)]
-        twins = [TopicPartition(topics[one.topic][0], one.partition) for one in wanted]
+        partitions = [TopicPartition(name, n) for name, (*_, count, _) in topics.items() for n in range(count)]
+        twins = [TopicPartition(topics[partition.topic][0], partition.partition) for partition in partitions]
         # The target first: a record replicated in between makes the lag too large, never negative.
         target_ends = _read(self._target, twins, failures, {topics[name][0]: name for name in topics})
-        source_ends = _read(self._source, wanted, failures, {name: name for name in topics})
+        source_ends = _read(self._source, partitions, failures, {name: name for name in topics})
         at_ms = now_ms()
         return [
-            self._reading(one, at_ms, source_ends[one], target_ends[twin])
-            for one, twin in zip(wanted, twins, strict=True)
-            if one in source_ends and twin in target_ends
+            self._reading(partition, at_ms, source_ends[partition], target_ends[twin])
+            for partition, twin in zip(partitions, twins, strict=True)
+            if partition in source_ends and twin in target_ends
         ]
 
-    def _reading(self, one: TopicPartition, at_ms: int, source_end: int, target_end: int) -> LagReading:
-        _, source_id, target_id, *_ = self._topics[one.topic]
-        where, told = (one.topic, one.partition), self._told
+    def _reading(self, partition: TopicPartition, at_ms: int, source_end: int, target_end: int) -> LagReading:
+        _, source_id, target_id, *_ = self._topics[partition.topic]
+        where, told = (partition.topic, partition.partition), self._told
         axis, carried = OffsetRelation.FOREIGN, -1
         if where in told.reached:
             # An old offset run says nothing of later replication.
@@ -282,8 +285,8 @@ class Sampler:
                 carried = get_mapped_end(told.reached[where], target_end, told.receipted.get(where, 0))
         elif told.twins.get(where) == target_id:
             axis = OffsetRelation.EXACT
-        place = MonitoredPartition(self._link.name, one.topic, one.partition)
-        paused = self._told.link.control.pauses(one.topic)
+        place = MonitoredPartition(self._link.name, partition.topic, partition.partition)
+        paused = self._told.link.control.pauses(partition.topic)
         return LagReading(
             place, at_ms, source_end, target_end, source_id, target_id, axis=axis, carried=carried, paused=paused
         )
@@ -311,14 +314,14 @@ class Sampler:
         if not wanted:
             return []
         found, away = ours.places(_by_broker(wanted), {})
-        nodes, refused = theirs.located(sorted(wanted))
+        nodes, errors = theirs.located(sorted(wanted))
         there, away_there = theirs.places(_by_broker(nodes), {})
         for name, told in ((self._source.name, found), (self._target.name, there)):
             untold = sorted(group for group in wanted if group not in told or told[group].error)
             if untold:
                 more = f" and {len(untold) - 1} more" if untold[1:] else ""
                 failures.setdefault(GROUPS_PART, f"{name} does not tell the places of {untold[0]}{more}")
-        for why in [*refused.values(), *away.values(), *away_there.values()][:1]:
+        for why in [*errors.values(), *away.values(), *away_there.values()][:1]:
             failures[GROUPS_PART] = why.message
         return list(self._placed(readings, found, there))
 
@@ -369,11 +372,11 @@ def find_stopped_partitions(
     """Topics with stopped partitions, each with a sentence, and those partitions; -1 stands for the whole topic."""
     said: dict[str, str] = {}
     resting: dict[str, frozenset[int]] = {}
-    for one in (row.incident for row in rows):
-        if one.topic and stops_replication(one.kind, one.policy) and admits(link, one.topic):
-            said[one.topic] = one.sentence
-            number = -1 if one.policy.effect is IncidentEffect.TOPIC else one.partition
-            resting[one.topic] = resting.get(one.topic, frozenset()) | {number}
+    for incident in (row.incident for row in rows):
+        if incident.topic and stops_replication(incident.kind, incident.policy) and admits(link, incident.topic):
+            said[incident.topic] = incident.sentence
+            number = -1 if incident.policy.effect is IncidentEffect.TOPIC else incident.partition
+            resting[incident.topic] = resting.get(incident.topic, frozenset()) | {number}
     return said, resting
 
 
@@ -399,16 +402,16 @@ def _shared(
 
 
 def _read(
-    cluster: KafkaCluster, parts: list[TopicPartition], failures: dict[str, str], named: Mapping[str, str]
+    cluster: KafkaCluster, partitions: list[TopicPartition], failures: dict[str, str], named: Mapping[str, str]
 ) -> PartitionEnds:
     """Reads all ends, or those of each readable topic. `named`: the source's name of a topic."""
     try:
-        found, failed = cluster.offsets_of_each(parts, OffsetKind.HIGH_WATERMARK)
+        found, failed = cluster.offsets_of_each(partitions, OffsetKind.HIGH_WATERMARK)
     except KafkaError as error:
-        failures.update((named[one.topic], error.message) for one in parts)
+        failures.update((named[partition.topic], error.message) for partition in partitions)
         return {}
-    failures.update((named[one.topic], error.message) for one, error in failed.items())
-    return {one: end for one, end in found.items() if named[one.topic] not in failures}
+    failures.update((named[partition.topic], error.message) for partition, error in failed.items())
+    return {partition: end for partition, end in found.items() if named[partition.topic] not in failures}
 
 
 def _by_broker(coordinators: Mapping[str, int]) -> dict[int, dict[str, None]]:

@@ -50,9 +50,9 @@ SILENCE_CONSEQUENCES = (
 )
 
 
-def get_mirror_silence_limit_s(receipts_s: float) -> float:
+def get_mirror_silence_limit_s(progress_s: float) -> float:
     """Seconds of silence before a mirror's alarm wakes an operator; longer than `status_ttl_s`."""
-    return max(SILENCE_MIN_S, MISSED_MIRROR_STATUSES_MAX * receipts_s)
+    return max(SILENCE_MIN_S, MISSED_MIRROR_STATUSES_MAX * progress_s)
 
 
 def get_watch_alarm_key(watch: str) -> AlarmKey:
@@ -112,15 +112,15 @@ def check_watchers(
         means = SILENCE_CONSEQUENCES[row.kind == WATCHES_WATCHERS]
         said = f"{row.name} ({row.owner}) has said nothing for {silent_s:.0f} s: {means} again."
         signs.append(AlertCondition(get_watch_alarm_key(row.name), wrong, said if wrong else ""))
-    for word in words:
-        silent_s = silences.of(f"mirror {word.link}", (word.owner, word.updated_ms), now_s)
+    for status in words:
+        silent_s = silences.of(f"mirror {status.link}", (status.owner, status.updated_ms), now_s)
         wrong = silent_s > word_s
         said = (
-            f"{word.link}: its mirror ({word.owner}) has said nothing for {silent_s:.0f} s; its last word was:"
-            f" {word.sentence}. Start `twinshore mirror run` again."
+            f"{status.link}: its mirror ({status.owner}) has said nothing for {silent_s:.0f} s; its last word was:"
+            f" {status.sentence}. Start `twinshore mirror run` again."
         )
-        signs.append(AlertCondition(AlarmKey(word.link, AlarmKind.MIRROR), wrong, said if wrong else ""))
-    silences.keep({f"watch {row.name}" for row in watches} | {f"mirror {word.link}" for word in words})
+        signs.append(AlertCondition(AlarmKey(status.link, AlarmKind.MIRROR), wrong, said if wrong else ""))
+    silences.keep({f"watch {row.name}" for row in watches} | {f"mirror {status.link}" for status in words})
     spoken = {sign.key for sign in signs}
     over = [key for key in standing if key.kind in (AlarmKind.MONITOR, AlarmKind.MIRROR) and key not in spoken]
     return signs + [AlertCondition(key, False) for key in over]
@@ -198,7 +198,7 @@ class Watcher:
         silences, beat, heard_s, trouble = SilenceTimers(), 0, time.monotonic(), RepeatFilter(log)
         watched: frozenset[str] = frozenset()
         links, revision = frozenset[str](), -1
-        word_s = get_mirror_silence_limit_s(self._settings.mirror.receipts_s)
+        word_s = get_mirror_silence_limit_s(self._settings.mirror.progress_s)
         while not self._stop.wait(self._every_s):
             beat += 1
             now_ms = wall_ms()
@@ -213,7 +213,7 @@ class Watcher:
                     there = frozenset(link.name for link in load_links(self._settings, store).links)
                     alarms.load(there - links, (AlarmKind.MIRROR,))
                     links, revision = there, now
-                words = [one for one in store.links.statuses() if one.link in links]
+                status = [one for one in store.links.statuses() if one.link in links]
             except StoreError as error:
                 trouble.say(f"the store cannot be read, so nobody is watched: {error.message}")
                 # Messages work without the store; the history follows once the store is back.
@@ -229,9 +229,9 @@ class Watcher:
             alarms.leave(AlarmKind.MIRROR, watched)
             if before - watched:
                 alarms.load(before - watched, (AlarmKind.MIRROR,))
-            words = [word for word in words if word.link not in watched]
+            status = [link_status for link_status in status if link_status.link not in watched]
             standing = tuple(alarms.book)
-            signs = check_watchers(silences, watches, words, now_s, own=self.name, word_s=word_s, standing=standing)
+            signs = check_watchers(silences, watches, status, now_s, own=self.name, word_s=word_s, standing=standing)
             alarms.judge([*signs, check_store_silence(0.0)], now_ms)
 
 
@@ -247,8 +247,8 @@ CauseByAlarm = dict[AlarmRow, AlarmRow]
 
 def read_open_alarms(links: Sequence[Link], store: Store) -> list[AlarmRow]:
     """Reads the open alarms of these links, their clusters and the store."""
-    clusters = sorted({cluster for one in links for cluster in (one.source, one.target)})
-    names = [*(one.name for one in links), *clusters, STORE_ALARM_KEY.link]
+    clusters = sorted({cluster for link in links for cluster in (link.source, link.target)})
+    names = [*(link.name for link in links), *clusters, STORE_ALARM_KEY.link]
     return [row for name in names for row in store.delay.alarms(name, open_only=True)]
 
 
@@ -310,14 +310,14 @@ class LastWatch:
 
     def _links_of(self, row: AlarmRow) -> tuple[str, ...]:
         """The link itself or the links of a cluster; empty if the alarm belongs to no link."""
-        return tuple(one.name for one in self.links if row.link in (one.name, one.source, one.target))
+        return tuple(link.name for link in self.links if row.link in (link.name, link.source, link.target))
 
 
 def build_last_watch(
-    links: Sequence[Link], watches: Sequence[WatcherRow], told: Iterable[LinkStateRow], now_ms: int
+    links: Sequence[Link], watches: Sequence[WatcherRow], rows: Iterable[LinkStateRow], now_ms: int
 ) -> LastWatch:
     names, silent = [one.name for one in links], find_silent_watches(watches, now_ms)
-    last_ms = {row.link: row.since_ms for row in told}
+    last_ms = {row.link: row.since_ms for row in rows}
     for row in watches:
         for link in row.links if row.name in silent else ():
             last_ms[link] = max(row.heartbeat_ms, last_ms.get(link, 0))
@@ -332,4 +332,4 @@ def build_last_watch(
 
 
 def read_last_watch_rows(links: Iterable[Link], store: Store) -> Sequence[LinkStateRow]:
-    return store.link_states.of_each([one.name for one in links], LAST_WATCH_KIND)
+    return store.link_states.of_each([link.name for link in links], LAST_WATCH_KIND)

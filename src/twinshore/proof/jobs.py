@@ -81,8 +81,8 @@ def run_bundles(
                 bundle = next(coming, None)
                 if bundle is None:
                     break
-                order = json.dumps([stretch.to_json() for stretch in bundle])
-                waiting[pool.submit(run, order, f"proof of {bundle[0].named} from {bundle[0].start}")] = bundle
+                order = json.dumps([offset_range.to_json() for offset_range in bundle])
+                waiting[pool.submit(run, order, f"proof of {bundle[0].partition} from {bundle[0].start}")] = bundle
             if not waiting:
                 return
             for done in wait(waiting, STOP_POLL_INTERVAL_S, return_when=FIRST_COMPLETED).done:
@@ -97,4 +97,9 @@ def read_results(done: Future[list[str]], bundle: Sequence[CompareRange]) -> lis
         # Spark raises a different one for every reason: the task, its worker or its executor is gone.
         lines = [line.strip() for line in str(error).splitlines() if "Error" in line or "Exception" in line]
         reason = f"its task died: {(lines or [type(error).__name__])[0][:200]}"
-        return [CompareResult(one.number, one.start, one.start, trouble=reason, hint="prove again") for one in bundle]
+        return [
+            CompareResult(
+                offset_range.number, offset_range.start, offset_range.start, trouble=reason, hint="prove again"
+            )
+            for offset_range in bundle
+        ]

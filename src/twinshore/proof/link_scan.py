@@ -35,15 +35,17 @@ COMPACTED_NOT_COMPARABLE = (
 )
 
 
-def add_offset_runs(store: Store, link: str, stretch: CompareRange) -> CompareRange:
+def add_offset_runs(store: Store, link: str, offset_range: CompareRange) -> CompareRange:
     """Adds the range's offset runs. Starts later where the twin's retention has removed records below the first run."""
-    if stretch.way is not CompareMode.EXTENTS:
-        return stretch
-    place = link, stretch.named.topic, stretch.named.partition
-    found = store.offset_runs.between(*place, stretch.start, stretch.end)
-    start = max(stretch.start, found[0].source) if found else stretch.end
-    extents = tuple((one.source, one.target, one.length) for one in found if one.source + one.length > stretch.start)
-    return replace(stretch, start=start, extents=extents)
+    if offset_range.mode is not CompareMode.OFFSET_MAP:
+        return offset_range
+    place = link, offset_range.partition.topic, offset_range.partition.partition
+    found = store.offset_runs.between(*place, offset_range.start, offset_range.end)
+    start = max(offset_range.start, found[0].source) if found else offset_range.end
+    offset_runs = tuple(
+        (one.source, one.target, one.length) for one in found if one.source + one.length > offset_range.start
+    )
+    return replace(offset_range, start=start, offset_runs=offset_runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +89,10 @@ class LinkScanner:
         store: Store,
         source: KafkaCluster,
         target: KafkaCluster,
-        way: CompareMode | None = None,
+        mode: CompareMode | None = None,
         links: Sequence[Link] = (),
     ) -> None:
-        self._link, self._store, self._source, self._target, self._way = link, store, source, target, way
+        self._link, self._store, self._source, self._target, self._mode = link, store, source, target, mode
         self._links = links or (link,)
 
     def look(self, topics: Iterable[str] = ()) -> LinkScan:
@@ -109,7 +111,7 @@ class LinkScanner:
             names = {name for name, topic in seen.items() if not topic.internal and admits(self._link, name)}
         twins = self._target.metadata(sorted(self._link.twin_of(name) for name in names), refresh=True).topics
         lacks = list(self._lacks(sorted(names), seen, twins, carried, told=bool(asked or begun)))
-        out = {(lack.topic, lack.partition) for lack in lacks}
+        out = {(not_compared.topic, not_compared.partition) for not_compared in lacks}
         there = [name for name in sorted(names) if (name, -1) not in out and name in seen]
         there = [name for name in there if not _absent(seen, name) and not _absent(twins, self._link.twin_of(name))]
         before = self._remembered(seen)
@@ -124,22 +126,28 @@ class LinkScanner:
             for name in there
             if ways[name] is None
         ]
-        parts = [
+        partitions = [
             TopicPartition(name, number)
             for name in there
             if ways[name] is not None
             for number in range(min(len(seen[name].partitions), len(twins[self._link.twin_of(name)].partitions)))
             if (name, number) not in out
         ]
-        over = {name: one for name, one in before.items() if name not in now and self._way is None}
-        looks = tuple(self._looks(parts, ways, seen, twins, over))
+        over = {
+            name: compacted_topic for name, compacted_topic in before.items() if name not in now and self._mode is None
+        }
+        looks = tuple(self._looks(partitions, ways, seen, twins, over))
         lacks += self._uncrossed(looks, seen, asked) if begun else ()
         return LinkScan(looks, tuple(lacks), tuple(self._to_remember(looks, before, now)))
 
     def _remembered(self, seen: Mapping[str, TopicMetadata]) -> dict[str, CompactedTopic]:
         """Returns topics that were compacted, unless deleted since."""
         found = parse_compacted(self._store.link_states.of(self._link.name, COMPACTED_KIND))
-        return {name: one for name, one in found.items() if name in seen and seen[name].topic_id.hex() == one.source_id}
+        return {
+            name: compacted_topic
+            for name, compacted_topic in found.items()
+            if name in seen and seen[name].topic_id.hex() == compacted_topic.source_id
+        }
 
     def _to_remember(
         self, looks: Iterable[PartitionScan], before: Mapping[str, CompactedTopic], now: Collection[str]
@@ -149,11 +157,11 @@ class LinkScanner:
         """
         ends: dict[str, dict[int, int]] = {}
         ids: dict[str, str] = {}
-        for look in looks:
-            name = look.named.topic
+        for scan in looks:
+            name = scan.partition.topic
             if name in now or name in before:
-                ids[name] = look.source_topic_id
-                ends.setdefault(name, {})[look.named.partition] = look.source_end
+                ids[name] = scan.source_topic_id
+                ends.setdefault(name, {})[scan.partition.partition] = scan.source_end
         for name, source_id in ids.items():
             old = before.get(name)
             known = dict(old.ends) if old else {}
@@ -226,69 +234,69 @@ class LinkScanner:
             partitions = topics[topic].partitions
             for number in range(len(partitions), most):
                 yield NotCompared(self._link.name, name, number, f"{topic} has no partition {number} on {place}")
-            for one in partitions:
-                if one.leader == NO_LEADER:
+            for tp in partitions:
+                if tp.leader == NO_LEADER:
                     yield NotCompared(
-                        self._link.name, name, one.partition, f"{topic}-{one.partition} has no leader on {place}"
+                        self._link.name, name, tp.partition, f"{topic}-{tp.partition} has no leader on {place}"
                     )
 
     def _looks(
         self,
-        parts: Sequence[TopicPartition],
+        partitions: Sequence[TopicPartition],
         ways: Mapping[str, CompareMode | None],
         seen: Mapping[str, TopicMetadata],
         twins: Mapping[str, TopicMetadata],
         cleaned: Mapping[str, CompactedTopic],
     ) -> Iterator[PartitionScan]:
-        if not parts:
+        if not partitions:
             return
         looked_ms = wall_ms()
-        twin_of = {named: TopicPartition(self._link.twin_of(named.topic), named.partition) for named in parts}
+        twin_of = {tp: TopicPartition(self._link.twin_of(tp.topic), tp.partition) for tp in partitions}
         # Before the ends: logs grow, and another process may prove more in between.
         stored = {TopicPartition(row.topic, row.partition): row for row in self._store.proofs.of(self._link.name)}
         # The target first: an exact twin is then never ahead of its source, and never starts later.
         target_starts = self._target.list_offsets(twin_of.values(), OffsetKind.EARLIEST)
         target_ends = self._target.list_offsets(twin_of.values(), OffsetKind.LAST_STABLE)
         # The mirror records drops before its progress, so read the incident log after the progress.
-        extents = {
-            named: self._extents(named, target_starts[twin], target_ends[twin])
-            for named, twin in twin_of.items()
-            if ways[named.topic] is CompareMode.EXTENTS
+        offset_runs = {
+            tp: self._offset_runs(tp, target_starts[twin], target_ends[twin])
+            for tp, twin in twin_of.items()
+            if ways[tp.topic] is CompareMode.OFFSET_MAP
         }
         rows_of_twins = self._twins()
         told, last_incident_id = self._told()
-        ends = self._source.list_offsets(parts, OffsetKind.LAST_STABLE)
-        highs = self._source.list_offsets(parts, OffsetKind.HIGH_WATERMARK)
-        starts = self._source.list_offsets(parts, OffsetKind.EARLIEST)
-        for named in parts:
-            twin, way = twin_of[named], ways[named.topic]
-            assert way is not None
-            before = cleaned.get(named.topic)
-            if way is CompareMode.COMPACTED and before and not before.below(named.partition, starts[named]):
-                way = CompareMode.EXACT  # The cleaned part is gone.
+        ends = self._source.list_offsets(partitions, OffsetKind.LAST_STABLE)
+        highs = self._source.list_offsets(partitions, OffsetKind.HIGH_WATERMARK)
+        starts = self._source.list_offsets(partitions, OffsetKind.EARLIEST)
+        for tp in partitions:
+            twin, mode = twin_of[tp], ways[tp.topic]
+            assert mode is not None
+            before = cleaned.get(tp.topic)
+            if mode is CompareMode.COMPACTED and before and not before.below(tp.partition, starts[tp]):
+                mode = CompareMode.EXACT  # The cleaned part is gone.
             yield PartitionScan(
                 link=self._link.name,
-                named=named,
+                partition=tp,
                 twin=twin.topic,
-                way=way,
-                source_start=starts[named],
-                source_end=ends[named],
+                mode=mode,
+                source_start=starts[tp],
+                source_end=ends[tp],
                 target_end=target_ends[twin],
-                source_topic_id=seen[named.topic].topic_id.hex(),
+                source_topic_id=seen[tp.topic].topic_id.hex(),
                 target_topic_id=twins[twin.topic].topic_id.hex(),
-                extents=extents.get(named, ()),
-                stored=stored.get(named),
+                offset_runs=offset_runs.get(tp, ()),
+                stored=stored.get(tp),
                 target_start=target_starts[twin],
-                told=told.get(named, ()),
+                rows=told.get(tp, ()),
                 last_incident_id=last_incident_id,
                 looked_ms=looked_ms,
-                dropped=find_dropped_ranges(told.get(named, ()), rows_of_twins.get(named)),
-                source_high=highs[named],
+                dropped=find_dropped_ranges(told.get(tp, ()), rows_of_twins.get(tp)),
+                source_high=highs[tp],
                 cluster_ids=(self._source.cluster_id(), self._target.cluster_id()),
             )
 
     def _twins(self) -> dict[TopicPartition, TwinRow]:
-        return {TopicPartition(one.topic, one.partition): one for one in self._store.twins.of(self._link.name)}
+        return {TopicPartition(row.topic, row.partition): row for row in self._store.twins.of(self._link.name)}
 
     def _told(self) -> tuple[dict[TopicPartition, tuple[IncidentRow, ...]], int]:
         """Returns the incidents with offsets of single partitions, and the newest incident's id."""
@@ -297,7 +305,7 @@ class LinkScanner:
         for row in rows:
             if row.incident.partition >= 0 and row.incident.from_offset >= 0:
                 found.setdefault(TopicPartition(row.incident.topic, row.incident.partition), []).append(row)
-        return {named: tuple(ours) for named, ours in found.items()}, max((row.id for row in rows), default=0)
+        return {tp: tuple(ours) for tp, ours in found.items()}, max((row.id for row in rows), default=0)
 
     def _ways(
         self, names: list[str], carried: set[str], before: set[str]
@@ -305,9 +313,9 @@ class LinkScanner:
         """Returns each topic's mode, the topics compacted on either side now, and why that is unknown of some.
         `before`: topics once compacted.
         """
-        if self._way is not None or not names:
-            return dict.fromkeys(names, self._way), set(), {}
-        settings, refused = self._source.admin.readable_settings(names)
+        if self._mode is not None or not names:
+            return dict.fromkeys(names, self._mode), set(), {}
+        settings, errors = self._source.admin.readable_settings(names)
         now = {name for name, ours in settings.items() if _compacted(ours)}
         twins = {self._link.twin_of(name): name for name in before & set(settings)}
         if twins:
@@ -321,11 +329,11 @@ class LinkScanner:
             )
             for name in settings
         }
-        return ways, now, {name: error.message for name, error in refused.items()}
+        return ways, now, {name: error.message for name, error in errors.items()}
 
-    def _extents(self, named: TopicPartition, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
-        found = self._store.offset_runs.borders(self._link.name, named.topic, named.partition, start, end)
-        return tuple((extent.source, extent.target, extent.length) for extent in found)
+    def _offset_runs(self, tp: TopicPartition, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
+        found = self._store.offset_runs.borders(self._link.name, tp.topic, tp.partition, start, end)
+        return tuple((offset_run.source, offset_run.target, offset_run.length) for offset_run in found)
 
 
 def find_dropped_ranges(rows: Iterable[IncidentRow], twin: TwinRow | None) -> tuple[tuple[int, int], ...]:
@@ -351,7 +359,7 @@ def choose_compare_mode(*, is_mapped: bool, is_carried: bool, is_compacted: bool
         return CompareMode.COMPACTED if is_compacted else CompareMode.EXACT
     if is_compacted:
         return None
-    return CompareMode.EXTENTS if is_mapped else CompareMode.CONTENT
+    return CompareMode.OFFSET_MAP if is_mapped else CompareMode.CONTENT
 
 
 def _compacted(settings: Mapping[str, ConfigEntry]) -> bool:

@@ -53,24 +53,24 @@ class ProofRequest:
 class PreparedProof:
     """A checked request. `seed` draws the same sample again."""
 
-    asked: ProofRequest
+    request: ProofRequest
     links: tuple[Link, ...]
-    way: CompareMode | None
-    wishes: ProofOptions
+    mode: CompareMode | None
+    options: ProofOptions
     every_s: float
     seed: int
 
 
-def prepare(asked: ProofRequest, settings: Settings) -> PreparedProof:
+def prepare(request: ProofRequest, settings: Settings) -> PreparedProof:
     """Raises ConfigError for an invalid request."""
-    way = _way(asked.way)
-    wishes = resolve_proof_options(asked, settings.proof)
-    links = settings.chosen(asked.links)
-    if asked.sample and asked.behind_max >= 0:
+    mode = _way(request.way)
+    options = resolve_proof_options(request, settings.proof)
+    links = settings.chosen(request.links)
+    if request.sample and request.behind_max >= 0:
         raise ConfigError("proof.sample-with-behind-max")
     if not links:
         raise ConfigError("config.no-links")
-    return PreparedProof(asked, tuple(links), way, wishes, asked.every_s or settings.proof.every_s, wishes.seed)
+    return PreparedProof(request, tuple(links), mode, options, request.every_s or settings.proof.every_s, options.seed)
 
 
 def check_topics(prepared: PreparedProof, settings: Settings, store: Store) -> None:
@@ -78,19 +78,23 @@ def check_topics(prepared: PreparedProof, settings: Settings, store: Store) -> N
 
     Passes a continuous proof, whose topics may be created later, and silent sources, which the proof reports.
     """
-    asked = prepared.asked
-    if not asked.topics or asked.continuous:
+    request = prepared.request
+    if not request.topics or request.continuous:
         return
     known: set[str] = set()
     try:
         for link in prepared.links:
-            with LinkClients(link, settings, patience_s=TOPIC_CHECK_TIMEOUT_S, call_s=TOPIC_CHECK_TIMEOUT_S) as ends:
-                pin_cluster_ids(link, store, ends.source, ends.target)
-                known |= {name for name, one in ends.source.metadata().topics.items() if not one.error}
+            with LinkClients(link, settings, patience_s=TOPIC_CHECK_TIMEOUT_S, call_s=TOPIC_CHECK_TIMEOUT_S) as clients:
+                pin_cluster_ids(link, store, clients.source, clients.target)
+                known |= {
+                    name
+                    for name, topic_metadata in clients.source.metadata().topics.items()
+                    if not topic_metadata.error
+                }
             known |= {row.topic for row in store.twins.of(link.name)}
     except TwinshoreError:
         return
-    if lacking := [topic for topic in asked.topics if topic not in known]:
+    if lacking := [topic for topic in request.topics if topic not in known]:
         near = did_you_mean(lacking[0], sorted(known))
         places = join_names(sorted({link.source for link in prepared.links}), CLUSTERS_NAMED_MAX)
         # A list of all topics would be too long.
@@ -110,48 +114,50 @@ def prove(
     """Runs one round, or rounds until `stopped`, which is polled. `tell` gets each report, also of a stopped single
     round. Returns the last round's exit code.
     """
-    asked, wishes, tasks = prepared.asked, prepared.wishes, settings.proof.tasks
-    proving = ProofRounds(settings, store, run, wishes=wishes, tasks=tasks, way=prepared.way, stopped=stopped)
+    request, options, tasks = prepared.request, prepared.options, settings.proof.tasks
+    proving = ProofRounds(settings, store, run, options=options, tasks=tasks, mode=prepared.mode, stopped=stopped)
 
     def one_round(*, again: bool = False) -> ProofReport:
-        report = proving.round(prepared.links, asked.topics, again=again)
-        return replace(report, behind_max=asked.behind_max)
+        report = proving.round(prepared.links, request.topics, again=again)
+        return replace(report, behind_max=request.behind_max)
 
-    if not asked.continuous:
-        report = one_round(again=asked.again)
+    if not request.continuous:
+        report = one_round(again=request.again)
         tell(report)
         return exit_code(report)
-    with _again(proving, settings, store, run, wishes) as between:
+    with _again(proving, settings, store, run, options) as between:
         return run_proof_rounds(one_round, tell, prepared.every_s, stopped, between)
 
 
 def values_of(report: ProofReport, prepared: PreparedProof, settings: Settings) -> dict[str, Any]:
     """Returns for JSON the report, the duration of a pass, and a sample's seed."""
-    found = measure_reread_pass([one.row for one in report.partitions], settings.proof.reread_mb_s * 1e6)
+    found = measure_reread_pass(
+        [partition_report.row for partition_report in report.partitions], settings.proof.reread_mb_s * 1e6
+    )
     values = as_values(report) | {"pass": found._asdict() if found else None}
-    return values | ({"seed": prepared.seed} if prepared.asked.sample else {})
+    return values | ({"seed": prepared.seed} if prepared.request.sample else {})
 
 
 def sentences_of(
     report: ProofReport, prepared: PreparedProof, settings: Settings, *, everything: bool, now_ms: int
 ) -> Iterator[str]:
     """Yields the report for people. `everything`: identical partitions too, as for a sample."""
-    rows, sample = [one.row for one in report.partitions], bool(prepared.asked.sample)
+    rows, sample = [partition_report.row for partition_report in report.partitions], bool(prepared.request.sample)
     yield from describe_report(report, everything=everything or sample)
-    section, going = settings.proof, (prepared.asked.continuous and not sample) or settings.proof.beside_mirror
+    section, going = settings.proof, (prepared.request.continuous and not sample) or settings.proof.beside_mirror
     yield from describe_reread_pass(rows, section.reread_mb_s * 1e6, section.read_again_h, now_ms, going=going)
     if sample:
         yield f"the same sample again: --seed {prepared.seed}"
 
 
-def resolve_proof_options(asked: ProofRequest, section: ProofSettings) -> ProofOptions:
+def resolve_proof_options(request: ProofRequest, section: ProofSettings) -> ProofOptions:
     """Returns options of settings and request. With concurrent re-reads, both together stay within the throttle."""
-    section, beside = with_throttle(section, asked.throttle_mb_s), asked.continuous and not asked.sample
+    section, beside = with_throttle(section, request.throttle_mb_s), request.continuous and not request.sample
     if beside and (refused := budget_error(section)):
         raise ConfigError("proof.throttle-too-low", cause=refused)
-    wishes = (proof_options_beside_reread if beside else proof_options)(section)
-    seed = asked.seed or random.SystemRandom().randrange(1, 1_000_000)
-    return replace(wishes, sample=asked.sample, seed=seed, digest=wishes.digest and asked.digest)
+    options = (proof_options_beside_reread if beside else proof_options)(section)
+    seed = request.seed or random.SystemRandom().randrange(1, 1_000_000)
+    return replace(options, sample=request.sample, seed=seed, digest=options.digest and request.digest)
 
 
 def with_throttle(section: ProofSettings, throttle_mb_s: float) -> ProofSettings:
@@ -165,12 +171,12 @@ def _again(
     settings: Settings,
     store: Store,
     run: RunBundle,
-    wishes: ProofOptions,
+    options: ProofOptions,
 ) -> Iterator[Callable[[], None]]:
     """Yields a function to call between rounds, which re-reads proven records."""
-    rereading = Rereader(settings, store, run, wishes, looks=proving.seen, keep=proving.keep)
+    rereading = Rereader(settings, store, run, options, looks=proving.seen, keep=proving.keep)
     try:
-        yield (lambda: None) if wishes.sample else rereading.turn
+        yield (lambda: None) if options.sample else rereading.turn
     finally:
         rereading.close()
 

@@ -119,36 +119,38 @@ class KeyCheckRounds:
         """Checks partitions that are due or `forced`; returns the state of all compacted ones. Ends were read at
         `seen_ms` or later.
         """
-        looks = [look for look in looks if look.way is CompareMode.COMPACTED]
+        looks = [scan for scan in looks if scan.mode is CompareMode.COMPACTED]
         if not looks:
             return {}
-        retentions = self._retentions(link, {look.named.topic for look in looks})
+        retentions = self._retentions(link, {scan.partition.topic for scan in looks})
         before = {(row.topic, row.partition): row for row in self.store.key_checks.of(link.name)}
         found: dict[TopicPartition, KeyCheck] = {}
-        turn: list[PartitionScan] = []
-        for look in looks:
+        scans: list[PartitionScan] = []
+        for scan in looks:
             now_ms = wall_ms()
-            old = before.get((look.named.topic, look.named.partition))
-            row = update_key_marks(old, look, retentions[look.named.topic], seen_ms, now_ms)
-            found[look.named] = KeyCheck(row, lag_age_ms(row, look, now_ms))
-            if look.named in forced or is_key_check_due(row, look, now_ms):
-                turn.append(look)
+            old = before.get((scan.partition.topic, scan.partition.partition))
+            row = update_key_marks(old, scan, retentions[scan.partition.topic], seen_ms, now_ms)
+            found[scan.partition] = KeyCheck(row, lag_age_ms(row, scan, now_ms))
+            if scan.partition in forced or is_key_check_due(row, scan, now_ms):
+                scans.append(scan)
         self.store.key_checks.save([keys.row for keys in found.values()])
-        self._look(link, turn, found)
+        self._look(link, scans, found)
         return found
 
-    def _look(self, link: Link, turn: Sequence[PartitionScan], found: dict[TopicPartition, KeyCheck]) -> None:
+    def _look(self, link: Link, scans: Sequence[PartitionScan], found: dict[TopicPartition, KeyCheck]) -> None:
         clusters = self.settings.cluster(link.source), self.settings.cluster(link.target)
-        wishes = ProofOptions(bytes_s=self.bytes_s)
-        wanted = [
-            replace(build_range(look, clusters, wishes, 0, 0), number=at, keys=True) for at, look in enumerate(turn)
+        options = ProofOptions(bytes_s=self.bytes_s)
+        offset_ranges = [
+            replace(build_range(scan, clusters, options, 0, 0), number=at, keys=True) for at, scan in enumerate(scans)
         ]
-        for answers in run_bundles(self.run, [[one] for one in wanted], self.tasks, self.stopped):
-            for answer in answers:
-                look = turn[answer.number]
-                found[look.named] = _after(found[look.named], look, answer)
-                if found[look.named].looked:
-                    self._tell(link, found[look.named].row)
+        for answers in run_bundles(
+            self.run, [[offset_range] for offset_range in offset_ranges], self.tasks, self.stopped
+        ):
+            for result in answers:
+                scan = scans[result.number]
+                found[scan.partition] = _after(found[scan.partition], scan, result)
+                if found[scan.partition].looked:
+                    self._tell(link, found[scan.partition].row)
 
     def _tell(self, link: Link, row: KeyCheckRow) -> None:
         self.store.key_checks.save([row])
@@ -169,10 +171,10 @@ class KeyCheckRounds:
         return {name: parse_delete_retention_ms(value.value if value else None) for name, value in values.items()}
 
 
-def _after(keys: KeyCheck, look: PartitionScan, answer: CompareResult) -> KeyCheck:
-    if answer.trouble:
-        return replace(keys, trouble=(f"its keys were not compared: {answer.trouble}", answer.hint))
-    return replace(keys, row=mark_keys_checked(keys.row, look, answer, wall_ms()), looked=True, keys=answer.owed_keys)
+def _after(keys: KeyCheck, scan: PartitionScan, result: CompareResult) -> KeyCheck:
+    if result.trouble:
+        return replace(keys, trouble=(f"its keys were not compared: {result.trouble}", result.hint))
+    return replace(keys, row=mark_keys_checked(keys.row, scan, result, wall_ms()), looked=True, keys=result.owed_keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +192,12 @@ class PartitionReport:
     opened: tuple[IncidentRow, ...] = ()
     keys: KeyCheck | None = None
     answered: int = 0
-    look: PartitionScan | None = None
+    scan: PartitionScan | None = None
 
     @property
     def dropped(self) -> int:
         """The number of proven offsets that a fresh queue dropped."""
-        row, some = self.row, self.look.dropped if self.look is not None and self.look.way in OFFSET_MODES else ()
+        row, some = self.row, self.scan.dropped if self.scan is not None and self.scan.mode in OFFSET_MODES else ()
         return sum(max(0, min(end, row.to_offset) - max(begin, row.from_offset)) for begin, end in some)
 
     @property
@@ -205,7 +207,7 @@ class PartitionReport:
         """
         if self.sampled or self.differs or self.unknown:
             return 0
-        high = self.look.source_high if self.look is not None else -1
+        high = self.scan.source_high if self.scan is not None else -1
         return max(0, max(self.row.source_end, high) - self.row.to_offset)
 
     @property
@@ -226,14 +228,14 @@ class PartitionReport:
     @property
     def nothing(self) -> bool:
         """Whether a side holds records, but none was ever compared."""
-        row, look = self.row, self.look
+        row, scan = self.row, self.scan
         begun = (
             (self.sampled and self.answered)
             or self.compared
             or row.to_offset > row.from_offset
             or row.state == "differs"
         )
-        vain = look is not None and (look.uncarried or look.one_sided)
+        vain = scan is not None and (scan.uncarried or scan.one_sided)
         return not begun and (row.source_end > row.from_offset or vain)
 
 
@@ -249,20 +251,20 @@ class ProofReport:
 
     @property
     def behind(self) -> int:
-        return sum(one.behind for one in self.partitions)
+        return sum(report.behind for report in self.partitions)
 
     @property
     def sampled(self) -> bool:
-        return any(one.sampled for one in self.partitions)
+        return any(report.sampled for report in self.partitions)
 
     @property
     def differs(self) -> bool:
-        return any(one.differs for one in self.partitions)
+        return any(report.differs for report in self.partitions)
 
     @property
     def incomplete(self) -> bool:
         """Whether something could not be compared, nothing was there, or the source is too far ahead."""
-        if bool(self.lacks) or not self.partitions or any(one.unknown for one in self.partitions):
+        if bool(self.lacks) or not self.partitions or any(report.unknown for report in self.partitions):
             return True
         return 0 <= self.behind_max < self.behind
 
@@ -274,10 +276,10 @@ class _Work:
     of other topics or another mode.
     """
 
-    look: PartitionScan
+    scan: PartitionScan
     row: ProofRow
     revision: int = 0
-    asked: list[CompareRange] = field(default_factory=list)
+    offset_ranges: list[CompareRange] = field(default_factory=list)
     results: list[CompareResult] = field(default_factory=list)
     earlier: list[CompareResult] = field(default_factory=list)
     keys: KeyCheck | None = None
@@ -288,42 +290,48 @@ class _Work:
     @property
     def counted(self) -> list[CompareResult]:
         """The results that apply to the stored row."""
-        return [one for one in self.results if one.difference] if self.barred else self.results
+        return [result for result in self.results if result.difference] if self.barred else self.results
 
-    def meets(self, stands: ProofRow | None) -> bool:
+    def meets(self, proof_row: ProofRow | None) -> bool:
         """Continues from another process's row; False where these results cannot be added to that."""
-        look = rebase_scan(self.look, stands)
-        self.overtaken = look is None or stands is None
-        if look is None or stands is None:
+        scan = rebase_scan(self.scan, proof_row)
+        self.overtaken = scan is None or proof_row is None
+        if scan is None or proof_row is None:
             return False
-        self.look, self.revision = look, stands.revision
-        self.barred = self.barred or stands.state is ProofState.DIFFERS
-        self.row = apply_results(look, [], [], stands.proven_ms)
+        self.scan, self.revision = scan, proof_row.revision
+        self.barred = self.barred or proof_row.state is ProofState.DIFFERS
+        self.row = apply_results(scan, [], [], proof_row.proven_ms)
         return True
 
     def goes_on(self) -> bool:
         """Whether there is a next range in content mode, which the last one's end determines."""
         if self.barred or self.overtaken:
             return False
-        whole = [one for one in self.asked if one.target_end < 0 and one.way is CompareMode.CONTENT]
-        return bool(whole) and [one.to for one in self.results if not one.difference] == [one.end for one in whole]
+        whole = [
+            offset_range
+            for offset_range in self.offset_ranges
+            if offset_range.target_end < 0 and offset_range.mode is CompareMode.CONTENT
+        ]
+        return bool(whole) and [result.to for result in self.results if not result.difference] == [
+            offset_range.end for offset_range in whole
+        ]
 
     def report(self, *, sampled: bool, stopped: bool) -> PartitionReport:
         found = self.earlier + self.results
-        short = stopped and (not self.begun or len(self.results) < len(self.asked))
-        troubles = [(one.trouble, one.hint) for one in found] + ([self.keys.trouble] if self.keys else [])
+        short = stopped and (not self.begun or len(self.results) < len(self.offset_ranges))
+        troubles = [(result.trouble, result.hint) for result in found] + ([self.keys.trouble] if self.keys else [])
         troubles += [(STOPPED_BEFORE_END, RESUME_HINT)] if short else []
         return PartitionReport(
             self.row,
-            sum(one.records for one in found),
-            sum(one.bytes for one in found),
-            sum(one.cpu_s for one in found),
+            sum(result.records for result in found),
+            sum(result.bytes for result in found),
+            sum(result.cpu_s for result in found),
             tuple(dict.fromkeys(trouble for trouble in troubles if trouble[0])),
             sampled,
-            self.look.open_incidents,
+            self.scan.open_incidents,
             self.keys,
-            sum(not one.trouble for one in found),
-            self.look,
+            sum(not result.trouble for result in found),
+            self.scan,
         )
 
 
@@ -336,14 +344,14 @@ class ProofRounds:
         store: Store,
         run: RunBundle,
         *,
-        wishes: ProofOptions,
+        options: ProofOptions,
         tasks: int,
-        way: CompareMode | None = None,
+        mode: CompareMode | None = None,
         stopped: Callable[[], bool] = lambda: False,
         settle_s: float = SETTLE_S,
     ) -> None:
-        self._settings, self._store, self._run, self._way = settings, store, run, way
-        self._wishes = wishes.per_task(tasks)
+        self._settings, self._store, self._run, self._mode = settings, store, run, mode
+        self._options = options.per_task(tasks)
         self._tasks, self._stopped, self._settle_s = tasks, stopped, settle_s
         self._keeping = ProofRecorder(store)
         self.keep = self._keeping.save
@@ -389,21 +397,21 @@ class ProofRounds:
         if self._stopped():
             raise KafkaError(STOPPED_BEFORE_END, hint=RESUME_HINT)
         seen_ms = wall_ms()
-        with LinkClients(link, self._settings, sleep=self._wait) as ends:
-            pin_cluster_ids(link, self._store, ends.source, ends.target)
+        with LinkClients(link, self._settings, sleep=self._wait) as clients:
+            pin_cluster_ids(link, self._store, clients.source, clients.target)
             links = self._settings.links
-            surveyor = LinkScanner(link, self._store, ends.source, ends.target, self._way, links)
+            surveyor = LinkScanner(link, self._store, clients.source, clients.target, self._mode, links)
             survey = self._survey(surveyor, asked)
         self._seen[link.name] = link, survey.looks
         self._store.link_states.remember(survey.cleaned)
         lacks += survey.lacks
         looks = list(survey.looks)
         if again:  # Compare all from the start; a known difference stays until that has passed it.
-            looks = [replace(look, stored=None, remembered=look.resumable_proof) for look in looks]
-        before = [look.stored for look in survey.looks]
+            looks = [replace(scan, stored=None, remembered=scan.resumable_proof) for scan in looks]
+        before = [scan.stored for scan in survey.looks]
         works += (
-            _Work(look, apply_results(look, [], [], wall_ms()), row.revision if row else 0)
-            for look, row in zip(looks, before, strict=True)
+            _Work(scan, apply_results(scan, [], [], wall_ms()), row.revision if row else 0)
+            for scan, row in zip(looks, before, strict=True)
         )
         self._prove(link, works)
         self._look_at_keys(link, works, seen_ms, again=again)
@@ -418,25 +426,25 @@ class ProofRounds:
 
     def seen(self) -> list[tuple[Link, PartitionScan]]:
         """The partitions that the last round could compare."""
-        return [(link, look) for link, looks in self._seen.values() for look in looks]
+        return [(link, scan) for link, looks in self._seen.values() for scan in looks]
 
     def _survey(self, surveyor: LinkScanner, asked: Sequence[str]) -> LinkScan:
         """Scans the link; again where a log seems to end before its proven part."""
         survey, until_s = surveyor.look(asked), time.monotonic() + self._settle_s
-        while any(look.log_shrunk for look in survey.looks) and time.monotonic() < until_s and not self._stopped():
+        while any(scan.log_shrunk for scan in survey.looks) and time.monotonic() < until_s and not self._stopped():
             time.sleep(RESCAN_INTERVAL_S)
             survey = surveyor.look(asked)
         return survey
 
     def _look_at_keys(self, link: Link, works: Sequence[_Work], seen_ms: int, *, again: bool) -> None:
         """Checks due keys, keys that a comparison met without a tombstone, and all with `again`."""
-        met = {work.look.named for work in works if any(one.owed for one in work.earlier + work.results)}
-        forced = {work.look.named for work in works} if again else met
-        bytes_s, looks = self._wishes.bytes_s, [work.look for work in works]
+        met = {work.scan.partition for work in works if any(result.owed for result in work.earlier + work.results)}
+        forced = {work.scan.partition for work in works} if again else met
+        bytes_s, looks = self._options.bytes_s, [work.scan for work in works]
         rounds = KeyCheckRounds(self._settings, self._store, self._run, bytes_s, self._tasks, self._stopped)
         found = rounds.round(link, looks, seen_ms, forced)
         for work in works:
-            work.keys = found.get(work.look.named)
+            work.keys = found.get(work.scan.partition)
 
     def _prove(self, link: Link, works: Sequence[_Work]) -> None:
         self._tell_gone(link, works)
@@ -445,43 +453,43 @@ class ProofRounds:
             self._turn(link, turn)
             turn = [work for work in turn if work.goes_on()]
             for work in turn:
-                work.look = replace(work.look, stored=work.row)
+                work.scan = replace(work.scan, stored=work.row)
                 work.earlier += work.results
-                work.asked, work.results, work.begun = [], [], False
+                work.offset_ranges, work.results, work.begun = [], [], False
 
     def _turn(self, link: Link, works: Sequence[_Work]) -> None:
         source, target = (self._settings.cluster(name) for name in (link.source, link.target))
         owners: list[_Work] = []
-        wanted: list[CompareRange] = []
+        offset_ranges: list[CompareRange] = []
         for work in works:
             work.begun = True
-            for stretch in plan_ranges(work.look, source, target, self._wishes):
-                work.asked.append(replace(stretch, number=len(wanted)))
-                wanted.append(work.asked[-1])
+            for offset_range in plan_ranges(work.scan, source, target, self._options):
+                work.offset_ranges.append(replace(offset_range, number=len(offset_ranges)))
+                offset_ranges.append(work.offset_ranges[-1])
                 owners.append(work)
         # An idle partition's proof stays fresh: the scan found nothing new.
-        quiet = [work for work in works if not work.asked and not self._samples(work)]
-        self._save(quiet, lambda work: refresh_idle_proof(work.look, wall_ms()))
-        known = (add_offset_runs(self._store, link.name, stretch) for stretch in wanted)
-        bundles = bundle_ranges(known, self._wishes.stretch_records)
+        quiet = [work for work in works if not work.offset_ranges and not self._samples(work)]
+        self._save(quiet, lambda work: refresh_idle_proof(work.scan, wall_ms()))
+        known = (add_offset_runs(self._store, link.name, offset_range) for offset_range in offset_ranges)
+        bundles = bundle_ranges(known, self._options.range_records)
         for answers in run_bundles(self._run, bundles, self._tasks, self._stopped):
             touched = {}
-            for answer in answers:
-                work = owners[answer.number]
-                work.results.append(answer)
+            for result in answers:
+                work = owners[result.number]
+                work.results.append(result)
                 touched[id(work)] = work
-                if answer.difference is not None and not _known(work.look.stored, answer):
-                    where = f"{work.look.named} at offset {answer.difference.offset}"
-                    text = f"{link.name}: {where}: {answer.difference.kind}: {answer.difference.sentence}"
-                    log.error(text, extra={"link": link.name, **asdict(work.look.named)})
+                if result.difference is not None and not _known(work.scan.stored, result):
+                    where = f"{work.scan.partition} at offset {result.difference.offset}"
+                    text = f"{link.name}: {where}: {result.difference.kind}: {result.difference.sentence}"
+                    log.error(text, extra={"link": link.name, **asdict(work.scan.partition)})
             self._save(touched.values(), self._outcome)
 
     def _save(self, works: Collection[_Work], row_of: Callable[[_Work], ProofRow | None]) -> None:
         """Saves rows, merged with what other proofs have found in between."""
         ours = {link_partition_of(work.row): work for work in works if not work.overtaken}
 
-        def refold(place: LinkPartition, stands: ProofRow | None) -> ProofRow | None:
-            return found(ours[place]) if ours[place].meets(stands) else None
+        def refold(place: LinkPartition, proof_row: ProofRow | None) -> ProofRow | None:
+            return found(ours[place]) if ours[place].meets(proof_row) else None
 
         def found(work: _Work) -> ProofRow | None:
             row = row_of(work)
@@ -497,23 +505,23 @@ class ProofRounds:
 
     def _outcome(self, work: _Work) -> ProofRow | None:
         if self._samples(work):
-            return apply_sample_results(work.look, work.counted, wall_ms())
-        return apply_results(work.look, work.asked, work.counted, wall_ms())
+            return apply_sample_results(work.scan, work.counted, wall_ms())
+        return apply_results(work.scan, work.offset_ranges, work.counted, wall_ms())
 
     def _tell_gone(self, link: Link, works: Sequence[_Work]) -> None:
         """Narrows proofs to what still exists, and closes differences that both sides have lost."""
-        looks = [work.look for work in works]
-        below = {(link.name, look.named.topic, look.named.partition): look.gone_below for look in looks}
+        looks = [work.scan for work in works]
+        below = {(link.name, scan.partition.topic, scan.partition.partition): scan.gone_below for scan in looks}
         for number in find_expired_incidents(self._store.incidents.rows(link.name, open_only=True), below):
             self._store.incidents.close(number, now_ms=wall_ms(), came_to=DELETED_BY_RETENTION)
-        self._save(works, lambda work: work.row if work.look.proof_invalidated else None)
+        self._save(works, lambda work: work.row if work.scan.proof_invalidated else None)
 
     def _samples(self, work: _Work) -> bool:
-        return bool(self._wishes.sample) and work.look.way in OFFSET_MODES
+        return bool(self._options.sample) and work.scan.mode in OFFSET_MODES
 
 
-def _known(stored: ProofRow | None, answer: CompareResult) -> bool:
-    told = difference_of(stored) if stored is not None else None
-    if stored is None or told is None or answer.difference is None:
+def _known(stored: ProofRow | None, result: CompareResult) -> bool:
+    difference = difference_of(stored) if stored is not None else None
+    if stored is None or difference is None or result.difference is None:
         return False
-    return stored.to_offset == answer.to or told.offset == answer.difference.offset
+    return stored.to_offset == result.to or difference.offset == result.difference.offset

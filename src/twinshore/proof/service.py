@@ -62,7 +62,7 @@ class Rereader:
         settings: Settings,
         store: Store,
         run: RunBundle,
-        wishes: ProofOptions,
+        options: ProofOptions,
         *,
         looks: Callable[[], Sequence[tuple[Link, PartitionScan]]],
         keep: Callable[[Mapping[LinkPartition, ProofRow], MergeRow], object],
@@ -70,7 +70,7 @@ class Rereader:
     ) -> None:
         self._settings, self._store, self._run, self._looks, self._keep = settings, store, run, looks, keep
         self._bytes_s = settings.proof.reread_mb_s * 1e6
-        self._wishes = replace(wishes, bytes_s=self._bytes_s, sample=0.0)
+        self._options = replace(options, bytes_s=self._bytes_s, sample=0.0)
         self._rest_s = rest_s
         # A small budget makes its pauses long: a daemon thread, so a process that ends does not wait.
         self._reader: DaemonExecutor[list[str]] = DaemonExecutor("proof again")
@@ -99,17 +99,17 @@ class Rereader:
         self._failed = {place: until_s for place, until_s in self._failed.items() if until_s > now_s}
         stored = {link_partition_of(row): row for row in self._store.proofs.of()}
         looks: dict[Link, list[PartitionScan]] = {}
-        for link, look in self._looks():
-            row = stored.get((look.link, look.named.topic, look.named.partition))
-            looks.setdefault(link, []).append(replace(look, stored=row))
-        self._refuse([row for ours in looks.values() for look in ours if (row := look.stored)])
+        for link, scan in self._looks():
+            row = stored.get((scan.link, scan.partition.topic, scan.partition.partition))
+            looks.setdefault(link, []).append(replace(scan, stored=row))
+        self._refuse([row for ours in looks.values() for scan in ours if (row := scan.stored)])
         # The link unread longest; a task reads from one pair of clusters.
         most, before_ms = self._bytes_s * REREAD_TASK_S, now_ms - int(self._rest_s * 1000)
         found = [
             plan_rereads(
                 ours,
                 (self._settings.cluster(link.source), self._settings.cluster(link.target)),
-                self._wishes,
+                self._options,
                 size_max=most,
                 before_ms=before_ms,
                 skip=self._failed,
@@ -122,39 +122,39 @@ class Rereader:
             return
         wanted = [
             errand._replace(
-                stretch=replace(add_offset_runs(self._store, errand.look.link, errand.stretch), number=number)
+                offset_range=replace(add_offset_runs(self._store, errand.scan.link, errand.offset_range), number=number)
             )
             for number, errand in enumerate(chosen)
         ]
-        order = json.dumps([errand.stretch.to_json() for errand in wanted])
-        name = f"proof again of {wanted[0].look.named} from {wanted[0].stretch.start}"
+        order = json.dumps([errand.offset_range.to_json() for errand in wanted])
+        name = f"proof again of {wanted[0].scan.partition} from {wanted[0].offset_range.start}"
         self._busy = (self._reader.submit(partial(self._run, order, name)), wanted, now_ms)
 
     def _take(self, done: Future[list[str]], wanted: Sequence[Reread], read_ms: int) -> None:
         stored = {link_partition_of(row): row for row in self._store.proofs.of()}
         found: dict[LinkPartition, tuple[Reread, CompareResult]] = {}
-        for result in read_results(done, [errand.stretch for errand in wanted]):
+        for result in read_results(done, [errand.offset_range for errand in wanted]):
             errand = wanted[result.number]
             self.read_bytes += result.bytes
             self._say(errand, result)
-            found[errand.look.link, errand.look.named.topic, errand.look.named.partition] = errand, result
+            found[errand.scan.link, errand.scan.partition.topic, errand.scan.partition.partition] = errand, result
 
-        def fold(place: LinkPartition, stands: ProofRow | None) -> ProofRow | None:
-            return apply_reread(stands, *found[place], read_ms, wall_ms()) if stands is not None else None
+        def fold(place: LinkPartition, proof_row: ProofRow | None) -> ProofRow | None:
+            return apply_reread(proof_row, *found[place], read_ms, wall_ms()) if proof_row is not None else None
 
         self._keep({place: row for place in found if (row := fold(place, stored.get(place))) is not None}, fold)
 
     def _say(self, errand: Reread, result: CompareResult) -> None:
-        look, difference = errand.look, result.difference
+        scan, difference = errand.scan, result.difference
         if difference is not None:
-            where = f"{look.named} at offset {difference.offset}"
-            text = f"{look.link}: read again, {where}: {difference.kind}: {difference.sentence}"
-            log.error(text, extra={"link": look.link, **asdict(look.named)})
-        if result.to < errand.stretch.end:
-            self._failed[f"{look.link} {look.named}", errand.stretch.start] = time.monotonic() + REREAD_PAUSE_S
+            where = f"{scan.partition} at offset {difference.offset}"
+            text = f"{scan.link}: read again, {where}: {difference.kind}: {difference.sentence}"
+            log.error(text, extra={"link": scan.link, **asdict(scan.partition)})
+        if result.to < errand.offset_range.end:
+            self._failed[f"{scan.link} {scan.partition}", errand.offset_range.start] = time.monotonic() + REREAD_PAUSE_S
             if result.trouble:
-                text = f"{look.link}: {look.named} could not be read again: {result.trouble}"
-                log.warning(text, extra={"link": look.link, **asdict(look.named)})
+                text = f"{scan.link}: {scan.partition} could not be read again: {result.trouble}"
+                log.warning(text, extra={"link": scan.link, **asdict(scan.partition)})
 
     def _refuse(self, rows: Sequence[ProofRow]) -> None:
         """Logs that the wanted age cannot be met, once until it can."""
@@ -166,13 +166,15 @@ class Rereader:
 
 
 def proof_options(settings: ProofSettings) -> ProofOptions:
-    return ProofOptions(settings.stretch_records, settings.throttle_mb_s * 1e6, settings.digest)
+    return ProofOptions(settings.range_records, settings.throttle_mb_s * 1e6, settings.digest)
 
 
 def proof_options_beside_reread(settings: ProofSettings) -> ProofOptions:
     """Leaves the re-reads' share of the throttle."""
-    wishes = proof_options(settings)
-    return replace(wishes, bytes_s=max(0.0, wishes.bytes_s - settings.reread_mb_s * 1e6)) if wishes.bytes_s else wishes
+    options = proof_options(settings)
+    return (
+        replace(options, bytes_s=max(0.0, options.bytes_s - settings.reread_mb_s * 1e6)) if options.bytes_s else options
+    )
 
 
 def run_proof_rounds(
@@ -217,19 +219,19 @@ class NoProofService:
         """Nothing to end."""
 
 
-def start_proof_service(beside: LinkContext) -> LinkService:
-    settings = beside.settings.proof
-    return ProofService(beside, settings) if settings.beside_mirror else NoProofService()
+def start_proof_service(context: LinkContext) -> LinkService:
+    settings = context.settings.proof
+    return ProofService(context, settings) if settings.beside_mirror else NoProofService()
 
 
 class ProofService:
     """Proves one link beside its mirror, in a thread."""
 
-    def __init__(self, beside: LinkContext, settings: ProofSettings) -> None:
-        self._beside, self._settings = beside, settings
+    def __init__(self, context: LinkContext, settings: ProofSettings) -> None:
+        self._context, self._settings = context, settings
         self._stop = threading.Event()
         self._last = ""
-        self._thread = supervise(self._work, f"proof of {beside.link.name}")
+        self._thread = supervise(self._work, f"proof of {context.link.name}")
 
     def close(self) -> None:
         """Starts nothing more, and waits a little for running work."""
@@ -237,18 +239,18 @@ class ProofService:
         self._thread.join(JOIN_TIMEOUT_S)
 
     def _work(self) -> None:
-        beside, settings = self._beside, self._settings
+        context, settings = self._context, self._settings
         proving = ProofRounds(
-            beside.settings,
-            beside.store,
+            context.settings,
+            context.store,
             _on_the_mirrors_spark,
-            wishes=proof_options_beside_reread(settings),
+            options=proof_options_beside_reread(settings),
             tasks=settings.tasks,
             stopped=self._stop.is_set,
         )
         again = Rereader(
-            beside.settings,
-            beside.store,
+            context.settings,
+            context.store,
             _on_the_mirrors_spark,
             proof_options(settings),
             looks=proving.seen,
@@ -256,15 +258,15 @@ class ProofService:
         )
         next_s = time.monotonic() + settings.every_s
         while not self._stop.wait(POLL_INTERVAL_S):
-            if not beside.active():
+            if not context.active():
                 continue
             if time.monotonic() < next_s:
                 _turn(again.turn)
                 continue
             try:
-                self._tell(proving.round([beside.link]))
+                self._tell(proving.round([context.link]))
             except TwinshoreError as error:
-                log.warning(f"{beside.link.name}: not proven: {error}", extra={"link": beside.link.name})
+                log.warning(f"{context.link.name}: not proven: {error}", extra={"link": context.link.name})
             next_s = time.monotonic() + settings.every_s
         again.close()
 
@@ -272,8 +274,12 @@ class ProofService:
         said = verdict(report)
         word = said.partition(":")[0]
         if word != self._last:
-            link = self._beside.link.name
-            level = logging.ERROR if any(one.differs for one in report.partitions) else logging.INFO
+            link = self._context.link.name
+            level = (
+                logging.ERROR
+                if any(partition_report.differs for partition_report in report.partitions)
+                else logging.INFO
+            )
             log.log(level, f"{link}: proof: {said}", extra={"link": link})
             self._last = word
 
@@ -311,9 +317,10 @@ class ProofCollector(Collector):
             rows, looks = self._store.proofs.of(), self._store.key_checks.of()
         except StoreError:
             rows, looks = (), ()
-        for look in looks:
+        for key_check_row in looks:
             families[MISSING_TOMBSTONES_METRIC].add_metric(
-                [look.link, look.topic, str(look.partition)], look.missing_tombstones
+                [key_check_row.link, key_check_row.topic, str(key_check_row.partition)],
+                key_check_row.missing_tombstones,
             )
         of_rows = [
             family for name, family in families.items() if name not in (MISSING_TOMBSTONES_METRIC, READ_AGE_METRIC)

@@ -85,7 +85,7 @@ class ReloadedFile(Generic[T]):
     """
 
     def __init__(self, what: str, files: Sequence[str], make: Callable[[], T]) -> None:
-        self._what, self._make, self._told = what, make, RepeatFilter(log)
+        self._what, self._make, self._repeat_filter = what, make, RepeatFilter(log)
         self._files = [Path(file) for file in files if file]
         self._good = self._stamp()
         self._bad: _Stamp = []
@@ -104,11 +104,11 @@ class ReloadedFile(Generic[T]):
             self.value = self._make()
         except ConfigError as error:
             if stamp == self._bad:
-                self._told.say(f"{self._what}: {error}: what was read before stays in force")
+                self._repeat_filter.say(f"{self._what}: {error}: what was read before stays in force")
             self._bad = stamp
             return
         self._good, self._bad = stamp, []
-        self._told.well()
+        self._repeat_filter.well()
         log.info(f"{self._what}: the files have changed, and are in force")
 
     def _stamp(self) -> _Stamp:
@@ -139,24 +139,24 @@ def get_sni_hostname(inside: object) -> str:
     return inside.sni_hostname if isinstance(inside, _Inside) else ""
 
 
-def create_server_context(asked: ProxySettings) -> ssl.SSLContext:
+def create_server_context(settings: ProxySettings) -> ssl.SSLContext:
     """Create the context for client connections. ConfigError if a file cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         # Always a password: without one OpenSSL asks at the terminal, and the process hangs.
-        context.load_cert_chain(asked.certificate_file, asked.key_file, password="")
+        context.load_cert_chain(settings.certificate_file, settings.key_file, password="")
     except (ssl.SSLError, OSError, ValueError) as error:
         raise ConfigError(
-            "proxy.certificate-unusable", certificate=asked.certificate_file, key=asked.key_file, cause=str(error)
+            "proxy.certificate-unusable", certificate=settings.certificate_file, key=settings.key_file, cause=str(error)
         ) from error
-    if asked.client_ca_file:
+    if settings.client_ca_file:
         try:
-            context.load_verify_locations(asked.client_ca_file)
+            context.load_verify_locations(settings.client_ca_file)
         except (ssl.SSLError, OSError) as error:
-            raise ConfigError("proxy.client-ca-unusable", file=asked.client_ca_file, cause=str(error)) from error
+            raise ConfigError("proxy.client-ca-unusable", file=settings.client_ca_file, cause=str(error)) from error
         context.verify_mode = ssl.CERT_REQUIRED
-    if asked.node_hosts:
+    if settings.node_hosts:
         context.sslobject_class, context.sni_callback = _Inside, _remember
     return context
 
@@ -205,7 +205,7 @@ class LoginHandler(Protocol):
     def say(self, frame: Parts) -> None:
         """Send this response."""
 
-    def let_in(self, who: ClientPrincipal) -> None:
+    def let_in(self, principal: ClientPrincipal) -> None:
         """Serve the client as this principal from now on."""
 
     def see_out(self, frame: Parts, why: str) -> None:
@@ -251,12 +251,12 @@ class SaslHandshake:
         match self._login.step(frame, offers):
             case ContinueLogin(said):
                 host.say(said)
-            case AcceptLogin(who, said, refused):
-                if why := self._refuses(who):
+            case AcceptLogin(principal, said, refused):
+                if why := self._refuses(principal):
                     self._refuse(refused, why, host)
                 else:
                     host.say(said)
-                    host.let_in(who)
+                    host.let_in(principal)
             case RefuseLogin(why, said):
                 self._refuse(said, why, host)
             case CheckCredentials() as asked:
@@ -274,9 +274,9 @@ class SaslHandshake:
         self._pause = asyncio.get_running_loop().call_later(LOGIN_FAILURE_DELAY_S, host.see_out, said, why)
 
     async def _ask(self, asked: CheckCredentials, host: LoginHandler) -> None:
-        why = await self._judge(asked.who)
+        why = await self._judge(asked.principal)
         if why == "":
-            why = self._refuses(asked.who)
+            why = self._refuses(asked.principal)
         self._judging = None
         if why is None:
             host.hang_up("no cluster answers that could say whether its login is right")
@@ -284,7 +284,7 @@ class SaslHandshake:
             self._refuse(asked.refused, f"its login is refused: {why}", host)
         else:
             host.say(asked.entered)
-            host.let_in(asked.who)
+            host.let_in(asked.principal)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,27 +403,29 @@ def _user(raw: object, place: str, complaints: Complaints) -> _User:
 class Authenticator:
     """Authentication for one process; without settings any client is admitted. ConfigError if a file cannot be used."""
 
-    def __init__(self, asked: ProxySettings | None = None, clusters: Sequence[Cluster] = ()) -> None:
-        self._asked = asked = asked or ProxySettings()
-        self._clusters = {one.name: one for one in clusters}
+    def __init__(self, settings: ProxySettings | None = None, clusters: Sequence[Cluster] = ()) -> None:
+        self._settings = settings = settings or ProxySettings()
+        self._clusters = {cluster.name: cluster for cluster in clusters}
         self._tls_context: ReloadedFile[ssl.SSLContext] | None = None
         self._users: ReloadedFile[UsersOfFile] | None = None
-        if asked.certificate_file:
-            files = (asked.certificate_file, asked.key_file, asked.client_ca_file)
-            self._tls_context = ReloadedFile("[proxy] certificate_file", files, lambda: create_server_context(asked))
-        if asked.users_file:
-            self._users = ReloadedFile("[proxy] users_file", (asked.users_file,), lambda: read_users(asked.users_file))
-        self._contexts = {one.name: _context_of(one) for one in clusters if one.security.tls}
+        if settings.certificate_file:
+            files = (settings.certificate_file, settings.key_file, settings.client_ca_file)
+            self._tls_context = ReloadedFile("[proxy] certificate_file", files, lambda: create_server_context(settings))
+        if settings.users_file:
+            self._users = ReloadedFile(
+                "[proxy] users_file", (settings.users_file,), lambda: read_users(settings.users_file)
+            )
+        self._contexts = {cluster.name: _context_of(cluster) for cluster in clusters if cluster.security.tls}
         self._tokens = TokenCache()
         self._judges = ThreadPoolExecutor(LOGIN_CHECK_THREADS, "judge")
-        if asked.sasl and not asked.certificate_file and asked.address not in LOOPBACK_HOSTS:
+        if settings.sasl and not settings.certificate_file and settings.address not in LOOPBACK_HOSTS:
             log.warning("without [proxy] certificate_file anybody on the way can read what clients send, passwords too")
 
     def look(self) -> None:
         """Reload changed files; call periodically."""
-        for one in (self._tls_context, self._users, *self._contexts.values()):
-            if one is not None:
-                one.look()
+        for file in (self._tls_context, self._users, *self._contexts.values()):
+            if file is not None:
+                file.look()
 
     def close(self) -> None:
         self._judges.shutdown(wait=False, cancel_futures=True)
@@ -440,17 +442,17 @@ class Authenticator:
 
     def entry(self) -> SaslHandshake | None:
         """Returns a new client's login; None if not required."""
-        if not self._asked.sasl:
+        if not self._settings.sasl:
             return None
-        login = ClientLogin(self._scram_keys, self._asked.sasl, lambda: secrets.token_urlsafe(24))
+        login = ClientLogin(self._scram_keys, self._settings.sasl, lambda: secrets.token_urlsafe(24))
         return SaslHandshake(login, self._judge, steady_s(), self.refuses)
 
-    def refuses(self, who: ClientPrincipal) -> str:
+    def refuses(self, client_principal: ClientPrincipal) -> str:
         """Returns why an authenticated principal is not admitted, else empty."""
-        known = {principal for principal, _ in self._asked.logins}
-        if not known or who.name in known or self._asked.credentials_else == OWN_CREDENTIALS:
+        known = {principal for principal, _ in self._settings.logins}
+        if not known or client_principal.name in known or self._settings.credentials_else == OWN_CREDENTIALS:
             return ""
-        return f"principal {who.name!r:.80} has no table in [proxy.credentials]"
+        return f"principal {client_principal.name!r:.80} has no table in [proxy.credentials]"
 
     def _scram_keys(self, user: str) -> ScramKeys:
         return (self._users.value if self._users else UsersOfFile({})).scram_keys(user)
@@ -458,33 +460,35 @@ class Authenticator:
     def who(self, transport: asyncio.BaseTransport) -> ClientPrincipal:
         """Returns the principal of the client's certificate; unnamed if none is required."""
         return ClientPrincipal(
-            format_subject(transport.get_extra_info("peercert")) if self._asked.client_ca_file else ""
+            format_subject(transport.get_extra_info("peercert")) if self._settings.client_ca_file else ""
         )
 
-    def access(self, cluster: str, who: ClientPrincipal) -> BrokerAccess:
+    def access(self, cluster: str, principal: ClientPrincipal) -> BrokerAccess:
         """Returns how to connect to the cluster for this client."""
         known = self._clusters.get(cluster) or Cluster(cluster, ())
         context = self._contexts[cluster].value if cluster in self._contexts else None
         security = known.security
-        if security.sasl and self._asked.credentials == SAME_CREDENTIALS:
-            named = replace(known, security=replace(security, username=who.name))
-            return BrokerAccess(named, self._tokens, context, who.password)
-        if (login := self._asked.logins.get((who.name, cluster))) is not None:
+        if security.sasl and self._settings.credentials == SAME_CREDENTIALS:
+            named = replace(known, security=replace(security, username=principal.name))
+            return BrokerAccess(named, self._tokens, context, principal.password)
+        if (login := self._settings.logins.get((principal.name, cluster))) is not None:
             security = replace(security, username=login.username, password=login.password)
         return BrokerAccess(replace(known, security=security), self._tokens, context)
 
-    async def _judge(self, who: ClientPrincipal) -> str | None:
+    async def _judge(self, principal: ClientPrincipal) -> str | None:
         """Check with the users file; without one, with the first cluster that requires logins and answers.
 
         Checks have their own threads, so guessing delays no client that is logged in.
         """
         loop = asyncio.get_running_loop()
         if self._users is not None:
-            known = await loop.run_in_executor(self._judges, self._users.value.check_password, who.name, who.password)
-            return "" if known else f"there is no user {who.name!r:.80} with this password"
-        for one in self._clusters.values():
-            if one.security.sasl:
-                said = await loop.run_in_executor(self._judges, _try, one, who)
+            known = await loop.run_in_executor(
+                self._judges, self._users.value.check_password, principal.name, principal.password
+            )
+            return "" if known else f"there is no user {principal.name!r:.80} with this password"
+        for cluster in self._clusters.values():
+            if cluster.security.sasl:
+                said = await loop.run_in_executor(self._judges, _try, cluster, principal)
                 if said is not None:
                     return said
         return None
@@ -496,14 +500,14 @@ def _context_of(cluster: Cluster) -> ReloadedFile[ssl.SSLContext]:
     return ReloadedFile(f"[clusters.{cluster.name}.security]", files, lambda: client_context(security))
 
 
-def _try(cluster: Cluster, who: ClientPrincipal) -> str | None:
+def _try(cluster: Cluster, principal: ClientPrincipal) -> str | None:
     """Returns why the cluster refuses the login; empty if accepted, None without an answer."""
-    security = replace(cluster.security, username=who.name)
+    security = replace(cluster.security, username=principal.name)
     for text in cluster.bootstrap:
         address = parse_address(text, cluster.name)
         try:
             open_connection(
-                address, security, timeout_s=CONNECT_TIMEOUT_S, cluster=cluster.name, given=who.password
+                address, security, timeout_s=CONNECT_TIMEOUT_S, cluster=cluster.name, given=principal.password
             ).close()
         except KafkaError as error:
             if error.code in _WRONG:

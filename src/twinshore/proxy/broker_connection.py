@@ -200,13 +200,13 @@ class PendingBrokerRequest(NamedTuple):
 
 
 class ConnectionOwner(Protocol):
-    def choked(self, upstream: BrokerConnection) -> None:
+    def choked(self, broker: BrokerConnection) -> None:
         """The connection accepts no more for now."""
 
-    def flows(self, upstream: BrokerConnection) -> None:
+    def flows(self, broker: BrokerConnection) -> None:
         """The connection accepts more."""
 
-    def lost(self, upstream: BrokerConnection) -> None:
+    def lost(self, broker: BrokerConnection) -> None:
         """The connection has ended; pending requests get None next."""
 
 
@@ -217,7 +217,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     """
 
     def __init__(self, place: BrokerId, owner: ConnectionOwner, access: BrokerAccess) -> None:
-        self.place, self.framer, self.bytes_in = place, FrameReader(), 0
+        self.place, self.frame_reader, self.bytes_in = place, FrameReader(), 0
         self._owner, self._access = owner, access
         # Lists, since few requests are pending, and an empty deque takes ten times the memory.
         self._asked: list[PendingBrokerRequest] = []
@@ -378,10 +378,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._pace()
 
     def get_buffer(self, _: int) -> memoryview:
-        return self.framer.room()
+        return self.frame_reader.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.framer.took(nbytes)
+        self.frame_reader.took(nbytes)
         self.bytes_in += nbytes
         try:
             self._answers()
@@ -391,11 +391,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _answers(self) -> None:
         while not self._ended:
             if not self._asked:
-                if self.framer.waiting:
-                    raise WireError(f"it sent {self.framer.waiting} bytes unasked")
+                if self.frame_reader.waiting:
+                    raise WireError(f"it sent {self.frame_reader.waiting} bytes unasked")
                 return
             asked = self._asked[0]
-            frame = self.framer.next(response_bytes_max(asked.key))
+            frame = self.frame_reader.next(response_bytes_max(asked.key))
             if frame is None:
                 return
             (number,) = I32.unpack_from(frame)
@@ -425,7 +425,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def look(self, now_s: float) -> bool:
         """Give back memory; end the connection if a response is late, and return whether it ended."""
-        self.framer.rest()
+        self.frame_reader.rest()
         due_s = self.due_s
         if due_s is None or now_s < due_s:
             return False

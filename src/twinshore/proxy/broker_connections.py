@@ -25,15 +25,15 @@ class InFlightWrites:
     `ask` sends a broker a request behind all others, and calls back once answered.
     """
 
-    def __init__(self, house: ProxyContext, ask: Callable[[BrokerId, Callable[[], None]], None]) -> None:
-        self._house, self._ask = house, ask
+    def __init__(self, context: ProxyContext, ask: Callable[[BrokerId, Callable[[], None]], None]) -> None:
+        self._context, self._ask = context, ask
         self._open: dict[tuple[str, ...], int] = {}
         self._unanswered: dict[BrokerId, set[str]] = {}
         self._asked: set[BrokerId] = set()
 
     def begins(self, topics: tuple[str, ...]) -> None:
         self._open[topics] = self._open.get(topics, 0) + 1
-        self._house.writes(topics)
+        self._context.writes(topics)
 
     def has_in_flight(self, topics: frozenset[str]) -> bool:
         """Whether a write to one of these topics is unanswered."""
@@ -47,28 +47,28 @@ class InFlightWrites:
         else:
             self._open.pop(topics, None)
         if lost:
-            asyncio.get_running_loop().call_later(ARRIVAL_GRACE_S, self._house.written, topics)
+            asyncio.get_running_loop().call_later(ARRIVAL_GRACE_S, self._context.written, topics)
         else:
-            self._house.written(topics)
+            self._context.written(topics)
 
     def begin_unacknowledged(self, place: BrokerId, topics: Iterable[str]) -> None:
         """Count a write without a response."""
         sent = self._unanswered.setdefault(place, set())
         new = set(topics) - sent
         sent |= new
-        self._house.writes(new)
+        self._context.writes(new)
 
     def prove(self) -> None:
         """Send a request behind unacknowledged writes to paused topics."""
         for place, topics in self._unanswered.items():
-            if place not in self._asked and any(map(self._house.seen.writes_paused, topics)):
+            if place not in self._asked and any(map(self._context.table.writes_paused, topics)):
                 self._asked.add(place)
                 self._ask(place, partial(self._proven, place))
 
     def _proven(self, place: BrokerId) -> None:
         """Remove the writes: brokers answer in order, so all have arrived."""
         self._asked.discard(place)
-        self._house.written(self._unanswered.pop(place, set()))
+        self._context.written(self._unanswered.pop(place, set()))
 
     def close(self) -> None:
         """Remove all writes after a delay, since they may still arrive."""
@@ -77,7 +77,7 @@ class InFlightWrites:
         self._open.clear()
         self._unanswered.clear()
         if late:
-            asyncio.get_running_loop().call_later(ARRIVAL_GRACE_S, self._house.written, late)
+            asyncio.get_running_loop().call_later(ARRIVAL_GRACE_S, self._context.written, late)
 
 
 class BrokerConnections:
@@ -86,12 +86,12 @@ class BrokerConnections:
     `pace` is called when one accepts no more, `go_on` when it accepts more. `who`: the client's principal.
     """
 
-    def __init__(self, house: ProxyContext, pace: Callable[[], None], go_on: Callable[[], None]) -> None:
-        self._house, self._pace, self._go_on = house, pace, go_on
+    def __init__(self, context: ProxyContext, pace: Callable[[], None], go_on: Callable[[], None]) -> None:
+        self._context, self._pace, self._go_on = context, pace, go_on
         self._lines: dict[BrokerId, BrokerConnection] = {}
         self._choked: dict[BrokerId, None] = {}
         self._paused = False
-        self.who = ClientPrincipal()
+        self.principal = ClientPrincipal()
 
     @property
     def is_congested(self) -> bool:
@@ -100,29 +100,31 @@ class BrokerConnections:
 
     def pause(self, paused: bool) -> None:
         self._paused = paused
-        for line in self._lines.values():
-            line.pause(paused)
+        for broker in self._lines.values():
+            broker.pause(paused)
 
     def look(self, now_s: float) -> bool:
         """Check response deadlines. Returns whether a connection ended."""
-        return any(line.look(now_s) for line in list(self._lines.values()))
+        return any(broker.look(now_s) for broker in list(self._lines.values()))
 
     def close(self) -> None:
-        for line in self._lines.values():
-            line.close()
+        for broker in self._lines.values():
+            broker.close()
         self._lines.clear()
 
     def to(self, place: BrokerId) -> BrokerConnection | None:
         """Returns the connection to this broker, opened if needed; None if there is no such broker."""
         if place.node == ANY_BROKER:
             place = self._anybody(place.cluster)
-        known = self._lines.get(place)
-        if known is not None:
-            return known
-        broker = self._house.seen.clusters[place.cluster].brokers.get(place.node)
+        broker_connection = self._lines.get(place)
+        if broker_connection is not None:
+            return broker_connection
+        broker = self._context.table.clusters[place.cluster].brokers.get(place.node)
         if broker is None:
             return None
-        made = self._lines[place] = BrokerConnection(place, self, self._house.gate.access(place.cluster, self.who))
+        made = self._lines[place] = BrokerConnection(
+            place, self, self._context.gate.access(place.cluster, self.principal)
+        )
         made.dial(broker)
         if self._paused:
             made.pause(True)
@@ -133,17 +135,17 @@ class BrokerConnections:
         for place in self._lines:
             if place.cluster == cluster:
                 return place
-        nodes = list(self._house.seen.clusters[cluster].brokers)
+        nodes = list(self._context.table.clusters[cluster].brokers)
         return BrokerId(cluster, random.choice(nodes) if nodes else ANY_BROKER)
 
     def ask(self, ask: BrokerRequest, client_id: str, wait_s: float, heard: Callable[[BrokerResponse], None]) -> None:
-        line = self.to(ask.place)
-        if line is None:
+        broker = self.to(ask.place)
+        if broker is None:
             # Not at once: the fan-out has more requests to send before it gets a response.
             asyncio.get_running_loop().call_soon(heard, None)
             return
         shape = api_format(ask.key, ask.version)
-        number = self._house.number()
+        number = self._context.number()
 
         def done(found: memoryview | None) -> None:
             if found is None:
@@ -153,12 +155,12 @@ class BrokerConnections:
             heard(memoryview(bytes(found[read_response_header(found, shape.tags_in_response)[1] :])))
 
         asked = PendingBrokerRequest(ask.key, number, deadline_after(wait_s), done)
-        line.ask(asked, frame_request(ask.key, ask.version, number, client_id, ask.body, shape.tags_in_request))
+        broker.ask(asked, frame_request(ask.key, ask.version, number, client_id, ask.body, shape.tags_in_request))
 
     def ask_after_writes(self, place: BrokerId, heard: Callable[[], None]) -> None:
         """Call `heard` once a request behind all others is answered; if the broker is lost, after a delay."""
-        line = self._lines.get(place)
-        if line is None:
+        broker = self._lines.get(place)
+        if broker is None:
             asyncio.get_running_loop().call_later(ARRIVAL_GRACE_S, heard)
             return
 
@@ -168,19 +170,19 @@ class BrokerConnections:
             else:
                 asyncio.get_running_loop().call_later(ARRIVAL_GRACE_S, heard)
 
-        number = self._house.number()
+        number = self._context.number()
         asked = PendingBrokerRequest(API_VERSIONS, number, deadline_after(RESPONSE_TIMEOUT_S), done)
-        line.ask(asked, frame_request(API_VERSIONS, 0, number, "", [], False))
+        broker.ask(asked, frame_request(API_VERSIONS, 0, number, "", [], False))
 
-    def choked(self, upstream: BrokerConnection) -> None:
-        self._choked[upstream.place] = None
+    def choked(self, broker: BrokerConnection) -> None:
+        self._choked[broker.place] = None
         self._pace()
 
-    def flows(self, upstream: BrokerConnection) -> None:
-        self._choked.pop(upstream.place, None)
+    def flows(self, broker: BrokerConnection) -> None:
+        self._choked.pop(broker.place, None)
         self._go_on()
 
-    def lost(self, upstream: BrokerConnection) -> None:
-        self._house.lost(upstream.end_reason if upstream.was_refused else "")
-        if self._lines.get(upstream.place) is upstream:
-            del self._lines[upstream.place]
+    def lost(self, broker: BrokerConnection) -> None:
+        self._context.lost(broker.end_reason if broker.was_refused else "")
+        if self._lines.get(broker.place) is broker:
+            del self._lines[broker.place]

@@ -155,20 +155,22 @@ def _must_be_allowed(begun: memoryview, size: int) -> None:
 OnResponse = Callable[[memoryview | None], None]
 
 
-def with_breaker_timing(done: OnResponse, box: CircuitBreakers, move: ForwardRequest, client: str | None) -> OnResponse:
+def with_breaker_timing(
+    done: OnResponse, breakers: CircuitBreakers, move: ForwardRequest, client: str | None
+) -> OnResponse:
     """Wrap `done`: traffic counts and breakers get the response time."""
 
     def told(took_ms: float) -> None:
-        record_latency(move.flows, took_ms)
-        if box.times:
-            box.waited(BreakerKind.PRODUCE, move.topics, client or "", took_ms)
+        record_latency(move.counters, took_ms)
+        if breakers.times:
+            breakers.waited(BreakerKind.PRODUCE, move.topics, client or "", took_ms)
 
     return _clocked(done, told) if move.topics else done
 
 
-def with_flow_timing(done: OnResponse, flows: Sequence[TrafficCounter]) -> OnResponse:
+def with_flow_timing(done: OnResponse, counters: Sequence[TrafficCounter]) -> OnResponse:
     """Wrap `done`: traffic counts get the response time."""
-    return _clocked(done, partial(record_latency, flows)) if flows else done
+    return _clocked(done, partial(record_latency, counters)) if counters else done
 
 
 def _clocked(done: OnResponse, told: Callable[[float], None]) -> OnResponse:
@@ -194,9 +196,9 @@ class RunningFanOut:
         errand: FanOutSteps,
         ask: Callable[[BrokerRequest, Callable[[BrokerResponse], None]], None],
         done: Callable[[Parts, bool], None],
-        guest: ConnectedClient,
+        client: ConnectedClient,
     ) -> None:
-        self._errand, self._ask, self._done, self._guest = errand, ask, done, guest
+        self._errand, self._ask, self._done, self._client = errand, ask, done, client
         self._found: list[BrokerResponse] = []
         self._left = 0
         self._over = self._unheard = False
@@ -216,11 +218,11 @@ class RunningFanOut:
             self._done(end.value, self._unheard)
             return
         except Exception as error:  # else the client would wait for ever
-            self._guest.hang_up(f"an answer of a broker cannot be used: {describe_error(error)}")
+            self._client.hang_up(f"an answer of a broker cannot be used: {describe_error(error)}")
             return
         self._found, self._left = [None] * len(asks), len(asks)
         for index, ask in enumerate(asks):
-            self._ask(ask, with_flow_timing(partial(self._heard, index), ask.flows))
+            self._ask(ask, with_flow_timing(partial(self._heard, index), ask.counters))
 
     def _heard(self, index: int, body: BrokerResponse) -> None:
         if self._over:
@@ -235,8 +237,8 @@ class RunningFanOut:
 class ParkedRequest:
     """The one request of a client that waits for a switch or for its topic's home."""
 
-    def __init__(self, guest: ConnectedClient, house: ProxyContext) -> None:
-        self._guest, self._house = guest, house
+    def __init__(self, client: ConnectedClient, context: ProxyContext) -> None:
+        self._client, self._context = client, context
         self.whole: memoryview | None = None
         self._move = ParkRequest(None)
         self._since_s = 0.0
@@ -254,8 +256,8 @@ class ParkedRequest:
         """Park the request, or keep it parked with a new decision."""
         if self.whole is None:
             self.whole, self._since_s = memoryview(bytes(whole)), steady_s()
-            self._house.holding.add(self._guest)
-            self._house.counts.held += 1
+            self._context.holding.add(self._client)
+            self._context.counts.held += 1
         self._move = move
 
     def is_parked_longer(self, than_s: float) -> bool:
@@ -269,7 +271,7 @@ class ParkedRequest:
     def let_go(self) -> memoryview | None:
         """Unpark and return the request."""
         whole, self.whole = self.whole, None
-        self._house.holding.discard(self._guest)
+        self._context.holding.discard(self._client)
         return whole
 
 
@@ -295,16 +297,16 @@ class ResponseOrderer:
         return len(self._due)
 
     def begin(self, request: Request) -> ResponseSlot:
-        turn = ResponseSlot(request)
-        self._due.append(turn)
-        return turn
+        slot = ResponseSlot(request)
+        self._due.append(slot)
+        return slot
 
-    def take(self, turn: ResponseSlot, parts: Parts) -> bool:
+    def take(self, slot: ResponseSlot, parts: Parts) -> bool:
         """Whether to send the response now; else it is copied for `ready`."""
-        if self._due and self._due[0] is turn:
+        if self._due and self._due[0] is slot:
             del self._due[0]
             return True
-        turn.parts = [b"".join(parts)]
+        slot.parts = [b"".join(parts)]
         return False
 
     def ready(self) -> Iterator[Parts]:
@@ -323,35 +325,35 @@ class ClientQuota:
     `slowed`: paused; `go_on` is called to resume. `software`: the library named before login.
     """
 
-    def __init__(self, house: ProxyContext, go_on: Callable[[], None]) -> None:
-        self._house, self._go_on = house, go_on
-        self._client, self._flow = "", _NOBODYS
+    def __init__(self, context: ProxyContext, go_on: Callable[[], None]) -> None:
+        self._context, self._go_on = context, go_on
+        self._client, self._counter = "", _NOBODYS
         self._there = False
         self.slowed, self.software = False, ""
 
     def asks(self, request: Request, size: int) -> None:
         if not self._there:
             self._there, self._client = True, request.client_id or ""
-            self._flow = self._house.flows.comes(self._client)
-            self._flow.software = self.software or self._flow.software
-        self._house.counts.requests[request.key] += 1
-        self._flow.requests += 1
+            self._counter = self._context.traffic.comes(self._client)
+            self._counter.software = self.software or self._counter.software
+        self._context.counts.requests[request.key] += 1
+        self._counter.requests += 1
         self.spend(request, size)
 
     def spend(self, request: Request, size: int) -> None:
         """Count bytes sent or received."""
-        self._flow.bytes += size
-        if not self._house.quotas.there:
+        self._counter.bytes += size
+        if not self._context.quotas.there:
             return
-        wait_s = self._house.quotas.take(request.client_id or "", size, steady_s())
+        wait_s = self._context.quotas.take(request.client_id or "", size, steady_s())
         if wait_s > 0 and not self.slowed:
             self.slowed = True
-            self._house.counts.slowed += 1
+            self._context.counts.slowed += 1
             asyncio.get_running_loop().call_later(wait_s, self._hurry)
 
     def close(self) -> None:
         if self._there:
-            self._house.flows.goes(self._client, self._flow)
+            self._context.traffic.goes(self._client, self._counter)
             self._there = False
 
     def _hurry(self) -> None:
@@ -365,34 +367,36 @@ class ClientConnection(asyncio.BufferedProtocol):
     `place`: the broker of the port. `address`: from a PROXY header. `is_in`: admitted and counted already.
     """
 
-    def __init__(self, place: BrokerId | None, house: ProxyContext, address: str = "", *, is_in: bool = False) -> None:
-        self._house, self._told_address, self._is_in = house, address, is_in
-        self._session = house.session(place)
-        self._entry = house.gate.entry()
-        self._framer, self._turns = RequestFramer(house.budget, self._go_on), ResponseOrderer()
-        self._spending = ClientQuota(house, self._go_on)
-        self._brokers = BrokerConnections(house, self._pace, self._flows)
+    def __init__(
+        self, place: BrokerId | None, context: ProxyContext, address: str = "", *, is_in: bool = False
+    ) -> None:
+        self._context, self._told_address, self._is_in = context, address, is_in
+        self._session = context.session(place)
+        self._handshake = context.gate.entry()
+        self._framer, self._turns = RequestFramer(context.budget, self._go_on), ResponseOrderer()
+        self._spending = ClientQuota(context, self._go_on)
+        self._brokers = BrokerConnections(context, self._pace, self._flows)
         self._errand: RunningFanOut | None = None
-        self._held = ParkedRequest(self, house)
-        self._writing = InFlightWrites(house, self._brokers.ask_after_writes)
+        self._held = ParkedRequest(self, context)
+        self._writing = InFlightWrites(context, self._brokers.ask_after_writes)
         self._transport: asyncio.Transport | None = None
         self._kept = True
         self._reading = self._paused = self._unread = self._draining = self._leaving = False
-        self._heard_s = self._unread_since_s = house.now_s
+        self._heard_s = self._unread_since_s = context.now_s
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # as every loop's is
         self._address = self.peer
-        if not self._is_in and not self._house.admit_client(self._address):
+        if not self._is_in and not self._context.admit_client(self._address):
             self._transport.abort()
             self._transport = None
             return
         self._session.comes_from(self._address)
-        self._kept = self._house.gate.tls or retains_write_buffers(asyncio.get_running_loop())
-        self._brokers.who = self._house.gate.who(transport)
+        self._kept = self._context.gate.tls or retains_write_buffers(asyncio.get_running_loop())
+        self._brokers.principal = self._context.gate.who(transport)
         set_socket_options(transport)
-        self._house.came(self)
-        if self._entry is None and (why := self._house.gate.refuses(self._brokers.who)):
+        self._context.came(self)
+        if self._handshake is None and (why := self._context.gate.refuses(self._brokers.principal)):
             self.hang_up(why)
             return
         self._read()  # data may have come right behind the TLS handshake
@@ -408,15 +412,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._leaving:
             return
         self._framer.took(nbytes)
-        self._heard_s = self._house.now_s
-        self._house.counts.bytes_in += nbytes
+        self._heard_s = self._context.now_s
+        self._context.counts.bytes_in += nbytes
         self._read()
 
     def connection_lost(self, _: Exception | None) -> None:
         self._end()
 
     def pause_writing(self) -> None:
-        self._unread, self._unread_since_s = True, self._house.now_s
+        self._unread, self._unread_since_s = True, self._context.now_s
         self._brokers.pause(True)
 
     def resume_writing(self) -> None:
@@ -426,7 +430,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def hang_up(self, why: str) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._house.hung_up(self.peer, why)
+            self._context.hung_up(self.peer, why)
             self._transport.abort()
         self._end()
 
@@ -453,7 +457,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.hang_up(f"it has read nothing for {UNREAD_RESPONSE_TIMEOUT_S:g} s")
         elif why := self._framer.look(now_s, quiet_s, paused=self._paused, busy=bool(self._turns)):
             self.hang_up(why)
-        elif self._entry is not None and self._entry.late(now_s):
+        elif self._handshake is not None and self._handshake.late(now_s):
             self.hang_up(f"it has not logged in within {LOGIN_TIMEOUT_S:g} s")
         elif not self._turns and quiet_s > IDLE_TIMEOUT_S:
             self.hang_up(f"it has asked nothing for {IDLE_TIMEOUT_S:g} s")
@@ -476,14 +480,14 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def _bytes_max(self) -> int:
-        return REQUEST_BYTES_MAX if self._entry is None else LOGIN_REQUEST_BYTES_MAX
+        return REQUEST_BYTES_MAX if self._handshake is None else LOGIN_REQUEST_BYTES_MAX
 
     @property
     def _full(self) -> bool:
         """Whether no request may start now."""
         return (
             self._transport is None
-            or (self._entry is not None and self._entry.busy)
+            or (self._handshake is not None and self._handshake.busy)
             or self._errand is not None
             or self._framer.waits
             or bool(self._held)
@@ -518,12 +522,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._end_if_drained()
 
     def _take(self, found: memoryview) -> None:
-        if self._entry is not None:
-            self._entry.take(found, self._house.seen.offers, self)
+        if self._handshake is not None:
+            self._handshake.take(found, self._context.table.offers, self)
             return
         request = read_request(found)
         self._spending.asks(request, len(found))
-        self._carry_out(request, self._session.move(request, self._house.known()), self._framer.frame_with_size(found))
+        self._carry_out(
+            request, self._session.move(request, self._context.known()), self._framer.frame_with_size(found)
+        )
 
     def judge_again(self) -> None:
         if not self._held or self._transport is None:
@@ -532,7 +538,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.hang_up("it left while its request was held")
             return
         request = self._held.request
-        move = self._session.move(request, self._house.known())
+        move = self._session.move(request, self._context.known())
         if isinstance(move, ParkRequest):
             self._held.keep(request.view, move)
         elif (whole := self._held.let_go()) is not None:
@@ -562,12 +568,12 @@ class ClientConnection(asyncio.BufferedProtocol):
             case RespondNow(body):
                 self._answer(self._turns.begin(request), body)
             case RespondLater(body, wait_s):
-                turn = self._turns.begin(request)
-                asyncio.get_running_loop().call_later(wait_s, self._answer, turn, body)
+                slot = self._turns.begin(request)
+                asyncio.get_running_loop().call_later(wait_s, self._answer, slot, body)
             case FanOut(errand, wait_s, topics):
-                self._house.counts.errands += 1
+                self._context.counts.errands += 1
                 self._writing.begins(topics)
-                back = partial(self._come_back, self._turns.begin(request), topics, self._house.leases(topics))
+                back = partial(self._come_back, self._turns.begin(request), topics, self._context.leases(topics))
                 self._errand = RunningFanOut(errand, partial(self._ask, request.client_id or "", wait_s), back, self)
                 self._errand.begin()
             case ParkRequest():
@@ -582,25 +588,25 @@ class ClientConnection(asyncio.BufferedProtocol):
     def say(self, frame: Parts) -> None:
         self._write(frame, None)
 
-    def let_in(self, who: ClientPrincipal) -> None:
-        self._spending.software = self._session.is_made_with(self._entry.software if self._entry else "")
-        self._entry, self._brokers.who = None, who
+    def let_in(self, principal: ClientPrincipal) -> None:
+        self._spending.software = self._session.is_made_with(self._handshake.software if self._handshake else "")
+        self._handshake, self._brokers.principal = None, principal
         self._go_on()
 
     def see_out(self, frame: Parts, why: str) -> None:
         if self._transport is not None:
-            self._house.refused(self.peer, why)
+            self._context.refused(self.peer, why)
             self._write(frame, None)
             self._transport.close()
         self._end()
 
     def _come_back(
-        self, turn: ResponseSlot, topics: tuple[str, ...], leases: Mapping[str, int], body: Parts, lost: bool
+        self, slot: ResponseSlot, topics: tuple[str, ...], leases: Mapping[str, int], body: Parts, lost: bool
     ) -> None:
         self._errand = None
         self._writing.ends(topics, lost=lost)
         if self._may_tell(leases):
-            self._answer(turn, body)
+            self._answer(slot, body)
 
     def _may_tell(self, leases: Mapping[str, int]) -> bool:
         """Whether a write counts; else disconnect.
@@ -608,14 +614,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         While no switch waited for this proxy, as when the process was suspended, the topic may have moved. What the old
         home took then may be lost, so the client must send again.
         """
-        if self._house.leases_unbroken_since(leases):
+        if self._context.leases_unbroken_since(leases):
             return True
         self.hang_up("it wrote while no switch waited for this proxy")
         return False
 
     def _pass_on(self, request: Request, move: ForwardRequest, whole: memoryview) -> None:
-        upstream = self._brokers.to(move.place)
-        if upstream is None:
+        broker = self._brokers.to(move.place)
+        if broker is None:
             self.hang_up(f"{move.place.cluster} has no broker {move.place.node} now")
             return
         asked = None
@@ -624,34 +630,34 @@ class ClientConnection(asyncio.BufferedProtocol):
             done = partial(
                 self._passed_back,
                 self._turns.begin(request),
-                upstream,
+                broker,
                 move,
-                self._house.leases(move.topics, move.place.cluster),
+                self._context.leases(move.topics, move.place.cluster),
             )
-            heard = with_breaker_timing(done, self._house.breakers, move, request.client_id)
+            heard = with_breaker_timing(done, self._context.breakers, move, request.client_id)
             asked = PendingBrokerRequest(request.key, request.number, deadline_after(move.wait_s), heard)
         else:
-            self._writing.begin_unacknowledged(upstream.place, move.topics)
+            self._writing.begin_unacknowledged(broker.place, move.topics)
         sent: Sequence[Buffer] = [whole]
         if move.body is not None:
             tags = api_format(request.key, request.version).tags_in_request
             sent = frame_request(request.key, request.version, request.number, request.client_id or "", move.body, tags)
-        upstream.ask(asked, sent)
-        if self._kept and upstream.unsent:
+        broker.ask(asked, sent)
+        if self._kept and broker.unsent:
             self._framer.let_go()
 
     def _passed_back(
         self,
-        turn: ResponseSlot,
-        upstream: BrokerConnection,
+        slot: ResponseSlot,
+        broker: BrokerConnection,
         move: ForwardRequest,
         leases: Mapping[str, int],
         found: memoryview | None,
     ) -> None:
         if found is None:
-            self.hang_up(f"its broker {upstream.place.node} of {upstream.place.cluster} is gone: {upstream.end_reason}")
+            self.hang_up(f"its broker {broker.place.node} of {broker.place.cluster} is gone: {broker.end_reason}")
             return
-        request = turn.request
+        request = slot.request
         self._writing.ends(move.topics)
         if not self._may_tell(leases):
             return
@@ -663,19 +669,19 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.hang_up(f"an answer of its broker cannot be used: {describe_error(error)}")
             return
         if isinstance(parts, RespondLater):
-            asyncio.get_running_loop().call_later(parts.wait_s, self._answer, turn, parts.body)
+            asyncio.get_running_loop().call_later(parts.wait_s, self._answer, slot, parts.body)
         elif parts is None:
-            self._finish(turn, [upstream.framer.frame_with_size(found)], upstream)
+            self._finish(slot, [broker.frame_reader.frame_with_size(found)], broker)
         else:
-            self._finish(turn, response_frame(request.key, request.version, request.number, parts), upstream)
+            self._finish(slot, response_frame(request.key, request.version, request.number, parts), broker)
 
-    def _answer(self, turn: ResponseSlot, body: Parts) -> None:
-        request = turn.request
-        self._finish(turn, response_frame(request.key, request.version, request.number, body), None)
+    def _answer(self, slot: ResponseSlot, body: Parts) -> None:
+        request = slot.request
+        self._finish(slot, response_frame(request.key, request.version, request.number, body), None)
 
-    def _finish(self, turn: ResponseSlot, parts: Sequence[Buffer], owner: BrokerConnection | None) -> None:
+    def _finish(self, slot: ResponseSlot, parts: Sequence[Buffer], owner: BrokerConnection | None) -> None:
         """Send a response in its turn. `owner`: the connection whose buffer may hold the bytes."""
-        if not self._turns.take(turn, parts):
+        if not self._turns.take(slot, parts):
             return
         self._write(parts, owner)
         for ready in self._turns.ready():
@@ -690,13 +696,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         if transport is None:
             return
         size = sum(map(len, parts))
-        self._house.counts.bytes_out += size
+        self._context.counts.bytes_out += size
         if len(parts) > 1 and size <= _SMALL_BYTES:
             parts = [b"".join(parts)]
         for part in parts:
             transport.write(part)
         if owner is not None and self._kept and transport.get_write_buffer_size():
-            owner.framer.let_go()
+            owner.frame_reader.let_go()
 
     def _ask(self, client: str, wait_s: float, ask: BrokerRequest, heard: Callable[[BrokerResponse], None]) -> None:
         self._brokers.ask(ask, client, wait_s, heard)
@@ -717,16 +723,16 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         self._transport = None
         self._framer.close()
-        self._house.crowd.goes(self._address)
+        self._context.crowd.goes(self._address)
         self._turns.clear()
         self._session.close()
         self._spending.close()
         self._held.let_go()
         self._writing.close()
-        if self._entry is not None:
-            self._entry.close()
+        if self._handshake is not None:
+            self._handshake.close()
         if self._errand is not None:
             self._errand.close()
             self._errand = None
         self._brokers.close()
-        self._house.went(self)
+        self._context.went(self)

@@ -98,10 +98,10 @@ class HomeWatcher:
 
     def __init__(self, name: str, clusters: Sequence[Cluster], store: LazyStore | None = None) -> None:
         self.changed: Callable[[HomesUpdate], None] = lambda _: None
-        self._clusters = {one.name: one for one in clusters}
-        sites = {one.name: Site(one) for one in clusters}
-        self._centre = HomeTracker(name, ["*"], sites, clusters[0].name, news=self._heard)
-        self._led = HomesUpdate()
+        self._clusters = {cluster.name: cluster for cluster in clusters}
+        sites = {cluster.name: Site(cluster) for cluster in clusters}
+        self._tracker = HomeTracker(name, ["*"], sites, clusters[0].name, news=self._heard)
+        self._update = HomesUpdate()
         self._heard_then: object = None
         self._wrote: ProducerTails = {}
         self._unsure: Mapping[tuple[str, int], int] = {}
@@ -117,7 +117,7 @@ class HomeWatcher:
         """Start, in the event loop."""
         self._began_s = steady_s()
         self._loop = asyncio.get_running_loop()
-        self._centre.start()
+        self._tracker.start()
 
     def stop(self) -> None:
         """Stop, once nothing is written: switches no longer wait for this proxy."""
@@ -126,31 +126,31 @@ class HomeWatcher:
             task.cancel()
         for threads in (self._threads, self._store_thread):
             threads.shutdown(wait=False, cancel_futures=True)
-        self._centre.stop()
+        self._tracker.stop()
 
     def quiet(self, topic: str) -> None:
         """Report that no write to a held topic is on its way."""
-        if topic in self._centre.held():
-            self._centre.parked(topic)
+        if topic in self._tracker.held():
+            self._tracker.parked(topic)
 
     def held(self) -> frozenset[str]:
         """Returns topics for which a switch waits for that report."""
-        return self._centre.held()
+        return self._tracker.held()
 
     def at_work(self, groups: Sequence[str]) -> None:
         """Report some groups with members that have not gathered."""
-        self._centre.busy(groups)
+        self._tracker.busy(groups)
 
     def has_read_home_records(self) -> bool:
         """Whether home records of all clusters were read, or of some after a wait."""
-        unheard = self._centre.unheard()
+        unheard = self._tracker.unheard()
         waited = unheard < self._clusters.keys() and steady_s() >= self._began_s + SUBSCRIPTION_LEASE_S
         return not unheard or waited
 
     def trouble(self) -> str:
         """Returns why writers wait without a switch, else empty."""
         now_s = steady_s()
-        silent = sorted(name for name, until_s in self._led.until_s.items() if now_s >= until_s)
+        silent = sorted(name for name, until_s in self._update.until_s.items() if now_s >= until_s)
         if not silent or now_s < self._began_s + 2 * SUBSCRIPTION_LEASE_S:
             return ""
         return (
@@ -167,14 +167,14 @@ class HomeWatcher:
     def _hear(self) -> None:
         if self._loop is None:
             return
-        ids = {self._centre.cluster_id(name): name for name in self._clusters}
-        heard = ids, {**self._centre.told(), **self._centre.unread()}
+        ids = {self._tracker.cluster_id(name): name for name in self._clusters}
+        heard = ids, {**self._tracker.told(), **self._tracker.unread()}
         if heard == self._heard_then:
             # Many times a second during a switch, and there may be ten thousand topics that have ever moved.
-            self._tell(self._led.leads)
+            self._tell(self._update.leads)
             return
         self._heard_then = heard
-        leads = build_routes(heard[1], ids, self._led.leads, wall_ms() - int(PRODUCER_STATES_KEPT_S * 1000))
+        leads = build_routes(heard[1], ids, self._update.leads, wall_ms() - int(PRODUCER_STATES_KEPT_S * 1000))
         come: dict[tuple[str, str], dict[str, HomeRoute]] = {}
         torn: dict[str, dict[str, HomeRoute]] = {}
         for topic, lead in leads.items():
@@ -213,9 +213,9 @@ class HomeWatcher:
             self._unsure = {named: more for one in self._known.values() for named, more in one.unsure.items()}
             self._has_learnt = False
         learns = frozenset(topic for topic, term in self._learning if topic in leads and leads[topic].term == term)
-        until_s = {name: self._centre.until_s(name) for name in self._clusters}
-        self._led = HomesUpdate(leads, self._wrote, learns, self._unsure, until_s, self._centre.unheard())
-        self.changed(self._led)
+        until_s = {name: self._tracker.until_s(name) for name in self._clusters}
+        self._update = HomesUpdate(leads, self._wrote, learns, self._unsure, until_s, self._tracker.unheard())
+        self.changed(self._update)
 
     async def _learn(self, old: str, new: str, topics: Mapping[str, HomeRoute]) -> None:
         """Read the tails at the old home, where no more batches arrive, and of earlier terms at the new one.
@@ -280,19 +280,19 @@ class HomeWatcher:
             self._known[topic, lead.term] = learnt[topic]
             self._learning.pop((topic, lead.term), None)
         self._has_learnt = True
-        self._tell(self._led.leads)
+        self._tell(self._update.leads)
 
     def _ask(self, name: str, topics: Sequence[str]) -> dict[str, dict[int, list[tuple[int, int, int]]]]:
         """Returns ids, epochs and last sequences by topic and partition."""
         cluster = self._clusters[name]
         with closing(KafkaCluster(cluster, client_id=PROXY_CLIENT_ID, patience_s=PRODUCER_STATES_TIMEOUT_S)) as kafka:
             known = kafka.metadata(topics).topics
-            parts = [TopicPartition(topic, one.partition) for topic in topics for one in known[topic].partitions]
-            states = kafka.describe_producers(parts)
+            partitions = [TopicPartition(topic, tp.partition) for topic in topics for tp in known[topic].partitions]
+            states = kafka.describe_producers(partitions)
         found: dict[str, dict[int, list[tuple[int, int, int]]]] = {}
-        for named, some in states.items():
+        for partition, some in states.items():
             told = [(one.producer_id, one.epoch, one.last_sequence) for one in some]
-            found.setdefault(named.topic, {})[named.partition] = told
+            found.setdefault(partition.topic, {})[partition.partition] = told
         return found
 
 
@@ -320,17 +320,17 @@ class ClusterWatcher:
     def __init__(
         self,
         clusters: Sequence[Cluster],
-        layout: BrokerAddressing,
+        addressing: BrokerAddressing,
         store: LazyStore,
         *,
         follows: bool = False,
         start_all: bool = False,
         is_own: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        self.seen = RoutingTable({one.name: _unseen(one.name) for one in clusters})
+        self.table = RoutingTable({cluster.name: _unseen(cluster.name) for cluster in clusters})
         self.changed: Callable[[RoutingTable], None] = lambda _: None
-        self._clusters = [_Cluster(one, layout) for one in clusters]
-        self._store, self._told, self._no_link, self._unheard = (
+        self._clusters = [_Cluster(cluster, addressing) for cluster in clusters]
+        self._store, self._told, self._no_link, self._repeat_filter = (
             store,
             RepeatFilter(log),
             RepeatFilter(log),
@@ -340,11 +340,11 @@ class ClusterWatcher:
         self._links: tuple[Link, ...] | None = None
         self._said: tuple[object, ...] = ()
         self._asked: tuple[object, ...] = ()
-        self._found: Mapping[str, ProxiedCluster] = self.seen.clusters
+        self._found: Mapping[str, ProxiedCluster] = self.table.clusters
         self._stored = StoredHomes()
         self._decided: Mapping[str, LeaderDecision] = {}
         self._torn_s: dict[str, float] = {}
-        self._led = HomesUpdate(unheard=frozenset(layout.clusters) if follows else frozenset())
+        self._update = HomesUpdate(unheard=frozenset(addressing.clusters) if follows else frozenset())
         self._moves: dict[str, float] = {}
         self._threads = ThreadPoolExecutor(len(clusters) + 1, "lookout")
         self._news = {one.name: asyncio.Event() for one in self._clusters}
@@ -365,7 +365,7 @@ class ClusterWatcher:
         self._began_s = steady_s()
         looks = asyncio.gather(*(self._found_at(one) for one in self._clusters))
         await self._look_at_homes()
-        self._take({one.name: one for one in await looks})
+        self._take({cluster.name: cluster for cluster in await looks})
 
     async def look(self) -> None:
         """Run until `stop`."""
@@ -400,8 +400,8 @@ class ClusterWatcher:
             await self._look_at_homes()  # a new twin had a home before
         self._take({**self._found, cluster.name: found})
 
-    def led(self, led: HomesUpdate) -> None:
-        self._take(self._found, led)
+    def led(self, update: HomesUpdate) -> None:
+        self._take(self._found, update)
 
     async def _look_at_homes(self) -> None:
         try:
@@ -425,7 +425,7 @@ class ClusterWatcher:
             said = (
                 links,
                 versions,
-                {one.name: store.twins.count(one.name) for one in select_same_named_links(links, names)},
+                {link.name: store.twins.count(link.name) for link in select_same_named_links(links, names)},
             )
         if said == self._said:
             return None
@@ -433,31 +433,36 @@ class ClusterWatcher:
         self._said, self._links = said, links
         return found
 
-    def _take(self, clusters: Mapping[str, ProxiedCluster], led: HomesUpdate | None = None) -> None:
-        led = led or self._led
-        news = led.leads, led.wrote, led.learns
-        same_words = (*news, led.unsure) == (self._led.leads, self._led.wrote, self._led.learns, self._led.unsure)
-        self._led, self._found = led, clusters
-        homes, leads = self._heard(led.leads)
-        heard = KnownHomes(self._links, led.unheard, steady_s() - self._began_s, self._start_all)
+    def _take(self, clusters: Mapping[str, ProxiedCluster], update: HomesUpdate | None = None) -> None:
+        update = update or self._update
+        news = update.leads, update.wrote, update.learns
+        same_words = (*news, update.unsure) == (
+            self._update.leads,
+            self._update.wrote,
+            self._update.learns,
+            self._update.unsure,
+        )
+        self._update, self._found = update, clusters
+        homes, leads = self._heard(update.leads)
+        heard = KnownHomes(self._links, update.unheard, steady_s() - self._began_s, self._start_all)
         decided = self._decide(clusters, homes, heard)
         words = {topic: str(lead.cluster) for topic, lead in leads.items() if lead.cluster in clusters}
         doubted = find_doubted_leaders(words, clusters.values(), homes, heard)
-        same = decided is self.seen.by_copies and doubted == self.seen.not_believed and homes == self.seen.homes
-        if same and clusters == self.seen.clusters and same_words and leads == self.seen.leads:
+        same = decided is self.table.by_copies and doubted == self.table.not_believed and homes == self.table.homes
+        if same and clusters == self.table.clusters and same_words and leads == self.table.leads:
             return
-        known = [one.offers for one in clusters.values() if one.offers]
-        self.seen = RoutingTable(
+        known = [cluster.offers for cluster in clusters.values() if cluster.offers]
+        self.table = RoutingTable(
             clusters,
             homes,
             compute_offered_versions(known) if known else {},
-            *(leads, led.wrote, led.learns),
-            unsure=led.unsure,
+            *(leads, update.wrote, update.learns),
+            unsure=update.unsure,
             by_copies=decided,
             not_believed=doubted,
         )
-        self._say(self.seen)
-        self.changed(self.seen)
+        self._say(self.table)
+        self.changed(self.table)
 
     def _decide(
         self, clusters: Mapping[str, ProxiedCluster], homes: Mapping[str, str], heard: KnownHomes
@@ -467,7 +472,7 @@ class ClusterWatcher:
         A topic keeps its leader while a mirror may still note that the second copy is a twin.
         """
         now_s, late = steady_s(), heard.waited_s >= SUBSCRIPTION_LEASE_S
-        there = tuple((one.has_answered, one.topics, one.twins) for one in clusters.values())
+        there = tuple((cluster.has_answered, cluster.topics, cluster.twins) for cluster in clusters.values())
         asked = there, homes, heard.links, heard.unheard, late
         if asked == self._asked and not self._torn_s:
             return self._decided
@@ -494,9 +499,9 @@ class ClusterWatcher:
         that record does not answer.
         """
         homes, terms = self._stored
-        if all(until_s == -math.inf for until_s in self._led.until_s.values()):
+        if all(until_s == -math.inf for until_s in self._update.until_s.values()):
             return homes, leads
-        was, now_s = self.seen.routes, steady_s()
+        was, now_s = self.table.routes, steady_s()
         higher = {
             topic
             for topic, term in terms.items()
@@ -515,43 +520,43 @@ class ClusterWatcher:
             }
         return homes, leads
 
-    def _say(self, seen: RoutingTable) -> None:
+    def _say(self, table: RoutingTable) -> None:
         """Log topics that no link explains, and leaders chosen without a cluster that could disagree."""
         torn = sorted(
             topic
-            for topic, one in seen.leaderless.items()
-            if one.lacks is NoLeaderReason.LINK and not self._is_own(topic)
+            for topic, leader in table.leaderless.items()
+            if leader.lacks is NoLeaderReason.LINK and not self._is_own(topic)
         )
         if torn and self._links is not None:
             more = f", and so have {len(torn) - 1} more" if len(torn) > 1 else ""
             self._no_link.say(
-                f"{led_in_words(torn[0], seen.leaderless[torn[0]])}{more}; delete the copy that is none, or name the"
+                f"{led_in_words(torn[0], table.leaderless[torn[0]])}{more}; delete the copy that is none, or name the"
                 " topic in a link"
             )
         else:
             self._no_link.well("every topic of several clusters has a leader again")
-        unheard = seen.unconfirmed_leaders
+        unheard = table.unconfirmed_leaders
         if unheard:
-            topic, one = next(iter(sorted(unheard.items())))
+            topic, leader = next(iter(sorted(unheard.items())))
             more = (
                 f"; {len(unheard)} topics in all: {join_names(sorted(unheard), NAMED_MAX)}" if len(unheard) > 1 else ""
             )
-            self._unheard.say(f"{led_in_words(topic, one)}{more}")
+            self._repeat_filter.say(f"{led_in_words(topic, leader)}{more}")
         else:
-            self._unheard.well("all clusters have answered that could say another home")
+            self._repeat_filter.well("all clusters have answered that could say another home")
 
 
 class _Cluster:
     """One cluster; looks run one at a time."""
 
-    def __init__(self, cluster: Cluster, layout: BrokerAddressing) -> None:
-        self.name, self._layout = cluster.name, layout
+    def __init__(self, cluster: Cluster, addressing: BrokerAddressing) -> None:
+        self.name, self._addressing = cluster.name, addressing
         its_log = logging.LoggerAdapter(log, {"cluster": cluster.name})
-        self._told, self._crowded = RepeatFilter(its_log), RepeatFilter(its_log)
+        self._repeat_filter, self._crowded = RepeatFilter(its_log), RepeatFilter(its_log)
         self._kafka = KafkaCluster(
             cluster, client_id=PROXY_CLIENT_ID, patience_s=CLUSTER_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S
         )
-        self._seen = _unseen(cluster.name)
+        self._cluster = _unseen(cluster.name)
         self._offers: dict[tuple[int, BrokerEndpoint], ApiVersionRanges] = {}
         self._newer_groups = False
         self._twins, self._no_notes = TwinsTopic(self._kafka), RepeatFilter(its_log)
@@ -569,44 +574,44 @@ class _Cluster:
         try:
             found = self._look()
         except Exception as error:  # one cluster's error must not affect the others
-            self._told.say(f"cluster {self.name}: {describe_error(error)}; its topics wait, the others go on")
+            self._repeat_filter.say(f"cluster {self.name}: {describe_error(error)}; its topics wait, the others go on")
             # A broker that comes back may be of another version.
             self._offers.clear()
-            found = replace(self._seen, answers=False)
+            found = replace(self._cluster, answers=False)
             self.news()
         else:
-            self._told.well(f"cluster {self.name} answers again")
-        self._seen = found
+            self._repeat_filter.well(f"cluster {self.name} answers again")
+        self._cluster = found
         return found
 
     def _look(self) -> ProxiedCluster:
         with self._kafka.errand():
             whole = steady_s() - self._looked_s >= TOPICS_REFRESH_INTERVAL_S
-            told = self._kafka.metadata(None if whole else [])
-            nodes, crowded = self._layout.apart(told.brokers)
+            metadata = self._kafka.metadata(None if whole else [])
+            nodes, crowded = self._addressing.apart(metadata.brokers)
             if crowded:
                 self._crowded.say(
                     f"cluster {self.name}: brokers {crowded} have no port of their own, as others have the same"
                     f" number modulo [proxy] nodes_per_cluster; what they lead cannot be reached"
                 )
-            brokers = {node: BrokerEndpoint(*told.brokers[node]) for node in nodes}
+            brokers = {node: BrokerEndpoint(*metadata.brokers[node]) for node in nodes}
             self._learn_offers(brokers, whole=whole)
             if whole:
-                found = {name: topic for name, topic in told.topics.items() if not topic.internal}
+                found = {name: topic for name, topic in metadata.topics.items() if not topic.internal}
                 ids = {name: topic.topic_id for name, topic in found.items()}
                 counts = {name: len(topic.partitions) for name, topic in found.items()}
                 noted = self._noted()
                 may_be = self._twins.may_be()  # twins by lines of a newer version, as far as their names say it
                 twins = frozenset(name for name, topic_id in ids.items() if name in may_be or topic_id.hex() in noted)
-                self._seen = replace(self._seen, topics=frozenset(ids), ids=ids, partitions=counts, twins=twins)
+                self._cluster = replace(self._cluster, topics=frozenset(ids), ids=ids, partitions=counts, twins=twins)
                 self._looked_s = steady_s()
         offers: ApiVersionRanges = intersect_versions(self._offers.values())
         if not self._newer_groups:
             offers = without_consumer_protocol(offers)
         return replace(
-            self._seen,
-            cluster_id=told.cluster_id,
-            controller=told.controller,
+            self._cluster,
+            cluster_id=metadata.cluster_id,
+            controller=metadata.controller,
             brokers=brokers,
             offers=offers,
             answers=True,

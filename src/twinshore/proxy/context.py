@@ -72,12 +72,12 @@ class ProxyContext:
 
     def __init__(
         self,
-        layout: BrokerAddressing,
-        seen: RoutingTable,
+        addressing: BrokerAddressing,
+        table: RoutingTable,
         news: Callable[[], None],
         gate: Authenticator | None = None,
     ) -> None:
-        self.layout, self.seen, self.news, self.gate = layout, seen, news, gate or Authenticator()
+        self.addressing, self.table, self.news, self.gate = addressing, table, news, gate or Authenticator()
         self.counts, self.guests = ProxyCounts(), set[ConnectedClient]()
         self._draining = False
         self.now_s = steady_s()
@@ -87,7 +87,7 @@ class ProxyContext:
         self.holding: set[ConnectedClient] = set()
         self.quiet: Callable[[str], None] = lambda _: None
         self.breakers, self.quotas, self.crowd = CircuitBreakers(), ByteQuotas(0), ConnectionLimits()
-        self.at_work, self.resets, self.flows, self.near = (
+        self.at_work, self.resets, self.traffic, self.follower_fetch = (
             ActiveMembers(),
             OffsetResets(steady_s),
             TrafficTable(),
@@ -101,16 +101,16 @@ class ProxyContext:
 
     def session(self, place: BrokerId | None) -> ClientSession:
         """Create a session for a client at this broker's port."""
-        shared = self.breakers, self.known, self.at_work, self.flows, self.resets, self.near
-        return ClientSession(place, self.layout, self.news, *shared)
+        shared = self.breakers, self.known, self.at_work, self.traffic, self.resets, self.follower_fetch
+        return ClientSession(place, self.addressing, self.news, *shared)
 
     def resolve_broker_name(self, name: str) -> BrokerId | None:
         """Returns the broker of this host name; None for no particular one. ConfigError if there is no such broker."""
-        number = self.layout.parse_broker_name(name)
+        number = self.addressing.parse_broker_name(name)
         if number is None:
             return None
-        nodes = {one.name: one.brokers for one in self.seen.clusters.values()}
-        place = self.layout.place_of(number, nodes)
+        nodes = {cluster.name: cluster.brokers for cluster in self.table.clusters.values()}
+        place = self.addressing.place_of(number, nodes)
         if place is None:
             raise ConfigError("proxy.no-such-broker", name=name)
         return place
@@ -120,20 +120,20 @@ class ProxyContext:
         self._number = (self._number + 1) & 0x7FFFFFFF
         return self._number
 
-    def came(self, guest: ConnectedClient) -> None:
+    def came(self, client: ConnectedClient) -> None:
         self.counts.clients += 1
-        self.guests.add(guest)
+        self.guests.add(client)
         if self._draining:  # the client was admitted at that moment
-            guest.drain()
+            client.drain()
 
     def drain(self) -> None:
         """Answer what was read from clients, and read nothing more."""
         self._draining = True
-        for guest in list(self.guests):
-            guest.drain()
+        for client in list(self.guests):
+            client.drain()
 
-    def went(self, guest: ConnectedClient) -> None:
-        self.guests.discard(guest)
+    def went(self, client: ConnectedClient) -> None:
+        self.guests.discard(client)
 
     def admit_client(self, peer: str) -> bool:
         """Whether one more client may connect; if so it counts until `crowd.goes`."""
@@ -162,7 +162,7 @@ class ProxyContext:
 
     def known(self) -> RoutingTable:
         """Returns the table for judging requests, with lapsed clusters marked."""
-        return self.seen.without(self._lapsed()) if steady_s() >= self._all_until_s else self.seen
+        return self.table.without(self._lapsed()) if steady_s() >= self._all_until_s else self.table
 
     def _lapsed(self) -> frozenset[str]:
         now_s = steady_s()
@@ -178,7 +178,7 @@ class ProxyContext:
 
     def leases(self, topics: Iterable[str], at: str = "") -> Mapping[str, int]:
         """Returns the lapses of the clusters written to. `at`: the cluster for unknown topics."""
-        return {name: self.lapses[name] for name in (self.seen.written_at(topic) or at for topic in topics)}
+        return {name: self.lapses[name] for name in (self.table.written_at(topic) or at for topic in topics)}
 
     def leases_unbroken_since(self, leases: Mapping[str, int]) -> bool:
         """Whether switches of these clusters have waited ever since."""
@@ -198,18 +198,18 @@ class ProxyContext:
                 self.in_flight_writes[topic] = left
             else:
                 self.in_flight_writes.pop(topic, None)
-                if self.seen.writes_paused(topic):  # a hold that is not in force here yet stops no writes
+                if self.table.writes_paused(topic):  # a hold that is not in force here yet stops no writes
                     self.quiet(topic)
 
-    def changed(self, seen: RoutingTable) -> None:
+    def changed(self, table: RoutingTable) -> None:
         """Replace the routing table, and judge parked requests."""
-        torn = find_forced_topics(self.seen, seen)
-        self.seen = seen
-        self.near.tick(steady_s(), seen)
-        for guest in list(self.guests):
-            guest.prove(torn)
-        for guest in list(self.holding):
-            guest.judge_again()
+        torn = find_forced_topics(self.table, table)
+        self.table = table
+        self.follower_fetch.tick(steady_s(), table)
+        for client in list(self.guests):
+            client.prove(torn)
+        for client in list(self.holding):
+            client.judge_again()
 
     def look(self) -> None:
         """Check all clients, once a second."""
@@ -218,5 +218,5 @@ class ProxyContext:
         self.at_work.look(self.now_s)
         for why in self.at_work.told():
             self._log.say(f"a client is refused: {why}")
-        for guest in list(self.guests):
-            guest.look(self.now_s)
+        for client in list(self.guests):
+            client.look(self.now_s)

@@ -120,10 +120,10 @@ class TlsHandshake(asyncio.BufferedProtocol):
         self,
         guest: ClientConnection,
         context: ssl.SSLContext,
-        house: ProxyContext,
+        proxy_context: ProxyContext,
         address: str = "",
     ) -> None:
-        self._guest, self._context, self._house, self._peer = guest, context, house, address
+        self._guest, self._context, self._house, self._peer = guest, context, proxy_context, address
         self._gone = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -162,7 +162,7 @@ class TlsHandshake(asyncio.BufferedProtocol):
 
     def _finds_its_place(self, inside: asyncio.Transport) -> bool:
         """Set the broker from the TLS host name. False, and disconnected, if there is no such broker."""
-        if self._house.layout.node_hosts:
+        if self._house.addressing.node_hosts:
             try:
                 self._guest.set_broker(
                     self._house.resolve_broker_name(get_sni_hostname(inside.get_extra_info("ssl_object")))
@@ -193,30 +193,30 @@ class Listeners:
     use the same ports. `shut`: why ports could not be opened.
     """
 
-    def __init__(self, address: str, house: ProxyContext, *, shared: bool = False) -> None:
-        self._address, self._house, self._shared = address, house, shared or None
+    def __init__(self, address: str, context: ProxyContext, *, shared: bool = False) -> None:
+        self._address, self._context, self._shared = address, context, shared or None
         self._open: dict[int, asyncio.Server] = {}
         self.shut: dict[int, str] = {}
 
     async def bind(self) -> None:
         """Bind the first port without accepting clients. ConfigError if not available."""
-        await self._first(self._add(self._house.layout.port, None, serving=False))
+        await self._first(self._add(self._context.addressing.port, None, serving=False))
 
     async def open_first(self) -> None:
         """Accept clients at the first port. ConfigError if another process was faster."""
-        await self._first(self._open[self._house.layout.port].start_serving())
+        await self._first(self._open[self._context.addressing.port].start_serving())
 
     async def _first(self, doing: Coroutine[None, None, None]) -> None:
         try:
             await doing
         except OSError as error:
-            raise bind_error("proxy", self._address, self._house.layout.port, error) from error
+            raise bind_error("proxy", self._address, self._context.addressing.port, error) from error
 
-    async def open(self, seen: RoutingTable) -> None:
+    async def open(self, table: RoutingTable) -> None:
         """Open the brokers' missing ports. A failure is logged once."""
-        for cluster in seen.clusters.values():
+        for cluster in table.clusters.values():
             for node in cluster.brokers:
-                port = self._house.layout.port_of(cluster.name, node)
+                port = self._context.addressing.port_of(cluster.name, node)
                 if port in self._open:  # the first port, if brokers have host names
                     continue
                 try:
@@ -235,21 +235,21 @@ class Listeners:
 
     async def _add(self, port: int, place: BrokerId | None, *, serving: bool = True) -> None:
         loop = asyncio.get_running_loop()
-        comes = partial(create_client_protocol, place, self._house)
+        comes = partial(create_client_protocol, place, self._context)
         self._open[port] = await loop.create_server(
             comes, self._address, port, backlog=BACKLOG, start_serving=serving, reuse_port=self._shared
         )
 
 
-def create_client_protocol(place: BrokerId | None, house: ProxyContext) -> asyncio.BufferedProtocol:
+def create_client_protocol(place: BrokerId | None, context: ProxyContext) -> asyncio.BufferedProtocol:
     """Create a client's protocol. `place`: the broker of the port; None for the first port."""
-    if house.balancers is None:
-        return _enter(place, house, "")
-    return ProxyProtocolHandler(house.balancers, partial(_enter, place, house), house.hung_up)
+    if context.balancers is None:
+        return _enter(place, context, "")
+    return ProxyProtocolHandler(context.balancers, partial(_enter, place, context), context.hung_up)
 
 
-def _enter(place: BrokerId | None, house: ProxyContext, address: str) -> asyncio.BufferedProtocol:
-    context = house.gate.tls_context
+def _enter(place: BrokerId | None, proxy_context: ProxyContext, address: str) -> asyncio.BufferedProtocol:
+    context = proxy_context.gate.tls_context
     if context is None:
-        return ClientConnection(place, house, address)
-    return TlsHandshake(ClientConnection(place, house, address, is_in=True), context, house, address)
+        return ClientConnection(place, proxy_context, address)
+    return TlsHandshake(ClientConnection(place, proxy_context, address, is_in=True), context, proxy_context, address)

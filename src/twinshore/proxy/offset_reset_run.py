@@ -88,7 +88,7 @@ def read_routing_table(
     found, silent, lines = dict[str, ProxiedCluster](), dict[str, KafkaError](), list[Mapping[str, HomeRecord]]()
     for name, kafka in clusters.items():
         try:
-            told = kafka.metadata()
+            metadata = kafka.metadata()
             lines.append(HomesTopic(kafka).read())
             notes = TwinsTopic(kafka)
             noted, may_be = notes.read(), notes.may_be()
@@ -96,9 +96,15 @@ def read_routing_table(
             silent[name] = error
             found[name] = ProxiedCluster(name, "", -1, {}, frozenset(), {}, answers=False)
             continue
-        ids = {topic: one.topic_id for topic, one in told.topics.items() if not one.internal}
+        ids = {
+            topic: topic_metadata.topic_id
+            for topic, topic_metadata in metadata.topics.items()
+            if not topic_metadata.internal
+        }
         twins = frozenset(topic for topic, topic_id in ids.items() if topic in may_be or topic_id.hex() in noted)
-        found[name] = ProxiedCluster(name, told.cluster_id, told.controller, {}, frozenset(ids), {}, twins=twins)
+        found[name] = ProxiedCluster(
+            name, metadata.cluster_id, metadata.controller, {}, frozenset(ids), {}, twins=twins
+        )
     links = load_all_links(settings, store)
     homes, _ = read_stored_homes(links, store, found.keys())
     by_copies = choose_leader_clusters(found.values(), homes, KnownHomes(links))
@@ -115,7 +121,7 @@ def merge_home_records(
     said: dict[str, HomeRecord | HomeConflict] = {topic: one for topic, one in words.items() if one is not None}
     # A silent cluster is known from the others' records.
     names = {one.cluster_id: one.home for one in said.values() if isinstance(one, HomeRecord) and one.home in clusters}
-    names |= {one.cluster_id: one.name for one in clusters.values() if one.answers}
+    names |= {cluster.cluster_id: cluster.name for cluster in clusters.values() if cluster.answers}
     return build_routes(said, names, {}, 0)
 
 
@@ -135,7 +141,9 @@ def list_cluster_pairs(links: Iterable[Link], clusters: Collection[str]) -> list
 
 def select_same_named_links(links: Iterable[Link], clusters: Collection[str]) -> list[Link]:
     """Returns links from or to these clusters whose twins have the source's name."""
-    return [one for one in links if one.naming is TwinNaming.SAME and not {one.source, one.target}.isdisjoint(clusters)]
+    return [
+        link for link in links if link.naming is TwinNaming.SAME and not {link.source, link.target}.isdisjoint(clusters)
+    ]
 
 
 def read_stored_homes(links: Sequence[Link], store: Store, clusters: Collection[str]) -> StoredHomes:
@@ -164,37 +172,37 @@ def read_group_positions(
     `since_ms`: also find offsets of this time. ConfigError without such a group or topic, RefusedError if a reset is
     impossible now.
     """
-    seen, silent = read_routing_table(clusters, settings, store)
-    home = seen.group_home()
+    table, silent = read_routing_table(clusters, settings, store)
+    home = table.group_home()
     if home not in clusters or home in silent:
         raise RefusedError("proxy.reset-home-silent", home=home)
-    if seen.groups_gathering:
+    if table.groups_gathering:
         raise RefusedError("proxy.groups-moving")
-    if lacking := [topic for topic in wanted if topic in seen.leaderless]:
-        raise RefusedError("proxy.topic-without-leader", cause=led_in_words(lacking[0], seen.leaderless[lacking[0]]))
-    if away := [topic for topic in wanted if seen.route(topic) is None]:
-        raise ConfigError("proxy.no-such-topic", topic=away[0], nearest=did_you_mean(away[0], sorted(seen.routes)))
+    if lacking := [topic for topic in wanted if topic in table.leaderless]:
+        raise RefusedError("proxy.topic-without-leader", cause=led_in_words(lacking[0], table.leaderless[lacking[0]]))
+    if away := [topic for topic in wanted if table.route(topic) is None]:
+        raise ConfigError("proxy.no-such-topic", topic=away[0], nearest=did_you_mean(away[0], sorted(table.routes)))
     groups = {name: _groups(clusters[name]) for name in clusters if name not in silent}
     places: dict[tuple[str, str, int], int] = {}
     for name, known in groups.items():
         if (there := known.get(group)) is not None:
             kept = _places(clusters[name], there)
-            places |= {(name, *where): to for where, to in kept.items() if seen.keeps(where[0]) == name}
-    check_no_site_topics({*wanted, *(topic for _, topic, _ in places)}, seen, settings)
+            places |= {(name, *where): to for where, to in kept.items() if table.keeps(where[0]) == name}
+    check_no_site_topics({*wanted, *(topic for _, topic, _ in places)}, table, settings)
     members = _members(clusters[home], group, groups[home], known=bool(places))
     for name in {cluster for cluster, _, _ in places} - {home}:
         _none_past(clusters[name], groups[name][group])
-    spots = _spots(seen, places, wanted, clusters, since_ms)
-    lead = seen.leads.get(GROUPS_HOME)
+    spots = _spots(table, places, wanted, clusters, since_ms)
+    lead = table.leads.get(GROUPS_HOME)
     return GroupPositions(home, members, tuple(spots), silent, lead.term if lead is not None else 0)
 
 
-def check_no_site_topics(topics: Iterable[str], seen: RoutingTable, settings: Settings) -> None:
+def check_no_site_topics(topics: Iterable[str], table: RoutingTable, settings: Settings) -> None:
     """Refuse topics that exist separately at each site, whose log is ambiguous. RefusedError."""
     rules = FollowerFetchRules(own_topics=settings.of(near.SECTION).own_topics)
     for topic in sorted(topics):
-        several = sum(topic in one.topics for one in seen.clusters.values()) > 1
-        if several and rules.is_own(topic) and not seen.has_home(topic):
+        several = sum(topic in cluster.topics for cluster in table.clusters.values()) > 1
+        if several and rules.is_own(topic) and not table.has_home(topic):
             raise RefusedError("proxy.topic-at-each-site", topic=topic)
 
 
@@ -220,8 +228,8 @@ def find_coordinator_node(cluster: KafkaCluster, groups: ConsumerGroups, group: 
     until_s = steady_s() + COORDINATOR_TIMEOUT_S
     while True:
         located = groups.located([group])
-        if group in located.refused:
-            raise located.refused[group]
+        if group in located.errors:
+            raise located.errors[group]
         if group in located.nodes:
             return located.nodes[group]
         if steady_s() > until_s:
@@ -253,7 +261,7 @@ def _none_past(cluster: KafkaCluster, group: GroupListing) -> None:
 
 
 def _spots(
-    seen: RoutingTable,
+    table: RoutingTable,
     places: Mapping[tuple[str, str, int], int],
     wanted: Mapping[str, frozenset[int] | None],
     clusters: Mapping[str, KafkaCluster],
@@ -262,7 +270,7 @@ def _spots(
     have = {(topic, number) for _, topic, number in places}
     by_route: dict[str, list[TopicPartition]] = {}
     for topic in wanted or sorted({topic for topic, _ in have}):
-        route = seen.route(topic)
+        route = table.route(topic)
         if route is None:
             continue  # the topic is deleted, and the committed offset has remained
         there = clusters[route].metadata([topic]).topics.get(topic)
@@ -274,14 +282,14 @@ def _spots(
         by_route.setdefault(route, []).extend(TopicPartition(topic, number) for number in some)
     found: list[ResetPartition] = []
     for route, parts in by_route.items():
-        found += _bounded(clusters[route], parts, seen, places, since_ms)
-    return sorted(found, key=lambda one: (one.topic, one.partition))
+        found += _bounded(clusters[route], parts, table, places, since_ms)
+    return sorted(found, key=lambda partition: (partition.topic, partition.partition))
 
 
 def _bounded(
     cluster: KafkaCluster,
     parts: Sequence[TopicPartition],
-    seen: RoutingTable,
+    table: RoutingTable,
     places: Mapping[tuple[str, str, int], int],
     since_ms: int | None,
 ) -> list[ResetPartition]:
@@ -291,11 +299,19 @@ def _bounded(
     if failed:
         raise next(iter(failed.values()))
     spots = []
-    for part in parts:
-        keeps = seen.keeps(part.topic)
-        was = places.get((keeps, part.topic, part.partition))
+    for partition in parts:
+        keeps = table.keeps(partition.topic)
+        was = places.get((keeps, partition.topic, partition.partition))
         spots.append(
-            ResetPartition(keeps, part.topic, part.partition, was, begins[part], ends[part], since.get(part, -1))
+            ResetPartition(
+                keeps,
+                partition.topic,
+                partition.partition,
+                was,
+                begins[partition],
+                ends[partition],
+                since.get(partition, -1),
+            )
         )
     return spots
 
@@ -406,10 +422,10 @@ class OffsetReset:
         """Replace the row of run `known`. RefusedError if there is another run."""
         while True:
             seen, rows = self.store.proxy_resets.all()
-            there = next((one for one in rows if one.group == self.group), None)
+            there = next((reset_row for reset_row in rows if reset_row.group == self.group), None)
             if there is not None and there.run != known:
                 raise reset_running(there)
-            if self.store.proxy_resets.change(row, seen=seen, told=told):
+            if self.store.proxy_resets.change(row, seen=seen, rows=told):
                 return
 
     def wait_for_proxies(self) -> int:
@@ -417,8 +433,8 @@ class OffsetReset:
         began_s = time.monotonic()
         while True:
             live = list_serving_proxies(self.store)
-            holds = {one.instance for one in self.store.proxy_resets.statuses(self.run)}
-            late = [one.name for one in live if one.id not in holds]
+            holds = {row.instance for row in self.store.proxy_resets.statuses(self.run)}
+            late = [row.name for row in live if row.id not in holds]
             if not late:
                 return len(live)
             if time.monotonic() > began_s + PROXIES_TIMEOUT_S:
@@ -553,9 +569,9 @@ class OffsetReset:
     def _wait_for(self, count: int, within_s: float) -> int:
         until_s = time.monotonic() + within_s
         while True:
-            live = {one.id for one in list_serving_proxies(self.store)}
+            live = {row.id for row in list_serving_proxies(self.store)}
             waits = sum(
-                one.waiting_members for one in self.store.proxy_resets.statuses(self.run) if one.instance in live
+                row.waiting_members for row in self.store.proxy_resets.statuses(self.run) if row.instance in live
             )
             if waits >= count or time.monotonic() > until_s:
                 return waits

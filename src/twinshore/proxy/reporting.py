@@ -48,11 +48,11 @@ log = logging.getLogger(__name__)
 class ProxyCollector(Collector):
     """Collects in another thread than the one that counts, so each number is of some moment."""
 
-    def __init__(self, house: ProxyContext, doors: Listeners, totals: TrafficTotals, alarms: TrafficAlarms) -> None:
-        self._house, self._doors, self._totals, self._alarms = house, doors, totals, alarms
+    def __init__(self, context: ProxyContext, doors: Listeners, totals: TrafficTotals, alarms: TrafficAlarms) -> None:
+        self._context, self._doors, self._totals, self._alarms = context, doors, totals, alarms
 
     def collect(self) -> Iterator[Metric]:
-        counts, seen, again = self._house.counts, self._house.seen, self._house.flows.again
+        counts, table, again = self._context.counts, self._context.table, self._context.traffic.again
         rows = [((api_name(key),), count) for key, count in sorted(dict(counts.requests).items())]
         yield _family(CounterMetricFamily, "requests", "requests of clients, by API", ["api"], rows)
         for name, told, value in (
@@ -75,7 +75,7 @@ class ProxyCollector(Collector):
         ):
             yield CounterMetricFamily(f"twinshore_proxy_{name}", told, value=value)
         yield GaugeMetricFamily(
-            "twinshore_proxy_connections", "client connections open now", value=len(self._house.guests)
+            "twinshore_proxy_connections", "client connections open now", value=len(self._context.guests)
         )
         heard = GaugeMetricFamily(
             "twinshore_proxy_registered",
@@ -83,23 +83,23 @@ class ProxyCollector(Collector):
             " topics wait",
             labels=["cluster"],
         )
-        for name, until_s in dict(self._house.until_s).items():
+        for name, until_s in dict(self._context.until_s).items():
             heard.add_metric([name], float(steady_s() < until_s))
         yield heard
         yield GaugeMetricFamily(
             "twinshore_proxy_waiting_clients",
             "clients with a request that waits for a switch or for a topic's home",
-            value=len(self._house.holding),
+            value=len(self._context.holding),
         )
-        answer = [((one.name,), float(one.answers)) for one in list(seen.clusters.values())]
+        answer = [((cluster.name,), float(cluster.answers)) for cluster in list(table.clusters.values())]
         yield _family(GaugeMetricFamily, "cluster_up", "1 where the cluster answers", ["cluster"], answer)
-        leaderless = Counter(one.lacks for one in seen.leaderless.values())
-        why = [((one.name.lower(),), leaderless[one]) for one in NoLeaderReason]
+        leaderless = Counter(leader.lacks for leader in table.leaderless.values())
+        why = [((reason.name.lower(),), leaderless[reason]) for reason in NoLeaderReason]
         yield _family(GaugeMetricFamily, "leaderless_topics", "topics without a leader, by reason", ["why"], why)
         yield GaugeMetricFamily(
             "twinshore_proxy_assumed_homes",
             "topics whose home was decided without a cluster that has not answered since the start",
-            value=len(seen.unconfirmed_leaders),
+            value=len(table.unconfirmed_leaders),
         )
         yield from self._near()
         yield from self._breakers()
@@ -114,14 +114,14 @@ class ProxyCollector(Collector):
             ("records", "records produced"),
             ("errors", "partitions answered with an error"),
         ):
-            topics = [(key, getattr(flow, name)) for key, flow in list(self._totals.topics.items())]
+            topics = [(key, getattr(counter, name)) for key, counter in list(self._totals.topics.items())]
             yield _family(CounterMetricFamily, f"topic_{name}", told, labels, topics)
         for name, told in (
             ("requests", "requests of the client id"),
             ("bytes", "bytes sent and received by its clients"),
             ("connections", "connections opened by its clients"),
         ):
-            clients = [((client,), getattr(flow, name)) for client, flow in list(self._totals.clients.items())]
+            clients = [((client,), getattr(counter, name)) for client, counter in list(self._totals.clients.items())]
             yield _family(CounterMetricFamily, f"client_{name}", told, ["client"], clients)
         stands = [((name,), float(standing)) for name, standing in self._alarms.standing.items()]
         yield _family(GaugeMetricFamily, "alarm", "1 while the alarm is open", ["alarm"], stands)
@@ -130,56 +130,60 @@ class ProxyCollector(Collector):
 
     def _histogram(self, name: str, told: str, bounds: Sequence[int], unit: float) -> Metric:
         metric = HistogramMetricFamily(f"twinshore_proxy_{name}", told, labels=["cluster"])
-        for cluster, flow in list(self._totals.clusters.items()):
-            counts = flow.latency if bounds is LATENCY_BUCKETS_MS else flow.sizes
+        for cluster, counter in list(self._totals.clusters.items()):
+            counts = counter.latency if bounds is LATENCY_BUCKETS_MS else counter.sizes
             ends = [f"{end * unit:g}" for end in bounds] + ["+Inf"]
-            total = flow.answered_us / 1e6 if bounds is LATENCY_BUCKETS_MS else None
+            total = counter.answered_us / 1e6 if bounds is LATENCY_BUCKETS_MS else None
             metric.add_metric([cluster], list(zip(ends, map(float, accumulate(counts)), strict=True)), total)
         return metric
 
     def _near(self) -> Iterator[Metric]:
-        near = self._house.near
-        read = [((cluster,), count) for cluster, count in sorted(dict(near.bytes_read).items())]
+        follower_fetch = self._context.follower_fetch
+        read = [((cluster,), count) for cluster, count in sorted(dict(follower_fetch.bytes_read).items())]
         told = "bytes of records read at twins"
         yield _family(CounterMetricFamily, "follower_bytes", told, ["cluster"], read)
         yield CounterMetricFamily(
-            "twinshore_proxy_follower_redirects", "responses that sent a reader to a twin", value=near.led
+            "twinshore_proxy_follower_redirects", "responses that sent a reader to a twin", value=follower_fetch.led
         )
         yield CounterMetricFamily(
             "twinshore_proxy_home_redirects",
             "partitions whose reader was sent home because of an error",
-            value=near.redirected_home,
+            value=follower_fetch.redirected_home,
         )
         yield GaugeMetricFamily(
-            "twinshore_proxy_follower_partitions", "partitions of twins that serve readers now", value=len(near.served)
+            "twinshore_proxy_follower_partitions",
+            "partitions of twins that serve readers now",
+            value=len(follower_fetch.served),
         )
 
     def _breakers(self) -> Iterator[Metric]:
-        box, labels = self._house.breakers, ["topic", "client", "kind"]
-        tallies = list(box.tallies.items())
-        requests, records = ([(key, getattr(one, name)) for key, one in tallies] for name in ("requests", "records"))
-        cut = [(key, float(key in box.open)) for key, _ in tallies]
+        breakers, labels = self._context.breakers, ["topic", "client", "kind"]
+        tallies = list(breakers.tallies.items())
+        requests, records = (
+            [(key, getattr(counts, name)) for key, counts in tallies] for name in ("requests", "records")
+        )
+        cut = [(key, float(key in breakers.open)) for key, _ in tallies]
         yield _family(CounterMetricFamily, "breaker_requests", "requests answered by a breaker", labels, requests)
         yield _family(CounterMetricFamily, "breaker_records", "records kept out by a breaker", labels, records)
         yield _family(GaugeMetricFamily, "breaker_open", "1 while the breaker is open", labels, cut)
         yield GaugeMetricFamily(
             "twinshore_proxy_breakers_known",
             "0 while the breakers are unknown, since no store has answered",
-            value=float(box.known),
+            value=float(breakers.known),
         )
 
     def clusters(self) -> dict[str, Any]:
         """Returns each cluster's state, for /health."""
         return {
-            name: {"answers": one.answers, "brokers": len(one.brokers), "topics": len(one.topics)}
-            for name, one in list(self._house.seen.clusters.items())
+            name: {"answers": cluster.answers, "brokers": len(cluster.brokers), "topics": len(cluster.topics)}
+            for name, cluster in list(self._context.table.clusters.items())
         }
 
     def trouble(self) -> str:
         """Returns why clients are not served, else empty. One silent cluster is no reason to restart the proxy: the
         others' clients would suffer.
         """
-        if not self._house.seen.answering():
+        if not self._context.table.answering():
             return "no cluster answers"
         return next(iter(list(self._doors.shut.values())), "")
 
@@ -213,7 +217,7 @@ class TrafficTopic:
         self._notes = StateTopic(self._kafka, topic)
         self._settings = {"retention.ms": str(keep_ms)} if keep_ms else {}
         self._made = False
-        self._told = RepeatFilter(logging.LoggerAdapter(log, {"cluster": cluster.name, "topic": topic}))
+        self._repeat_filter = RepeatFilter(logging.LoggerAdapter(log, {"cluster": cluster.name, "topic": topic}))
         self._topic = topic
 
     def take(self, rows: Sequence[TrafficRow]) -> None:
@@ -229,9 +233,9 @@ class TrafficTopic:
                 self._notes.append(entries, wall_ms())
         except Exception as error:  # else no further window would be written
             self._made = False
-            self._told.say(f"{describe_error(error)}: what goes through is not written to topic {self._topic}")
+            self._repeat_filter.say(f"{describe_error(error)}: what goes through is not written to topic {self._topic}")
             return
-        self._told.well(f"topic {self._topic} takes again what goes through")
+        self._repeat_filter.well(f"topic {self._topic} takes again what goes through")
 
     def close(self) -> None:
         self._kafka.close()
@@ -250,7 +254,7 @@ class TrafficReporter:
     def __init__(
         self,
         store: Callable[[], Store | None],
-        flows: TrafficTable,
+        traffic: TrafficTable,
         serves: ProxyInstanceRow,
         *,
         every_s: float,
@@ -258,10 +262,10 @@ class TrafficReporter:
         heard: Callable[[FlowDeltas, float], None],
         topic: TrafficTopic | None = None,
     ) -> None:
-        self._stores, self._flows, self._serves, self._heard = store, flows, serves, heard
+        self._stores, self._traffic, self._serves, self._heard = store, traffic, serves, heard
         self._every_s, self._keep_ms, self._topic = every_s, keep_hours * HOUR_MS, topic
         self._untold: dict[TrafficKey, TrafficCounter] = {}
-        self._told, self._refused = RepeatFilter(log), RepeatFilter(log)
+        self._repeat_filter, self._refused = RepeatFilter(log), RepeatFilter(log)
         self._since_ms = self._looked_ms = wall_ms()
         self._forgot_ms = 0
         self._threads = ThreadPoolExecutor(1, "traffic")
@@ -282,7 +286,7 @@ class TrafficReporter:
 
     async def tell(self) -> None:
         """End a window and report."""
-        now_ms, grown = wall_ms(), self._flows.window()
+        now_ms, grown = wall_ms(), self._traffic.window()
         began_ms, self._looked_ms = self._looked_ms, now_ms
         self._heard(grown, max(0.001, (now_ms - began_ms) / 1000))
         if self._keep_ms:
@@ -298,11 +302,11 @@ class TrafficReporter:
         try:
             refused = await self._in_thread(partial(self._store_takes, rows, now_ms))
         except Exception as error:  # else no further window would be reported
-            self._told.say(f"{describe_error(error)}: what goes through is told later")
+            self._repeat_filter.say(f"{describe_error(error)}: what goes through is told later")
             return
         self._untold.clear()
         self._since_ms = max(now_ms, self._since_ms + 1)
-        self._told.well("the store takes again what goes through")
+        self._repeat_filter.well("the store takes again what goes through")
         if refused:
             self._refused.say("the store refuses some counts of what goes through for what they are: they are left out")
 
@@ -312,7 +316,8 @@ class TrafficReporter:
     def _rows(self, since_ms: int, now_ms: int, flows: FlowDeltas) -> list[TrafficRow]:
         serves = self._serves
         return [
-            TrafficRow(serves.id, serves.name, since_ms, max(now_ms, since_ms + 1), key, flow) for key, flow in flows
+            TrafficRow(serves.id, serves.name, since_ms, max(now_ms, since_ms + 1), key, counter)
+            for key, counter in flows
         ]
 
     def _store_takes(self, rows: Sequence[TrafficRow], now_ms: int) -> int:

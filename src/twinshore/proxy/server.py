@@ -136,8 +136,8 @@ def main() -> None:
     threading.Thread(target=_end_with_keeper, name="keeper", daemon=True).start()
     with write_log(task.settings.of(log_settings.SECTION), _LogMessage()) as lines:
 
-        def tell(word: WorkerMessage, text: str = "") -> None:
-            lines.put(f"{word} {text}")
+        def tell(message: WorkerMessage, text: str = "") -> None:
+            lines.put(f"{message} {text}")
 
         code = 0
         try:
@@ -181,31 +181,31 @@ def select_clusters(settings: Settings) -> list[Cluster]:
     return clusters
 
 
-def build_addressing(asked: ProxySettings, clusters: Sequence[Cluster]) -> BrokerAddressing:
-    names = tuple(one.name for one in clusters)
-    new_topics = NewTopicRules(asked.new_topics, asked.new_topics_by_name)
+def build_addressing(proxy_settings: ProxySettings, clusters: Sequence[Cluster]) -> BrokerAddressing:
+    names = tuple(cluster.name for cluster in clusters)
+    new_topics = NewTopicRules(proxy_settings.new_topics, proxy_settings.new_topics_by_name)
     return BrokerAddressing(
-        asked.advertised_host,
-        asked.port,
+        proxy_settings.advertised_host,
+        proxy_settings.port,
         names,
-        asked.nodes_per_cluster,
-        asked.cluster_id,
+        proxy_settings.nodes_per_cluster,
+        proxy_settings.cluster_id,
         new_topics,
-        asked.node_hosts,
+        proxy_settings.node_hosts,
     )
 
 
-def build_follower_fetch(asked: near.NearSettings, clusters: Sequence[Cluster]) -> FollowerFetch:
-    sites = {one.name: one.site for one in clusters}
-    rules = FollowerFetchRules(sites, asked.next_sites, asked.behind_s_max, asked.own_topics)
-    return FollowerFetch(rules, NetworkTable(asked.networks))
+def build_follower_fetch(near_settings: near.NearSettings, clusters: Sequence[Cluster]) -> FollowerFetch:
+    sites = {cluster.name: cluster.site for cluster in clusters}
+    rules = FollowerFetchRules(sites, near_settings.next_sites, near_settings.behind_s_max, near_settings.own_topics)
+    return FollowerFetch(rules, NetworkTable(near_settings.networks))
 
 
-def _topic_of(asked: ProxySettings, clusters: list[Cluster]) -> TrafficTopic | None:
-    if not asked.traffic_topic:
+def _topic_of(proxy_settings: ProxySettings, clusters: list[Cluster]) -> TrafficTopic | None:
+    if not proxy_settings.traffic_topic:
         return None
-    (cluster,) = [one for one in clusters if one.name == (asked.traffic_cluster or clusters[0].name)]
-    return TrafficTopic(cluster, asked.traffic_topic, asked.traffic_keep_hours * HOUR_MS)
+    (cluster,) = [one for one in clusters if one.name == (proxy_settings.traffic_cluster or clusters[0].name)]
+    return TrafficTopic(cluster, proxy_settings.traffic_topic, proxy_settings.traffic_keep_hours * HOUR_MS)
 
 
 class _Serving:
@@ -216,46 +216,48 @@ class _Serving:
         store: LazyStore,
         part: Worker | None,
     ) -> None:
-        self._asked, self._deaf, self._part = settings.of(SECTION), RepeatFilter(log), part
+        self._settings, self._deaf, self._part = settings.of(SECTION), RepeatFilter(log), part
         self._store = store
-        asked = self._asked
-        layout = build_addressing(asked, clusters)
-        gate = Authenticator(asked, clusters)
+        proxy_settings = self._settings
+        addressing = build_addressing(proxy_settings, clusters)
+        gate = Authenticator(proxy_settings, clusters)
         rules = build_follower_fetch(settings.of(near.SECTION), clusters)
         self._lookout = ClusterWatcher(
-            *(clusters, layout, store),
-            follows=asked.follows_switches,
-            start_all=asked.start == START_AFTER_ALL,
+            *(clusters, addressing, store),
+            follows=proxy_settings.follows_switches,
+            start_all=proxy_settings.start == START_AFTER_ALL,
             is_own=rules.rules.is_own,
         )
-        self._house = ProxyContext(layout, self._lookout.seen, self._lookout.news, gate)
-        self._house.quotas = ByteQuotas(asked.client_bytes_s)
-        self._house.budget = RequestMemory(asked.queued_bytes_max)
-        self._house.crowd = ConnectionLimits(asked.clients_max, asked.clients_of_one_address_max)
-        self._totals, self._alarms = TrafficTotals(), TrafficAlarms(asked.alarms)
-        self._house.flows = TrafficTable(kept=self._alarms.place_of)
-        self._house.near = rules
-        if asked.balancers:
-            self._house.balancers = NetworkTable((one, one) for one in asked.balancers)
-        self._levels = MirrorLagPoller(clusters, self._house.near, lambda: self._house.seen, store)
-        self._doors = Listeners(asked.address, self._house, shared=part is not None)
-        name = f"proxy {asked.advertised_host}:{asked.port}"
+        self._context = ProxyContext(addressing, self._lookout.table, self._lookout.news, gate)
+        self._context.quotas = ByteQuotas(proxy_settings.client_bytes_s)
+        self._context.budget = RequestMemory(proxy_settings.queued_bytes_max)
+        self._context.crowd = ConnectionLimits(proxy_settings.clients_max, proxy_settings.clients_of_one_address_max)
+        self._totals, self._alarms = TrafficTotals(), TrafficAlarms(proxy_settings.alarms)
+        self._context.traffic = TrafficTable(kept=self._alarms.place_of)
+        self._context.follower_fetch = rules
+        if proxy_settings.balancers:
+            self._context.balancers = NetworkTable((one, one) for one in proxy_settings.balancers)
+        self._levels = MirrorLagPoller(clusters, self._context.follower_fetch, lambda: self._context.table, store)
+        self._doors = Listeners(proxy_settings.address, self._context, shared=part is not None)
+        name = f"proxy {proxy_settings.advertised_host}:{proxy_settings.port}"
         if part is not None:
             name = f"{name}, {part.name}"
-        self._follows = HomeWatcher(name, clusters, store) if asked.follows_switches else None
-        serves = ProxyInstanceRow(uuid4().hex, name, socket.gethostname(), asked.port, wall_ms(), 0, wall_ms())
-        house = self._house
-        resets = ResetSync(house.resets, lambda way: house.in_flight_writes[way] > 0, lambda: house.changed(house.seen))
-        memory = Path(asked.memory_file) if asked.memory_file else None
-        self._control = StoreSync(store.get, house.breakers, serves, resets, memory)
+        self._follows = HomeWatcher(name, clusters, store) if proxy_settings.follows_switches else None
+        serves = ProxyInstanceRow(uuid4().hex, name, socket.gethostname(), proxy_settings.port, wall_ms(), 0, wall_ms())
+        context = self._context
+        resets = ResetSync(
+            context.resets, lambda way: context.in_flight_writes[way] > 0, lambda: context.changed(context.table)
+        )
+        memory = Path(proxy_settings.memory_file) if proxy_settings.memory_file else None
+        self._control = StoreSync(store.get, context.breakers, serves, resets, memory)
         self._telling = TrafficReporter(
             store.get,
-            house.flows,
+            context.traffic,
             serves,
-            every_s=asked.traffic_every_s,
-            keep_hours=asked.traffic_keep_hours,
+            every_s=proxy_settings.traffic_every_s,
+            keep_hours=proxy_settings.traffic_keep_hours,
             heard=self._heard,
-            topic=_topic_of(asked, clusters),
+            topic=_topic_of(proxy_settings, clusters),
         )
         self._asked_to_end, self._news = asyncio.Event(), asyncio.Event()
 
@@ -269,8 +271,8 @@ class _Serving:
         server = self._metrics_server()
         self._lookout.changed = self._changed
         if self._follows is not None:
-            self._house.heard(dict.fromkeys(self._house.layout.clusters, -math.inf))
-            self._house.quiet = self._follows.quiet
+            self._context.heard(dict.fromkeys(self._context.addressing.clusters, -math.inf))
+            self._context.quiet = self._follows.quiet
             self._follows.changed = self._led
             self._follows.start()
         tasks: list[asyncio.Task[None]] = []
@@ -292,7 +294,7 @@ class _Serving:
             self._levels.close()
             if self._follows is not None:
                 await loop.run_in_executor(None, self._follows.stop)
-            self._house.gate.close()
+            self._context.gate.close()
             if server is not None:
                 server.close()
         log.info("ended")
@@ -308,25 +310,25 @@ class _Serving:
         """
         await asyncio.gather(self._lookout.first(), self._control.first())
         check_cluster_marks(
-            {name: one.cluster_id for name, one in self._lookout.seen.clusters.items() if one.has_answered}
+            {name: cluster.cluster_id for name, cluster in self._lookout.table.clusters.items() if cluster.has_answered}
         )
         self._store.check_version()  # a store that is only away is awaited
         tasks = (self._lookout.look(), self._control.run(), self._levels.run(), self._telling.run())
         looking = [asyncio.create_task(one) for one in tasks]
         try:
-            while not (self._house.seen.offers and (self._follows is None or self._follows.has_read_home_records())):
+            while not (self._context.table.offers and (self._follows is None or self._follows.has_read_home_records())):
                 await self._wait_for_news(server)
-            await self._doors.open(self._house.seen)
+            await self._doors.open(self._context.table)
             # What is loaded by now stays: collecting it would delay clients now and then.
             gc.collect()
             gc.freeze()
             await self._doors.open_first()
-            first = f"{self._asked.address}:{self._asked.port}"
-            log.info(f"serves clients of {', '.join(self._house.layout.clusters)} at {first}")
+            first = f"{self._settings.address}:{self._settings.port}"
+            log.info(f"serves clients of {', '.join(self._context.addressing.clusters)} at {first}")
             self._tell(WorkerMessage.READY)
             while True:
                 await self._wait_for_news(server)
-                await self._doors.open(self._house.seen)
+                await self._doors.open(self._context.table)
         finally:
             for one in looking:
                 one.cancel()
@@ -337,7 +339,7 @@ class _Serving:
             async with asyncio.timeout(LISTENERS_INTERVAL_S):
                 await self._news.wait()
         self._news.clear()
-        self._house.look()
+        self._context.look()
         if self._follows is not None and (why := self._follows.trouble()):
             self._deaf.say(why)
         else:
@@ -346,37 +348,37 @@ class _Serving:
         if server is not None:
             server.beat()
 
-    def _tell(self, word: WorkerMessage, text: str = "") -> None:
+    def _tell(self, message: WorkerMessage, text: str = "") -> None:
         if self._part is not None:
-            self._part.tell(word, text)
+            self._part.tell(message, text)
 
-    def _changed(self, seen: RoutingTable) -> None:
-        self._house.changed(seen)
+    def _changed(self, table: RoutingTable) -> None:
+        self._context.changed(table)
         self._news.set()
 
-    def _led(self, led: HomesUpdate) -> None:
+    def _led(self, update: HomesUpdate) -> None:
         """Take home records, and tell switches at once which held topics have no writes in flight."""
         assert self._follows is not None
-        was_deaf = self._house.heard(led.until_s)
-        self._lookout.led(led)
-        self._follows.at_work(self._house.at_work.some(NAMED_MAX) if self._house.seen.groups_gathering else ())
+        was_deaf = self._context.heard(update.until_s)
+        self._lookout.led(update)
+        self._follows.at_work(self._context.at_work.some(NAMED_MAX) if self._context.table.groups_gathering else ())
         if was_deaf:
-            self._house.changed(self._house.seen)
+            self._context.changed(self._context.table)
         for topic in self._follows.held():
-            if self._house.seen.writes_paused(topic) and not self._house.in_flight_writes[topic]:
+            if self._context.table.writes_paused(topic) and not self._context.in_flight_writes[topic]:
                 self._follows.quiet(topic)
 
     async def _drain(self) -> None:
         """Answer what was read, for a limited time, then disconnect."""
         self._doors.close()
-        self._house.drain()
+        self._context.drain()
         until_s = asyncio.get_running_loop().time() + DRAIN_TIMEOUT_S
-        while self._house.guests and asyncio.get_running_loop().time() < until_s:
+        while self._context.guests and asyncio.get_running_loop().time() < until_s:
             await asyncio.sleep(0.05)
-        if self._house.guests:
-            log.warning(f"{len(self._house.guests)} clients were not answered within {DRAIN_TIMEOUT_S:g} s")
-        for guest in list(self._house.guests):
-            guest.hang_up("the proxy ends")
+        if self._context.guests:
+            log.warning(f"{len(self._context.guests)} clients were not answered within {DRAIN_TIMEOUT_S:g} s")
+        for client in list(self._context.guests):
+            client.hang_up("the proxy ends")
 
     def _heard(self, grown: FlowDeltas, lasted_s: float) -> None:
         """Take a window of traffic."""
@@ -386,12 +388,12 @@ class _Serving:
 
     def _metrics_server(self) -> MetricsServer | None:
         """Start the metrics server. A worker's is for the supervisor, which asks all workers."""
-        address, port = self._asked.metrics_address, self._asked.metrics_port
+        address, port = self._settings.metrics_address, self._settings.metrics_port
         if self._part is not None:
             address, port = "127.0.0.1", 0
         elif not port:
             return None
-        collector = ProxyCollector(self._house, self._doors, self._totals, self._alarms)
+        collector = ProxyCollector(self._context, self._doors, self._totals, self._alarms)
         server = MetricsServer(
             address,
             port,
@@ -501,9 +503,9 @@ class WorkerProcess:
             for line in child.stdout:
                 if child is not self._child:
                     return
-                word, text = parse_worker_message(line.decode(errors="replace"))
+                message, text = parse_worker_message(line.decode(errors="replace"))
                 self._heard_s = max(self._heard_s, steady_s())
-                match word:
+                match message:
                     case WorkerMessage.LOG:
                         relay_log_line(self.number, text)
                     case WorkerMessage.HEALTH:
@@ -535,36 +537,36 @@ class WorkerProcess:
 class WorkersCollector(Collector):
     """Collects the metrics of all workers that answer."""
 
-    def __init__(self, parts: Sequence[WorkerProcess]) -> None:
-        self._parts = parts
+    def __init__(self, workers: Sequence[WorkerProcess]) -> None:
+        self._workers = workers
 
     def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily("twinshore_proxy_processes", "configured processes", value=len(self._parts))
-        serve = sum(one.serves for one in self._parts)
+        yield GaugeMetricFamily("twinshore_proxy_processes", "configured processes", value=len(self._workers))
+        serve = sum(worker.serves for worker in self._workers)
         yield GaugeMetricFamily("twinshore_proxy_processes_running", "processes that let clients in", value=serve)
         restarts = CounterMetricFamily("twinshore_proxy_restarts", "times it was started again", labels=["process"])
-        for one in self._parts:
-            restarts.add_metric([str(one.number)], max(0, one.starts - 1))
+        for worker in self._workers:
+            restarts.add_metric([str(worker.number)], max(0, worker.starts - 1))
         yield restarts
         yield from self._of_parts()
 
     def _of_parts(self) -> Iterator[Metric]:
         found: dict[str, Metric] = {}
-        for one in self._parts:
-            for told in text_string_to_metric_families(_asked(one, "metrics")[1]):
+        for worker in self._workers:
+            for told in text_string_to_metric_families(_asked(worker, "metrics")[1]):
                 metric = found.setdefault(told.name, Metric(told.name, told.documentation, told.type))
                 for sample in told.samples:
-                    metric.add_sample(sample.name, {**sample.labels, "process": str(one.number)}, sample.value)
+                    metric.add_sample(sample.name, {**sample.labels, "process": str(worker.number)}, sample.value)
         yield from found.values()
 
     def processes(self) -> dict[str, Any]:
         """Returns each worker's state, for /health."""
-        return {str(one.number): self._stands(one) for one in self._parts}
+        return {str(worker.number): self._stands(worker) for worker in self._workers}
 
-    def _stands(self, one: WorkerProcess) -> dict[str, Any]:
-        code, text = _asked(one, "health")
+    def _stands(self, worker: WorkerProcess) -> dict[str, Any]:
+        code, text = _asked(worker, "health")
         told = json.loads(text) if text else {"ok": False, "says": "it does not answer"}
-        return {"pid": one.pid, "serves": one.serves, **told, "ok": code == 200}
+        return {"pid": worker.pid, "serves": worker.serves, **told, "ok": code == 200}
 
 
 def describe_unhealthy_workers(processes: Mapping[str, Any]) -> str:
@@ -578,12 +580,12 @@ def describe_unhealthy_workers(processes: Mapping[str, Any]) -> str:
     return f"no process is well: {says}"
 
 
-def _asked(one: WorkerProcess, page: str) -> tuple[int, str]:
-    if not one.port:
+def _asked(worker: WorkerProcess, page: str) -> tuple[int, str]:
+    if not worker.port:
         return 0, ""
     with suppress(OSError, HTTPException):
         try:
-            with _BY_ITSELF.open(f"http://127.0.0.1:{one.port}/{page}", timeout=WORKER_METRICS_TIMEOUT_S) as answer:
+            with _BY_ITSELF.open(f"http://127.0.0.1:{worker.port}/{page}", timeout=WORKER_METRICS_TIMEOUT_S) as answer:
                 return answer.status, answer.read().decode()
         except HTTPError as error:
             with error:
@@ -593,54 +595,56 @@ def _asked(one: WorkerProcess, page: str) -> tuple[int, str]:
 
 def supervise_workers(settings: Settings, count: int) -> None:
     """Run until Ctrl-C, SIGTERM or SIGHUP. ConfigError if no worker could start."""
-    asked = settings.of(SECTION)
+    proxy_settings = settings.of(SECTION)
     # Else each worker would report errors again and again.
-    Authenticator(asked, select_clusters(settings)).close()
-    _must_be_free(asked)
-    parts = [WorkerProcess(WorkerConfig(settings, number, count)) for number in range(1, count + 1)]
-    server = _server(asked, parts)
+    Authenticator(proxy_settings, select_clusters(settings)).close()
+    _must_be_free(proxy_settings)
+    workers = [WorkerProcess(WorkerConfig(settings, number, count)) for number in range(1, count + 1)]
+    server = _server(proxy_settings, workers)
     stop = threading.Event()
     on_shutdown_signal(stop.set)
     served = 0
     try:
         while not stop.wait(SUPERVISOR_INTERVAL_S):
-            for one in parts:
-                one.look()
-            if (serve := sum(one.serves for one in parts)) != served:
+            for worker in workers:
+                worker.look()
+            if (serve := sum(worker.serves for worker in workers)) != served:
                 served = serve
-                log.info(f"{serve} of {count} processes serve clients at {asked.address}:{asked.port}")
+                log.info(
+                    f"{serve} of {count} processes serve clients at {proxy_settings.address}:{proxy_settings.port}"
+                )
             if server is not None:
                 server.beat()
     finally:
-        for one in parts:
-            one.ask_to_end()
-        for one in parts:
-            one.end()
+        for worker in workers:
+            worker.ask_to_end()
+        for worker in workers:
+            worker.end()
         if server is not None:
             server.close()
     log.info("ended")
 
 
-def _must_be_free(asked: ProxySettings) -> None:
+def _must_be_free(proxy_settings: ProxySettings) -> None:
     """Check that the port is free, by a socket without SO_REUSEPORT, which would share it."""
     if not hasattr(socket, "SO_REUSEPORT"):
         raise ConfigError("proxy.port-not-shareable")
-    kind = socket.AF_INET6 if ":" in asked.address else socket.AF_INET
+    kind = socket.AF_INET6 if ":" in proxy_settings.address else socket.AF_INET
     try:
         with socket.socket(kind) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind((asked.address, asked.port))
+            sock.bind((proxy_settings.address, proxy_settings.port))
     except OSError as error:
-        raise bind_error("proxy", asked.address, asked.port, error) from error
+        raise bind_error("proxy", proxy_settings.address, proxy_settings.port, error) from error
 
 
-def _server(asked: ProxySettings, parts: Sequence[WorkerProcess]) -> MetricsServer | None:
-    if not asked.metrics_port:
+def _server(proxy_settings: ProxySettings, workers: Sequence[WorkerProcess]) -> MetricsServer | None:
+    if not proxy_settings.metrics_port:
         return None
-    joined = WorkersCollector(parts)
+    joined = WorkersCollector(workers)
     return MetricsServer(
-        asked.metrics_address,
-        asked.metrics_port,
+        proxy_settings.metrics_address,
+        proxy_settings.metrics_port,
         joined,
         joined.processes,
         section="proxy",

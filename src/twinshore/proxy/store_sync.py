@@ -70,34 +70,34 @@ class ResetSync:
 
     def __init__(
         self,
-        book: OffsetResets | None = None,
+        resets: OffsetResets | None = None,
         on_its_way: Callable[[str], bool] = lambda _: False,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._book, self._on_its_way, self._changed = book or OffsetResets(), on_its_way, changed
+        self._resets, self._on_its_way, self._changed = resets or OffsetResets(), on_its_way, changed
         self._told: dict[str, int] = {}
 
     def read(self, store: Store) -> _ResetHeard | None:
         """Read the resets, in a thread; None if unchanged."""
         resets = store.proxy_resets
-        return None if resets.revision() == self._book.revision else resets.all()
+        return None if resets.revision() == self._resets.revision else resets.all()
 
     def take(self, heard: _ResetHeard | None) -> None:
-        if heard is not None and self._book.take(heard[1], heard[0]):
+        if heard is not None and self._resets.take(heard[1], heard[0]):
             self._changed()
 
     def tick(self, now_ms: int) -> None:
         """Set the time: without its owner, a hold ends at `until_ms`."""
-        if self._book.tick(now_ms):
+        if self._resets.tick(now_ms):
             self._changed()
 
     def words(self, instance: str, now_ms: int) -> list[ResetStatusRow]:
         """Returns reports due: a group is held once no earlier request is pending; `waits` members wait."""
-        held = self._book.held()
+        held = self._resets.held()
         self._told = {row.run: self._told[row.run] for row in held if row.run in self._told}
         found = []
         for row in held:
-            waits = self._book.waiting[row.group]
+            waits = self._resets.waiting[row.group]
             if self._told.get(row.run) != waits and (row.run in self._told or not self._is_busy(row)):
                 found.append(ResetStatusRow(instance, row.run, waits, now_ms))
         return found
@@ -107,7 +107,7 @@ class ResetSync:
 
     def told(self, words: Sequence[ResetStatusRow]) -> None:
         """Note that the store has these reports."""
-        self._told |= {word.run: word.waiting_members for word in words}
+        self._told |= {row.run: row.waiting_members for row in words}
 
 
 T = TypeVar("T")
@@ -124,16 +124,16 @@ class StoreSync:
     def __init__(
         self,
         store: Callable[[], Store | None],
-        box: CircuitBreakers,
+        breakers: CircuitBreakers,
         serves: ProxyInstanceRow,
         resets: ResetSync | None = None,
         memory: Path | None = None,
     ) -> None:
         self._memory, self._unkept = memory, RepeatFilter(log)
         self._resets = resets or ResetSync()
-        self._stores, self._box, self._serves = store, box, serves
+        self._stores, self._breakers, self._serves = store, breakers, serves
         self._store: Store | None = None
-        self._told, self._rows = RepeatFilter(log), dict[BreakerKey, BreakerCountRow]()
+        self._repeat_filter, self._rows = RepeatFilter(log), dict[BreakerKey, BreakerCountRow]()
         self._dropped: dict[tuple[str, str, int], int] = {}
         self._told_s, self._told_revision = -REPORT_INTERVAL_S, -1
         self._threads = ThreadPoolExecutor(1, "control")
@@ -144,17 +144,17 @@ class StoreSync:
         self._tick()
         await self._exchange()
         if (
-            not self._box.known
+            not self._breakers.known
             and self._memory is not None
             and (kept := parse_cached_breakers(config_service.load_last_push(self._memory) or ""))
         ):
-            self._box.take(kept[1], kept[0])
+            self._breakers.take(kept[1], kept[0])
             log.warning(f"breakers are as {self._memory} remembers them until the store answers")
         until_s = steady_s() + FIRST_SYNC_TIMEOUT_S
-        while not self._box.known and steady_s() < until_s:
+        while not self._breakers.known and steady_s() < until_s:
             await asyncio.sleep(SYNC_INTERVAL_S)
             await self._exchange()
-        if not self._box.known:
+        if not self._breakers.known:
             log.warning(
                 "the breakers are unknown, so all are closed until the store answers; [proxy] memory_file keeps them"
             )
@@ -184,9 +184,9 @@ class StoreSync:
             await asyncio.sleep(SYNC_INTERVAL_S)
 
     def _tick(self) -> None:
-        self._box.tick(steady_s(), wall_ms())
+        self._breakers.tick(steady_s(), wall_ms())
         self._resets.tick(wall_ms())
-        tripped = self._box.all_tripped()
+        tripped = self._breakers.all_tripped()
         for key in tripped - self._last:
             log.warning(f"{_named(key)} opened: a limit was passed", extra={"topic": key.topic})
         for key in self._last - tripped:
@@ -200,19 +200,19 @@ class StoreSync:
         try:
             self._store = await self._call(self._stores)
             if self._store is None:
-                self._box.known = True
+                self._breakers.known = True
                 return
-            heard = await self._call(partial(_read, self._store, self._box.revision))
+            heard = await self._call(partial(_read, self._store, self._breakers.revision))
             if heard is not None:
-                self._box.take(heard[1], heard[0])
+                self._breakers.take(heard[1], heard[0])
                 await self._call(partial(self._keep, heard))
-            self._box.known = True
+            self._breakers.known = True
             self._resets.take(await self._call(partial(self._resets.read, self._store)))
             await self._tell(self._store)
         except Exception as error:  # else no further breaker would be read
-            self._told.say(f"{describe_error(error)}: breakers stay as they are")
+            self._repeat_filter.say(f"{describe_error(error)}: breakers stay as they are")
             return
-        self._told.well("the store answers again: breakers are as it says")
+        self._repeat_filter.well("the store answers again: breakers are as it says")
 
     def _keep(self, heard: _Heard) -> None:
         if self._memory is None:
@@ -231,10 +231,10 @@ class StoreSync:
             await self._call(partial(store.proxy_resets.tell, words))
             self._resets.told(words)
         drops = self._drops()
-        quiet = not drops and self._box.revision == self._told_revision
+        quiet = not drops and self._breakers.revision == self._told_revision
         if quiet and steady_s() - self._told_s < REPORT_INTERVAL_S:
             return
-        now_ms, ended, revision = wall_ms(), list(self._box.ended), self._box.revision
+        now_ms, ended, revision = wall_ms(), list(self._breakers.ended), self._breakers.revision
         counts = self._counts(now_ms)
         serves = replace(self._serves, revision=revision, seen_ms=now_ms)
         await self._call(partial(store.proxies.tell, serves, list(counts.values()), drops))
@@ -242,15 +242,15 @@ class StoreSync:
         self._told_s, self._told_revision = steady_s(), revision
         self._dropped |= {(row.topic, row.client, row.since_ms): row.records for row in drops}
         for one in ended:
-            self._box.ended.remove(one)
+            self._breakers.ended.remove(one)
             self._dropped.pop((one[0], one[1], one[2].since_ms), None)
 
     def _counts(self, now_ms: int) -> dict[BreakerKey, BreakerCountRow]:
         """Returns counts changed since the last report."""
         found: dict[BreakerKey, BreakerCountRow] = {}
-        for key, tally in self._box.tallies.items():
+        for key, tally in self._breakers.tallies.items():
             row = BreakerCountRow(
-                self._serves.id, *key, tally.requests, tally.records, tally.bytes, self._box.tripped(key), now_ms
+                self._serves.id, *key, tally.requests, tally.records, tally.bytes, self._breakers.tripped(key), now_ms
             )
             known = self._rows.get(key)
             if known is None or replace(known, changed_ms=now_ms) != row:
@@ -258,14 +258,14 @@ class StoreSync:
         return found
 
     def _drops(self) -> list[DroppedRecordsRow]:
-        open_now = [(topic, client, drop) for (topic, client), drop in self._box.drops.items()]
-        rows = [self._row(topic, client, drop) for topic, client, drop in [*self._box.ended, *open_now]]
+        open_now = [(topic, client, dropped) for (topic, client), dropped in self._breakers.drops.items()]
+        rows = [self._row(topic, client, dropped) for topic, client, dropped in [*self._breakers.ended, *open_now]]
         return [row for row in rows if self._dropped.get((row.topic, row.client, row.since_ms)) != row.records]
 
-    def _row(self, topic: str, client: str, drop: DroppedRecords) -> DroppedRecordsRow:
-        partitions = ",".join(map(str, sorted(drop.partitions)))
-        where = (self._serves.id, topic, client, drop.since_ms, drop.breaker, partitions)
-        return DroppedRecordsRow(*where, drop.records, drop.bytes, drop.until_ms)
+    def _row(self, topic: str, client: str, dropped: DroppedRecords) -> DroppedRecordsRow:
+        partitions = ",".join(map(str, sorted(dropped.partitions)))
+        where = (self._serves.id, topic, client, dropped.since_ms, dropped.breaker, partitions)
+        return DroppedRecordsRow(*where, dropped.records, dropped.bytes, dropped.until_ms)
 
     def _leave(self, store: Store) -> None:
         store.proxies.leave(self._serves.id)
@@ -306,15 +306,15 @@ class MirrorLagPoller:
     def __init__(
         self,
         clusters: Sequence[Cluster],
-        near: FollowerFetch,
+        follower_fetch: FollowerFetch,
         seen: Callable[[], RoutingTable],
         store: LazyStore,
     ) -> None:
-        self._near, self._seen, self._store = near, seen, store
-        self._sides = {one.name: _Side(one) for one in clusters}
-        self._told = RepeatFilter(log)
+        self._follower_fetch, self._seen, self._store = follower_fetch, seen, store
+        self._sides = {cluster.name: _Side(cluster) for cluster in clusters}
+        self._repeat_filter = RepeatFilter(log)
         self._clusters_told = {
-            one.name: RepeatFilter(logging.LoggerAdapter(log, {"cluster": one.name})) for one in clusters
+            cluster.name: RepeatFilter(logging.LoggerAdapter(log, {"cluster": cluster.name})) for cluster in clusters
         }
         self._threads = ThreadPoolExecutor(len(clusters) + 1, "levels")
         self._copies: list[LinkCopy] = []
@@ -332,32 +332,32 @@ class MirrorLagPoller:
 
     async def _ticks(self) -> None:
         while True:
-            self._near.tick(steady_s(), self._seen())
+            self._follower_fetch.tick(steady_s(), self._seen())
             await asyncio.sleep(SYNC_INTERVAL_S)
 
     async def _looks(self) -> None:
         while True:
             began_s = steady_s()
-            if topics := frozenset(self._near.wanted()):
+            if topics := frozenset(self._follower_fetch.wanted()):
                 await self._look(topics)
-                self._near.tick(steady_s(), self._seen())
+                self._follower_fetch.tick(steady_s(), self._seen())
             await asyncio.sleep(max(SYNC_INTERVAL_S, (steady_s() - began_s) * (1 / POLL_TIME_FRACTION - 1)))
 
     async def _look(self, topics: frozenset[str]) -> None:
         """Ask twins first: one that is longer than its home was so before, not only asked later."""
         await self._read_copies(topics)
-        seen = self._seen()
-        homes = {topic: home for topic in topics if (home := seen.route(topic)) is not None}
+        table = self._seen()
+        homes = {topic: home for topic in topics if (home := table.route(topic)) is not None}
         twins = find_exact_twins(self._copies, homes)
-        found = await self._ask_each(_ids((twin.cluster, topic, twin.topic_id) for topic, twin in _each(twins)), seen)
+        found = await self._ask_each(_ids((twin.cluster, topic, twin.topic_id) for topic, twin in _each(twins)), table)
         asked_s = steady_s()
-        ends = await self._ask_each(_ids((homes[topic], topic, twin.home_id) for topic, twin in _each(twins)), seen)
+        ends = await self._ask_each(_ids((homes[topic], topic, twin.home_id) for topic, twin in _each(twins)), table)
         looks = []
         for topic in topics:
             home, some = homes.get(topic, ""), twins.get(topic, ())
-            term = seen.leads[topic].term if topic in seen.leads else 0
+            term = table.leads[topic].term if topic in table.leads else 0
             looks.append(build_topic_check(topic, home, term, asked_s, ends.get(home, {}), some, found))
-        self._near.take(looks)
+        self._follower_fetch.take(looks)
 
     async def _read_copies(self, topics: frozenset[str]) -> None:
         if topics <= self._copies_of and steady_s() - self._read_s < COPIES_INTERVAL_S:
@@ -365,9 +365,9 @@ class MirrorLagPoller:
         try:
             self._copies = await self._call(partial(self._read, topics))
         except Exception as error:  # else readers would stay where they are for ever
-            self._told.say(f"{describe_error(error)}: which topics are twins stays as it was known")
+            self._repeat_filter.say(f"{describe_error(error)}: which topics are twins stays as it was known")
             return
-        self._told.well("the store answers again: twins are as it says")
+        self._repeat_filter.well("the store answers again: twins are as it says")
         self._copies_of, self._read_s = topics, steady_s()
 
     def _read(self, topics: frozenset[str]) -> list[LinkCopy]:
@@ -385,9 +385,9 @@ class MirrorLagPoller:
                 copies.setdefault(key, set()).add(row.partition)
         return [LinkCopy(*key, frozenset(parts)) for key, parts in copies.items()]
 
-    async def _ask_each(self, wanted: Mapping[str, TopicIds], seen: RoutingTable) -> dict[str, BoundsByTopic]:
+    async def _ask_each(self, wanted: Mapping[str, TopicIds], table: RoutingTable) -> dict[str, BoundsByTopic]:
         """Ask clusters that answer; returns log bounds by cluster."""
-        names = [name for name in wanted if name in self._sides and seen.clusters[name].answers]
+        names = [name for name in wanted if name in self._sides and table.clusters[name].answers]
         found = await asyncio.gather(*(self._ask(name, wanted[name]) for name in names))
         return dict(zip(names, found, strict=True))
 
@@ -450,18 +450,18 @@ class _Side:
         with self._kafka.errand():
             anew = not ids.keys() <= self._topics
             known = self._kafka.metadata(sorted(ids), refresh=anew).topics
-            same = [one for one in known.values() if one.topic_id.hex() in ids.get(one.name, ())]
-            now = {one.name: one.topic_id.hex() for one in same}
-            leaders = {TopicPartition(one.name, part.partition): part.leader for one in same for part in one.partitions}
+            same = [topic for topic in known.values() if topic.topic_id.hex() in ids.get(topic.name, ())]
+            now = {topic.name: topic.topic_id.hex() for topic in same}
+            leaders = {TopicPartition(topic.name, tp.partition): tp.leader for topic in same for tp in topic.partitions}
             ends, failed = self._kafka.offsets_of_each(leaders, OffsetKind.HIGH_WATERMARK)
             if anew:
                 starts, _ = self._kafka.offsets_of_each(leaders, OffsetKind.EARLIEST)
                 self._starts |= starts
                 self._topics |= ids.keys()
-        self._topics -= {named.topic for named in failed}
+        self._topics -= {partition.topic for partition in failed}
         found: dict[tuple[str, str], dict[int, TwinLogBounds]] = {}
-        for named, end in ends.items():
-            if named in self._starts:
-                there = found.setdefault((named.topic, now[named.topic]), {})
-                there[named.partition] = TwinLogBounds(leaders[named], self._starts[named], end)
+        for partition, end in ends.items():
+            if partition in self._starts:
+                there = found.setdefault((partition.topic, now[partition.topic]), {})
+                there[partition.partition] = TwinLogBounds(leaders[partition], self._starts[partition], end)
         return found

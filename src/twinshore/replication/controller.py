@@ -74,18 +74,18 @@ class LinkController:
         settings: Settings,
         *,
         store: Store,
-        desk: CoordinatorServer,
-        tides: TaskPool,
+        coordinator: CoordinatorServer,
+        task_pool: TaskPool,
         recorder: ProgressRecorder,
         owner: str,
-        lanes: int,
+        tasks: int,
         outages: OutageLog,
         seen: SeenLease | None = None,
     ) -> None:
         self.link = link
         self._mirror: MirrorSettings = settings.mirror
-        self._ends = LinkClients(link, settings, patience_s=10.0, shared=LONG_TIMEOUT_CONNECTIONS)
-        self._source, self._target = self._ends.source, self._ends.target
+        self._clients = LinkClients(link, settings, patience_s=10.0, shared=LONG_TIMEOUT_CONNECTIONS)
+        self._source, self._target = self._clients.source, self._clients.target
         self._surveyor = TopicScanner(link, self._source, self._target)
 
         def tell_doubts(topics: Collection[str]) -> None:
@@ -95,24 +95,24 @@ class LinkController:
         ends = (store, self._source, self._target)
         self._descents = TopicLineage(lambda: self.link, *ends, tell=tell_doubts)
         self._homing = TopicHomes(lambda: self.link, settings.links, *ends, self._descents)
-        self._in_switch = SwitchRequests(lambda: self.link, store, desk, recorder)
-        self._throttle, self._others = RateLimitPublisher(link.name, desk), TopicConflicts(link, store)
+        self._in_switch = SwitchRequests(lambda: self.link, store, coordinator, recorder)
+        self._throttle, self._others = RateLimitPublisher(link.name, coordinator), TopicConflicts(link, store)
         self._adopter = Adopter(link, self._source, self._target, store, self._others.made)
         self._ruling = OperatorOverrides(link, settings.links, store)
-        self._store, self._desk, self._tides, self._recorder = store, desk, tides, recorder
-        self._lanes, self._log = lanes, LinkLogger(log, link.name)
+        self._store, self._coordinator, self._task_pool, self._recorder = store, coordinator, task_pool, recorder
+        self._tasks, self._log = tasks, LinkLogger(log, link.name)
         times_s = (self._mirror.lease_s, min(5.0, self._mirror.produce_timeout_s))
-        lands_s = partial(desk.lands_s, link.name)
+        lands_s = partial(coordinator.lands_s, link.name)
         self.lease = LeaseKeeper(store, f"link {link.name}", owner, *times_s, lands_s)
         term = ProcessLease(owner, self.lease.generation, self._mirror.lease_s)
         self._notes = LinkClaim(link, store, self._target, term)
         self._watch = AvailabilityWatch(link, settings, store, recorder, active=self.is_ours, outages=outages)
         self._slow_looks = SlowChecks(link, settings, store, recorder, active=self.is_ours, outages=outages)
-        self._standing = StoppedPartitions(link.name, store, desk, recorder, held=lambda: self._watch.held)
-        self._term: LeaseEpoch | None = None
+        self._standing = StoppedPartitions(link.name, store, coordinator, recorder, held=lambda: self._watch.held)
+        self._epoch: LeaseEpoch | None = None
         self._surveyed_at_s = self._begin_at_s = self._followed_at_s = self._hindered_at_s = 0.0
         self._said = ""
-        self._balance = PartitionBalancer(link.name, desk, recorder, 1 if link.broadcast else lanes)
+        self._balance = PartitionBalancer(link.name, coordinator, recorder, 1 if link.broadcast else tasks)
         self._leaving: set[str] = set()
         self._safety = SafetyPolicy(settings, link.name)
         given = (lambda: self.link, settings, store, self._safety)
@@ -131,38 +131,38 @@ class LinkController:
     def turn(self) -> str:
         """Observes, plans and acts once. Returns the link's state in a sentence."""
         generation = self.lease.generation()
-        if self._term and self._term.generation != generation:
+        if self._epoch and self._epoch.generation != generation:
             self._end_term()
-            self._log.warning("the lease is lost; its pumps have stopped")
+            self._log.warning("the lease is lost; its tasks have stopped")
         if not generation:
             return self._publish_status(InactiveLink(STANDBY, self.lease.sentence()))
         expiry_ms, never_cut = self._slow_looks.state_expiry_ms, self._safety.never_cut
-        if self._term and (why := self._term.outdated(self.link.target, expiry_ms, never_cut=never_cut)):
+        if self._epoch and (why := self._epoch.outdated(self.link.target, expiry_ms, never_cut=never_cut)):
             self._end_term()
-            self._log.info(f"{why}; its lanes begin anew")
-        if self._term is None and time.monotonic() < self._begin_at_s:
+            self._log.info(f"{why}; its tasks begin anew")
+        if self._epoch is None and time.monotonic() < self._begin_at_s:
             return self._said
         try:
-            if self._term is None:
+            if self._epoch is None:
                 self._begin_term(generation)
             self._apply_overrides()
-            self._throttle.turn(self.link.control, self._lanes)
+            self._throttle.turn(self.link.control, self._tasks)
             self._apply_sync_orders()
             if time.monotonic() - self._surveyed_at_s >= self._refusals.pause_s(self._mirror.refresh_s):
                 self._survey()
                 self._surveyed_at_s = time.monotonic()
             self._follow_log_starts()
             self._balance.turn()
-            lag, placed = self._recorder.live[self.link.name].lag.copy(), self._desk.placed(self.link.name)
-            self._held.look(named for named, behind in lag.items() if behind and named in placed)
+            lag, placed = self._recorder.stats[self.link.name].lag.copy(), self._coordinator.placed(self.link.name)
+            self._held.look(partition for partition, behind in lag.items() if behind and partition in placed)
         except RefusedError as error:
-            if self._term:
+            if self._epoch:
                 self._end_term()
-            self._publish_status(ActiveLink(0, self._lanes, trouble=str(error)))
+            self._publish_status(ActiveLink(0, self._tasks, trouble=str(error)))
             raise
         except (KafkaError, WireError, ConfigError) as error:
             # Malformed bytes and unreadable secrets concern this link alone, and may pass.
-            if self._term is None:
+            if self._epoch is None:
                 self._begin_at_s = time.monotonic() + EPOCH_RETRY_PAUSE_S
             return self._publish_status(
                 self._carrying(str(error), hindered=not isinstance(error, KafkaError) or error.retriable)
@@ -176,29 +176,29 @@ class LinkController:
         """Returns what is replicated now. `hindered`: the turn did not complete, and is tried again."""
         name, paused, now_s = self.link.name, self.link.control.paused, time.monotonic()
         self._hindered_at_s = (self._hindered_at_s or now_s) if hindered else 0.0
-        if self._term is None:
-            return ActiveLink(0, self._lanes, paused=paused, trouble=trouble)
+        if self._epoch is None:
+            return ActiveLink(0, self._tasks, paused=paused, trouble=trouble)
         return count_partitions(
-            self._desk.placed(name).keys(),
-            self._desk.unmanned(name),
+            self._coordinator.placed(name).keys(),
+            self._coordinator.unmanned(name),
             self._recorder.leaderless(name),
             ActiveLink(
                 placed=0,
-                lanes=self._lanes,
+                tasks=self._tasks,
                 resting=len(self._standing),
                 refused=len(self._refusals),
-                aligning=self._recorder.live[name].aligning.sentence(),
+                aligning=self._recorder.stats[name].aligning.sentence(),
                 paused=paused,
                 trouble=trouble,
                 elsewhere=len(self._homing.elsewhere),
                 homeless=len(self._homing.homeless),
-                apart=sum(link == name for link, _ in self._tides.apart),
+                apart=sum(link == name for link, _ in self._task_pool.apart),
                 hindered_s=now_s - self._hindered_at_s if hindered else 0.0,
             ),
         )
 
     def _publish_status(self, now: LinkFacts) -> str:
-        state, sentence = self._recorder.say(self.link.name, now, self._lanes if self._term else 0)
+        state, sentence = self._recorder.say(self.link.name, now, self._tasks if self._epoch else 0)
         self._said = f"{self.link.name}: {state}: {sentence}"
         return self._said
 
@@ -215,36 +215,36 @@ class LinkController:
             one.anew()
         self._safety.against()  # a standby may have read the policy long ago
         # Only now: if anything before fails, the next turn begins the epoch again.
-        self._term = LeaseEpoch(generation, identity, expiry, units, self._safety.never_cut)
+        self._epoch = LeaseEpoch(generation, identity, expiry, units, self._safety.never_cut)
         self._throttle.forget()
-        for lane in range(self._lanes):
-            self._desk.open_task((self.link.name, lane), self._mirror.lease_s)
-            self._tides.open_task((self.link.name, lane), partial(self._order, lane), together=self.link.broadcast)
+        for task in range(self._tasks):
+            self._coordinator.open_task((self.link.name, task), self._mirror.lease_s)
+            self._task_pool.open_task((self.link.name, task), partial(self._order, task), together=self.link.broadcast)
         self._log.info(f"carried by this process as producer {identity.producer_id}")
         if units:
             self._log.info(f"{self.link.target} takes no markers directly: they cross by closed units")
 
     def _end_term(self) -> None:
-        self._tides.close_link(self.link.name)
-        self._desk.close_link(self.link.name)
-        self._term = None
-        self._recorder.live[self.link.name].let_go()
+        self._task_pool.close_link(self.link.name)
+        self._coordinator.close_link(self.link.name)
+        self._epoch = None
+        self._recorder.stats[self.link.name].let_go()
         self._leaving.clear()
         self._surveyed_at_s = 0.0
 
     # -- everything besides records
 
     def is_ours(self) -> bool:
-        return self._term is not None and self.lease.left_s() > 0
+        return self._epoch is not None and self.lease.left_s() > 0
 
     def _apply_sync_orders(self) -> None:
         """Applies the config sync's orders. A topic comes back only after every task has released it."""
-        term, link = self._term, self.link.name
-        assert term is not None
-        self._leaving -= {topic for topic in self._leaving if self._desk.withdraw(link, topic)}
+        epoch, link = self._epoch, self.link.name
+        assert epoch is not None
+        self._leaving -= {topic for topic in self._leaving if self._coordinator.withdraw(link, topic)}
         self._follower.doubt(self._recorder.doubted(link))
-        for order in self._follower.endings.orders(named.topic for named in self._desk.placed(link)):
-            term.flowing.pop(order.topic, None)
+        for order in self._follower.endings.orders(partition.topic for partition in self._coordinator.placed(link)):
+            epoch.flowing.pop(order.topic, None)
             if order.withdraw:
                 self._leaving.add(order.topic)
             if order.forget:
@@ -252,7 +252,7 @@ class LinkController:
                 self._standing.forget(order.topic)
                 self._surveyed_at_s = 0.0
         for topic in self._standing.turn():
-            term.flowing.pop(topic, None)
+            epoch.flowing.pop(topic, None)
             self._surveyed_at_s = 0.0
         if self._follower.rules.news():
             self._surveyed_at_s = 0.0
@@ -263,29 +263,31 @@ class LinkController:
         """Applies overrides. Topics that may not be replicated leave their tasks; the next survey finds those that may
         again.
         """
-        term, name = self._term, self.link.name
-        assert term is not None
+        epoch, name = self._epoch, self.link.name
+        assert epoch is not None
         if self._ruling.changed():
             self.link = self._ruling.link
             self._surveyor = TopicScanner(self.link, self._source, self._target)
             self._surveyed_at_s = 0.0
             self._follower.poll_soon()
             self._log.info(f"now holds: {describe_effective_link(self.link)}")
-        placed = {named.topic for named in self._desk.placed(name)}
+        placed = {partition.topic for partition in self._coordinator.placed(name)}
         if self._in_switch.changed():
             self._surveyed_at_s = 0.0
         away = self._homing.elsewhere | self._homing.doubted | self._in_switch.leaving
-        for topic in self._ruling.take_unwanted_topics(placed, lambda topic: self._desk.withdraw(name, topic), away):
-            term.flowing.pop(topic, None)
+        for topic in self._ruling.take_unwanted_topics(
+            placed, lambda topic: self._coordinator.withdraw(name, topic), away
+        ):
+            epoch.flowing.pop(topic, None)
             self._log.info(away.get(topic) or self._ruling.parted(topic), extra={"topic": topic})
         self._in_switch.let_go(active=self.is_ours())
-        self._ruling.acknowledge(lanes_left=self._desk.closed_tasks_settled(name) and self.is_ours())
+        self._ruling.acknowledge(tasks_left=self._coordinator.closed_tasks_settled(name) and self.is_ours())
 
     # -- survey and plan
 
     def _survey(self) -> None:
-        term = self._term
-        assert term is not None
+        epoch = self._epoch
+        assert epoch is not None
         self._notes.check()
         self._safety.against()
         self._homing.take_up_switches()
@@ -294,25 +296,25 @@ class LinkController:
         self._notes.retract_twins(self._homing.elsewhere)
         self._in_switch.forget(self._homing.elsewhere, self._standing)
         names = self._ruling.flowing(self._in_switch.staying(admitted))
-        fresh = [name for name, seen in names.items() if term.flowing.get(name) != seen and name not in self._leaving]
-        for name in [name for name in term.flowing if name not in names]:
+        fresh = [name for name, seen in names.items() if epoch.flowing.get(name) != seen and name not in self._leaving]
+        for name in [name for name in epoch.flowing if name not in names]:
             if admits(self.link, name):
                 gone = name in self._homing.elsewhere | self._homing.doubted or self._in_switch.leaves(name)
                 self._follower.doubt(() if gone else [name])
             else:
                 self._log.info(f"topic {name} is no longer admitted", extra={"topic": name})
-            del term.flowing[name]
+            del epoch.flowing[name]
         known = read_known_twins(self._store, self.link) if fresh else {}
         for start in range(0, len(fresh), 100):
-            if self._safety.never_cut and not term.never_cut:
+            if self._safety.never_cut and not epoch.never_cut:
                 return  # no attempt begins with an outdated config: the next turn ends the epoch
             self._apply_plan(fresh[start : start + 100], known, names)
             self._safety.against()
-        self._homing.publish_first_homes(term.flowing)
+        self._homing.publish_first_homes(epoch.flowing)
 
     def _apply_plan(self, names: list[str], known: dict[str, KnownTwin], seen: dict[str, tuple[str, int]]) -> None:
-        term = self._term
-        assert term is not None
+        epoch = self._epoch
+        assert epoch is not None
         steps = self._others.judged(self._surveyor.plan(names, known), known)
         ready: list[CarryTopic] = []
         made: list[str] = []
@@ -349,29 +351,29 @@ class LinkController:
             self._refusals.add(refusal)
         for topic in sorted({step.topic for step in steps} - open_yet - {refusal.topic for refusal in refused}):
             self._refusals.over(topic)
-        self._supply(term, ready, known, seen)
+        self._supply(epoch, ready, known, seen)
 
     def _supply(
-        self, term: LeaseEpoch, steps: list[CarryTopic], known: Container[str], seen: dict[str, tuple[str, int]]
+        self, epoch: LeaseEpoch, steps: list[CarryTopic], known: Container[str], seen: dict[str, tuple[str, int]]
     ) -> None:
         steps = self._homing.kept(self._others.kept(steps, known), known)
         self._descents.declare(steps)
         found = topic_scanner.build_partition_configs(self._store, self.link, steps, self._others.made)
-        orders = {named: order for named, order in found.items() if named not in self._standing}
+        orders = {partition: config for partition, config in found.items() if partition not in self._standing}
         if not found:
             return
         self._notes.tell({step.topic for step in steps})  # before any record of theirs
-        rates, placed = self._recorder.live[self.link.name].rate, self._desk.placed(self.link.name)
-        lanes = assign_partitions(
-            [*placed, *orders], self._lanes, now=placed, rate=rates, fixed=bool(self.link.broadcast)
+        rates, placed = self._recorder.stats[self.link.name].rate, self._coordinator.placed(self.link.name)
+        tasks = assign_partitions(
+            [*placed, *orders], self._tasks, now=placed, rate=rates, fixed=bool(self.link.broadcast)
         )
-        for lane in range(self._lanes):
-            ours = [order for named, order in orders.items() if lanes[named] == lane]
-            self._desk.assign((self.link.name, lane), ours)
+        for task in range(self._tasks):
+            ours = [config for partition, config in orders.items() if tasks[partition] == task]
+            self._coordinator.assign((self.link.name, task), ours)
         for step in steps:
             partitions = seen[step.topic][1] if step.topic in seen else step.partitions
             if step.partitions >= partitions and step.topic not in self._refusals:
-                term.flowing[step.topic] = seen.get(step.topic, (step.source_topic_id, step.partitions))
+                epoch.flowing[step.topic] = seen.get(step.topic, (step.source_topic_id, step.partitions))
 
     def _follow_log_starts(self) -> None:
         """Moves the twin's log start to the source's: retention is off on the twin."""
@@ -381,27 +383,27 @@ class LinkController:
         if self._safety.against() and not self._safety.known.never_delete:
             return  # unknown what may be cut
         # Only partitions on tasks are cut: a topic that stopped may be another writer's by now.
-        live, placed = self._recorder.live[self.link.name], self._desk.placed(self.link.name)
-        cuts = {named: at for named, at in live.cuts().items() if named in placed}
-        self._log_starts.cut(self._adopter.without_mapped(cuts, live.lag.copy()), live.cut_to)
+        stats, placed = self._recorder.stats[self.link.name], self._coordinator.placed(self.link.name)
+        cuts = {partition: at for partition, at in stats.cuts().items() if partition in placed}
+        self._log_starts.cut(self._adopter.without_mapped(cuts, stats.lag.copy()), stats.cut_to)
 
-    def _order(self, lane: int, tide: int) -> TaskConfig:
-        token = self._desk.token_of((self.link.name, lane))  # first: an ended epoch's token fits no later task
-        if (term := self._term) is None:
+    def _order(self, task: int, run: int) -> TaskConfig:
+        token = self._coordinator.token_of((self.link.name, task))  # first: an ended epoch's token fits no later task
+        if (epoch := self._epoch) is None:
             raise TwinshoreError("the link has been let go")
         sides = {"source": self._source.cluster, "target": self._target.cluster}
-        desk = (*self._desk.reached_at(), token)
-        return term.order(self.link, lane, tide, **sides, desk=desk, settings=self._mirror)
+        coordinator = (*self._coordinator.reached_at(), token)
+        return epoch.order(self.link, task, run, **sides, coordinator=coordinator, settings=self._mirror)
 
     def stop(self, deadline_s: float) -> bool:
         """Lets tasks finish. Returns whether all confirmed, and no request can still be appended."""
-        self._tides.close_link(self.link.name)
-        return self._desk.finish(self.link.name, deadline_s)
+        self._task_pool.close_link(self.link.name)
+        return self._coordinator.finish(self.link.name, deadline_s)
 
     def left_s(self) -> float:
         """Seconds for which the open tasks' lease epoch holds."""
-        term = self._term  # read once: the coordinator's thread asks while the controller's may end it
-        return self.lease.left_s() if term and term.generation == self.lease.generation() else 0.0
+        epoch = self._epoch  # read once: the coordinator's thread asks while the controller's may end it
+        return self.lease.left_s() if epoch and epoch.generation == self.lease.generation() else 0.0
 
     def close(self, *, clean: bool, now: InactiveLink | None = None) -> None:
         """`now`: the status afterwards; None when the mirror was stopped."""
@@ -409,7 +411,7 @@ class LinkController:
             how = "the mirror was stopped in good order" if clean else STOPPED_UNCONFIRMED
             self._publish_status(now or InactiveLink(STOPPED, how))
         with ExitStack() as parts:  # even if one fails, the lease is not renewed for ever; the last first
-            parts.callback(self._ends.close)
+            parts.callback(self._clients.close)
             parts.callback(self.lease.close, release=clean)
             for one in (self._adopter, self._slow_looks, self._watch, self._follower, self._heart):
                 parts.callback(one.close)

@@ -58,10 +58,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TaskGroupAttemptId:
-    """One attempt (`tide`) of a task group (`raft`)."""
+    """One attempt (`run`) of a task group (`task_group`)."""
 
-    raft: int
-    tide: int
+    task_group: int
+    run: int
 
 
 TICK_S = 0.02
@@ -109,7 +109,7 @@ class CoordinatorListener:
         self.port: int = self._server.getsockname()[1]
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ)
-        self._thread = supervise(self._work, "desk")
+        self._thread = supervise(self._work, "coordinator")
 
     def close(self) -> None:
         self._closed.set()
@@ -129,8 +129,8 @@ class CoordinatorListener:
                 self._tick()
         self._selector.close()
         self._server.close()
-        for guest in list(self._guests.values()):
-            self._end(guest)
+        for connection in list(self._guests.values()):
+            self._end(connection)
 
     def _welcome(self) -> None:
         try:
@@ -149,59 +149,65 @@ class CoordinatorListener:
         self._guests[came] = TaskConnection(came, steady_s())
         self._selector.register(came, selectors.EVENT_READ)
         # Attempts identify themselves at once: the oldest unidentified connections are not theirs.
-        for stranger in [one for one in self._guests.values() if one.place is None][:-UNIDENTIFIED_CONNECTIONS_MAX]:
+        for stranger in [connection for connection in self._guests.values() if connection.place is None][
+            :-UNIDENTIFIED_CONNECTIONS_MAX
+        ]:
             self._end(stranger)
 
     def _send_away(self) -> None:
         """Ends late strangers: a peer could send its first line one byte at a time for ever."""
         now_s = steady_s()
-        late = [one for one in self._guests.values() if one.place is None and now_s - one.came_s > HELLO_TIMEOUT_S]
+        late = [
+            connection
+            for connection in self._guests.values()
+            if connection.place is None and now_s - connection.came_s > HELLO_TIMEOUT_S
+        ]
         for stranger in late:
             self._end(stranger)
 
-    def _read(self, guest: TaskConnection) -> None:
-        if guest.socket not in self._guests:
+    def _read(self, connection: TaskConnection) -> None:
+        if connection.socket not in self._guests:
             return
         try:
-            got = guest.socket.recv(READ_BYTES, socket.MSG_DONTWAIT)
+            got = connection.socket.recv(READ_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
         except OSError:
             got = b""
-        if not got or not self._take(guest, got):
-            self._end(guest)
+        if not got or not self._take(connection, got):
+            self._end(connection)
 
-    def _take(self, guest: TaskConnection, got: bytes) -> bool:
+    def _take(self, connection: TaskConnection, got: bytes) -> bool:
         """Handles complete lines; False: end the connection."""
-        guest.unread += got
+        connection.unread += got
         try:
-            while (end := guest.unread.find(b"\n", guest.searched)) >= 0:
-                line = bytes(guest.unread[:end])
-                del guest.unread[: end + 1]
-                guest.searched = 0
-                if guest.place is not None:
-                    self._hear(guest.place, json.loads(line))
+            while (end := connection.unread.find(b"\n", connection.searched)) >= 0:
+                line = bytes(connection.unread[:end])
+                del connection.unread[: end + 1]
+                connection.searched = 0
+                if connection.place is not None:
+                    self._hear(connection.place, json.loads(line))
                     continue
-                guest.place = self._arrive(guest.socket, json.loads(line))
-                if guest.place is None:
+                connection.place = self._arrive(connection.socket, json.loads(line))
+                if connection.place is None:
                     return False
         except MALFORMED_MESSAGE_ERRORS:
             return False
         except Exception as error:
-            thread_failures.note("desk", error)
+            thread_failures.note("coordinator", error)
             return False
-        guest.searched = len(guest.unread)
-        return guest.searched <= (HELLO_BYTES_MAX if guest.place is None else LINE_BYTES_MAX)
+        connection.searched = len(connection.unread)
+        return connection.searched <= (HELLO_BYTES_MAX if connection.place is None else LINE_BYTES_MAX)
 
-    def _end(self, guest: TaskConnection) -> None:
-        if self._guests.pop(guest.socket, None) is None:
+    def _end(self, connection: TaskConnection) -> None:
+        if self._guests.pop(connection.socket, None) is None:
             return
         with contextlib.suppress(KeyError, ValueError, RuntimeError):
-            self._selector.unregister(guest.socket)
-        if guest.place is not None:
-            self._depart(guest.place, guest.socket)
-        shut_down_socket(guest.socket)
-        guest.socket.close()
+            self._selector.unregister(connection.socket)
+        if connection.place is not None:
+            self._depart(connection.place, connection.socket)
+        shut_down_socket(connection.socket)
+        connection.socket.close()
 
 
 def shut_down_socket(peer: socket.socket) -> None:
@@ -215,29 +221,31 @@ class TaskGroupConnections:
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(32)
-        self._rafts: dict[TaskGroupAttemptId, socket.socket] = {}
+        self._task_groups: dict[TaskGroupAttemptId, socket.socket] = {}
         self._lock = threading.Lock()
         self._words: SimpleQueue[tuple[TaskGroupAttemptId, TaskGroupMessage]] = SimpleQueue()
 
-    def arrive(self, place: TaskGroupAttemptId, token: str, raft: socket.socket) -> TaskGroupAttemptId | None:
+    def arrive(
+        self, attempt_id: TaskGroupAttemptId, token: str, connection: socket.socket
+    ) -> TaskGroupAttemptId | None:
         """Adds the connection; None: the token is wrong, or the attempt is connected already."""
         with self._lock:
-            if not hmac.compare_digest(token.encode(), self.token.encode()) or place in self._rafts:
+            if not hmac.compare_digest(token.encode(), self.token.encode()) or attempt_id in self._task_groups:
                 return None
-            self._rafts[place] = raft
-            return place
+            self._task_groups[attempt_id] = connection
+            return attempt_id
 
-    def hear(self, place: TaskGroupAttemptId, message: dict[str, Any]) -> None:
-        self._words.put((place, decode_from_task_group(message)))
+    def hear(self, attempt_id: TaskGroupAttemptId, message: dict[str, Any]) -> None:
+        self._words.put((attempt_id, decode_from_task_group(message)))
 
-    def depart(self, place: TaskGroupAttemptId, raft: socket.socket) -> None:
+    def depart(self, attempt_id: TaskGroupAttemptId, connection: socket.socket) -> None:
         with self._lock:
-            if self._rafts.get(place) is raft:
-                del self._rafts[place]
+            if self._task_groups.get(attempt_id) is connection:
+                del self._task_groups[attempt_id]
 
     def there(self) -> frozenset[TaskGroupAttemptId]:
         with self._lock:
-            return frozenset(self._rafts)
+            return frozenset(self._task_groups)
 
     def words(self) -> list[tuple[TaskGroupAttemptId, TaskGroupMessage]]:
         """Takes the messages since the last call."""
@@ -248,16 +256,16 @@ class TaskGroupConnections:
         except Empty:
             return found
 
-    def say(self, place: TaskGroupAttemptId, word: StartTask | StopTaskGroup) -> bool:
+    def say(self, attempt_id: TaskGroupAttemptId, word: StartTask | StopTaskGroup) -> bool:
         """Sends a message; False: the attempt is not connected."""
         with self._lock:
-            raft = self._rafts.get(place)
-        if raft is None:
+            connection = self._task_groups.get(attempt_id)
+        if connection is None:
             return False
         try:
-            raft.sendall(encode_line(encode_message(word)))
+            connection.sendall(encode_line(encode_message(word)))
         except OSError:
-            shut_down_socket(raft)
+            shut_down_socket(connection)
             return False
         return True
 
@@ -274,10 +282,10 @@ class CoordinatorServer:
     def __init__(self, host: str, *, allowed_s: Callable[[str], float], take: Callable[[TaskReport], None]) -> None:
         self.host = host
         self._allowed_s, self._take = allowed_s, take
-        self._core = Coordinator()
+        self._coordinator = Coordinator()
         self._lines: dict[TaskSession, socket.socket] = {}
         self._lock = threading.RLock()
-        self.rafts = TaskGroupConnections()
+        self.task_groups = TaskGroupConnections()
         self._door = CoordinatorListener(
             host, arrive=self._hello, hear=self._hear, depart=self._depart, tick=self._tick
         )
@@ -288,70 +296,70 @@ class CoordinatorServer:
         """Locks the core for one event, and executes the commands before another caller enters."""
         with self._lock:
             try:
-                yield self._core
+                yield self._coordinator
             finally:
                 self._do_wanted()
 
     # -- called by the controller
 
     def reached_at(self) -> tuple[str, int]:
-        return os.environ.get("TWINSHORE_DESK_HOST", self.host), self.port
+        return os.environ.get("TWINSHORE_COORDINATOR_HOST", self.host), self.port
 
     def open_task(self, key: TaskKey, grant_s: float) -> None:
-        with self._deciding() as core:
-            core.open_task(key, grant_s, secrets.token_hex(32))
+        with self._deciding() as coordinator:
+            coordinator.open_task(key, grant_s, secrets.token_hex(32))
 
     def token_of(self, key: TaskKey) -> str:
-        with self._deciding() as core:
-            return core.token_of(key)
+        with self._deciding() as coordinator:
+            return coordinator.token_of(key)
 
     def assign(self, key: TaskKey, orders: Iterable[PartitionConfig]) -> None:
-        with self._deciding() as core:
-            core.assign(key, orders, steady_s())
+        with self._deciding() as coordinator:
+            coordinator.assign(key, orders, steady_s())
 
     def placed(self, link: str) -> dict[TopicPartition, int]:
-        with self._deciding() as core:
-            return core.placed(link)
+        with self._deciding() as coordinator:
+            return coordinator.placed(link)
 
-    def move(self, link: str, named: TopicPartition, lane: int) -> bool:
-        with self._deciding() as core:
-            return core.move(link, named, lane)
+    def move(self, link: str, partition: TopicPartition, task: int) -> bool:
+        with self._deciding() as coordinator:
+            return coordinator.move(link, partition, task)
 
     def withdraw(self, link: str, topic: str, partition: int = -1) -> bool:
-        with self._deciding() as core:
-            return core.withdraw(link, topic, partition, steady_s())
+        with self._deciding() as coordinator:
+            return coordinator.withdraw(link, topic, partition, steady_s())
 
     def bound(self, key: TaskKey, bounds: TaskRateLimits) -> None:
-        with self._deciding() as core:
-            core.bound(key, bounds)
+        with self._deciding() as coordinator:
+            coordinator.bound(key, bounds)
 
     def used(self, link: str) -> dict[int, dict[str, list[float]]]:
-        with self._deciding() as core:
-            return core.used(link)
+        with self._deciding() as coordinator:
+            return coordinator.used(link)
 
     def holding(self, key: TaskKey) -> tuple[int | None, float, bool]:
-        with self._deciding() as core:
-            return core.holding(key, steady_s())
+        with self._deciding() as coordinator:
+            return coordinator.holding(key, steady_s())
 
-    def seated(self, key: TaskKey) -> frozenset[int]:
-        with self._deciding() as core:
-            return core.seated(key)
+    def session_of(self, key: TaskKey) -> frozenset[int]:
+        with self._deciding() as coordinator:
+            return coordinator.session_of(key)
 
     def carried_bytes(self) -> dict[TaskKey, int]:
-        with self._deciding() as core:
-            return core.carried_bytes()
+        with self._deciding() as coordinator:
+            return coordinator.carried_bytes()
 
     def unmanned(self, link: str) -> frozenset[TopicPartition]:
-        with self._deciding() as core:
-            return core.unmanned(link, steady_s())
+        with self._deciding() as coordinator:
+            return coordinator.unmanned(link, steady_s())
 
     def waits_s(self, key: TaskKey) -> float:
-        with self._deciding() as core:
-            return core.waits_s(key, steady_s())
+        with self._deciding() as coordinator:
+            return coordinator.waits_s(key, steady_s())
 
     def finish_all(self, link: str) -> None:
-        with self._deciding() as core:
-            core.finish_all(link)
+        with self._deciding() as coordinator:
+            coordinator.finish_all(link)
 
     def finish(self, link: str, deadline_s: float) -> bool:
         """Finishes every attempt, and forgets the link's tasks. Returns whether no request can still be appended; does
@@ -367,67 +375,67 @@ class CoordinatorServer:
         return clean
 
     def lands_s(self, link: str) -> float:
-        with self._deciding() as core:
-            return core.lands_s(link, steady_s())
+        with self._deciding() as coordinator:
+            return coordinator.lands_s(link, steady_s())
 
     def has_no_writers(self, link: str) -> bool:
-        with self._deciding() as core:
-            return core.has_no_writers(link, steady_s())
+        with self._deciding() as coordinator:
+            return coordinator.has_no_writers(link, steady_s())
 
     def idle(self, link: str) -> bool:
-        with self._deciding() as core:
-            return core.idle(link, steady_s())
+        with self._deciding() as coordinator:
+            return coordinator.idle(link, steady_s())
 
     def closed_tasks_settled(self, link: str) -> bool:
-        with self._deciding() as core:
-            return core.closed_tasks_settled(link, steady_s())
+        with self._deciding() as coordinator:
+            return coordinator.closed_tasks_settled(link, steady_s())
 
     def close_link(self, link: str) -> None:
-        with self._deciding() as core:
-            core.close_link(link)
+        with self._deciding() as coordinator:
+            coordinator.close_link(link)
 
     def close(self) -> None:
         self._door.close()
 
     # -- called by the listener
 
-    def _hello(self, pump: socket.socket, hello: dict[str, Any]) -> PeerId | None:
-        if "raft" in hello:
-            place = TaskGroupAttemptId(int(hello["raft"]), int(hello["tide"]))
-            return self.rafts.arrive(place, str(hello["token"]), pump)
-        key, tide, token = (str(hello["link"]), int(hello["lane"])), int(hello["tide"]), str(hello["token"])
-        with self._deciding() as core:
-            if seat := core.arrive(key, tide, token):
-                self._lines[seat] = pump
-            return seat
+    def _hello(self, connection: socket.socket, hello: dict[str, Any]) -> PeerId | None:
+        if "task_group" in hello:
+            attempt_id = TaskGroupAttemptId(int(hello["task_group"]), int(hello["run"]))
+            return self.task_groups.arrive(attempt_id, str(hello["token"]), connection)
+        key, run, token = (str(hello["link"]), int(hello["task"])), int(hello["run"]), str(hello["token"])
+        with self._deciding() as coordinator:
+            if session := coordinator.arrive(key, run, token):
+                self._lines[session] = connection
+            return session
 
     def _depart(self, place: PeerId, gone: socket.socket) -> None:
         if isinstance(place, TaskGroupAttemptId):
-            self.rafts.depart(place, gone)
+            self.task_groups.depart(place, gone)
             return
-        with self._deciding() as core:
+        with self._deciding() as coordinator:
             self._lines.pop(place, None)
-            core.depart(place, steady_s(), self._allowed_s(place.link))
+            coordinator.depart(place, steady_s(), self._allowed_s(place.link))
 
     def _hear(self, place: PeerId, message: dict[str, Any]) -> None:
         if isinstance(place, TaskGroupAttemptId):
-            self.rafts.hear(place, message)
+            self.task_groups.hear(place, message)
             return
         word = decode_for_coordinator(message)
-        with self._deciding() as core:
-            core.hear(place, word, steady_s(), self._allowed_s(place.link))
+        with self._deciding() as coordinator:
+            coordinator.hear(place, word, steady_s(), self._allowed_s(place.link))
 
     def _tick(self) -> None:
-        with self._deciding() as core:
+        with self._deciding() as coordinator:
             now_s = steady_s()
-            core.tick(now_s, {link: self._allowed_s(link) for link in core.awaited()})
+            coordinator.tick(now_s, {link: self._allowed_s(link) for link in coordinator.awaited()})
 
     # -- the core's commands
 
     def _do_wanted(self) -> None:
         """Executes every command even if one fails, for the core has already changed; then raises the first failure."""
         failed: Exception | None = None
-        for command in self._core.wanted():
+        for command in self._coordinator.wanted():
             try:
                 self._do(command)
             except Exception as error:
@@ -437,39 +445,39 @@ class CoordinatorServer:
 
     def _do(self, command: CoordinatorCommand) -> None:
         match command:
-            case SendToTask(seat, word):
-                self._say(seat, word)
-            case RecordReport(account):
-                self._take(account)
-            case DisconnectTask(seat):
-                if pump := self._lines.get(seat):
-                    shut_down_socket(pump)
+            case SendToTask(session, word):
+                self._say(session, word)
+            case RecordReport(report):
+                self._take(report)
+            case DisconnectTask(session):
+                if connection := self._lines.get(session):
+                    shut_down_socket(connection)
 
-    def _say(self, seat: TaskSession, word: CoordinatorMessage) -> None:
-        pump = self._lines.get(seat)
-        if pump is None:
+    def _say(self, session: TaskSession, word: CoordinatorMessage) -> None:
+        connection = self._lines.get(session)
+        if connection is None:
             return
         try:
-            pump.sendall(encode_line(encode_message(word)))
+            connection.sendall(encode_line(encode_message(word)))
         except OSError:
-            shut_down_socket(pump)
+            shut_down_socket(connection)
 
 
 class PartitionBalancer:
     """Evens out the load of one link's tasks."""
 
-    def __init__(self, link: str, desk: CoordinatorServer, recorder: ProgressRecorder, lanes: int) -> None:
-        self._link, self._desk, self._recorder, self._lanes = link, desk, recorder, lanes
+    def __init__(self, link: str, coordinator: CoordinatorServer, recorder: ProgressRecorder, tasks: int) -> None:
+        self._link, self._coordinator, self._recorder, self._tasks = link, coordinator, recorder, tasks
         self._at_s = time.monotonic()
 
     def turn(self) -> None:
-        if self._lanes < 2 or time.monotonic() - self._at_s < BALANCE_INTERVAL_S:
+        if self._tasks < 2 or time.monotonic() - self._at_s < BALANCE_INTERVAL_S:
             return
         self._at_s = time.monotonic()
-        rates = dict(self._recorder.live[self._link].rate)
+        rates = dict(self._recorder.stats[self._link].rate)
         if sum(rates.values()) < BALANCE_BYTES_MIN:
             return
-        for named, lane in plan_moves(self._desk.placed(self._link), rates, self._lanes):
-            if self._desk.move(self._link, named, lane):
-                moves = f"{self._link}: {named} moves to lane {lane}, which carries less"
-                log.info(moves, extra={"link": self._link, **asdict(named)})
+        for partition, task in plan_moves(self._coordinator.placed(self._link), rates, self._tasks):
+            if self._coordinator.move(self._link, partition, task):
+                moves = f"{self._link}: {partition} moves to task {task}, which carries less"
+                log.info(moves, extra={"link": self._link, **asdict(partition)})

@@ -48,7 +48,7 @@ class HeartbeatTask:
     ) -> None:
         self._link, self._cluster, self._every_s = link, source, every_s
         self._may_beat = may_beat
-        self._once = RepeatFilter(LinkLogger(log, link.name))
+        self._repeat_filter = RepeatFilter(LinkLogger(log, link.name))
         self._source = KafkaCluster(
             source.cluster,
             client_id=SHORT_TIMEOUT_CONNECTIONS.client_id,
@@ -75,7 +75,7 @@ class HeartbeatTask:
             self._there = True
             now_ms = wall_ms()
             self._notebook.append([beat_line(self._link, now_ms)], now_ms)
-            self._once.well(f"heartbeats are written on {self._link.source} again")
+            self._repeat_filter.well(f"heartbeats are written on {self._link.source} again")
             return self._every_s
         except KafkaError as error:
             self._there = False
@@ -92,7 +92,7 @@ class HeartbeatTask:
             self._tell(f"{error.message} (try: {error.hint})")
 
     def _tell(self, why: str) -> None:
-        self._once.say(f"no heartbeat on {self._link.source}, so `twinshore topology` does not see it: {why}")
+        self._repeat_filter.say(f"no heartbeat on {self._link.source}, so `twinshore topology` does not see it: {why}")
 
 
 PATIENCE_S = 5.0

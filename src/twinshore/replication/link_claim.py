@@ -62,7 +62,7 @@ class LinkClaim:
     ) -> None:
         self._link, self._store, self._target = link, store, target
         self._holding, self._log = holding, LinkLogger(log, link.name)
-        self._once = RepeatFilter(self._log)
+        self._repeat_filter = RepeatFilter(self._log)
         self._notebook = StateTopic(target, TWINS_TOPIC)
         self._own = ""
         self._seen = b"", -1
@@ -74,7 +74,7 @@ class LinkClaim:
         self._blind = self._owed = self._unread = self._answers = False
         self._look_at_s = self._read_at_s = 0.0
         self._warned = ""
-        self.told = LinkClaimState(link.name, "")
+        self.state = LinkClaimState(link.name, "")
 
     @property
     def own(self) -> str:
@@ -93,35 +93,35 @@ class LinkClaim:
         seen = self._notebook.seen()
         self._answers = True
         if not seen[0]:
-            self._seen, self.told = seen, LinkClaimState(self._link.name, source_id)
-            return self.told
+            self._seen, self.state = seen, LinkClaimState(self._link.name, source_id)
+            return self.state
         begins, end = self._notebook.bounds()
-        same = seen == self._seen and source_id == self.told.source_id
+        same = seen == self._seen and source_id == self.state.source_id
         whole = not same or begins > self._begins or end < self._read_to or time.monotonic() >= self._whole_at_s
-        told = LinkClaimState(self._link.name, source_id) if whole else self.told
+        state = LinkClaimState(self._link.name, source_id) if whole else self.state
         read_to = begins if whole else self._read_to
         for notes, reached in self._notebook.pages(read_to, (begins, end)):
             read_to = reached
             for note in notes:
-                told.take(note.key, note.value)
+                state.take(note.key, note.value)
         if read_to < end:
             place = f"{self._target.name}: {TWINS_TOPIC} cannot be read to its end: {read_to} of {end}"
             raise KafkaError(place, retriable=True)
-        self._seen, self._read_to, self.told = seen, read_to, told
+        self._seen, self._read_to, self.state = seen, read_to, state
         if whole:
             self._begins, self._whole_at_s = begins, time.monotonic() + FULL_READ_INTERVAL_S
-        return told
+        return state
 
     def refuse_other_store(self, source_id: str) -> None:
         """RefusedError when another store is seen to write the link. Writes nothing."""
         try:
-            holder = self.look(source_id).holder()
+            claim = self.look(source_id).holder()
         except KafkaError as error:
             if error.retriable:
                 raise
             return
-        if holder and holder.store != self.own:
-            raise self._refusal(holder)
+        if claim and claim.store != self.own:
+            raise self._refusal(claim)
 
     # -- a lease epoch of the link
 
@@ -139,8 +139,8 @@ class LinkClaim:
         except KafkaError as error:
             self._without(error)
             return
-        self._once.well()
-        self._met, self._read_at_s = self.told.writer, time.monotonic()
+        self._repeat_filter.well()
+        self._met, self._read_at_s = self.state.writer, time.monotonic()
         self._ensure_compacted()
         try:
             self._release_late_claims()
@@ -173,7 +173,7 @@ class LinkClaim:
         """Deletes the anchors of topics whose home is elsewhere by now: no recovery may restore these twins."""
         ready = not (self._blind or self._owed or self._identity is None)
         try:
-            for lines in split_into_batches(self.told.lines_against(topics) if ready else []):
+            for lines in split_into_batches(self.state.lines_against(topics) if ready else []):
                 self._tell(lines)
         except KafkaError as error:
             self._on_write_error(error)
@@ -183,10 +183,10 @@ class LinkClaim:
         identity, begun_s = self._identity, time.monotonic()
         if self._blind or identity is None or begun_s < self._look_at_s:
             return
-        before, read_to = self.told, self._read_to
+        before, read_to = self.state, self._read_to
         writer, twins = before.writer, set(before.twins)
         try:
-            told = self.look(identity.source_cluster_id)
+            state = self.look(identity.source_cluster_id)
         except KafkaError as error:
             self._on_read_error(error, begun_s)
             return
@@ -194,24 +194,24 @@ class LinkClaim:
         if self._unread:
             self._unread = False
             self._log.info(f"its notes on {self._link.target} can be read again")
-        holder = told.holder()
-        if holder and holder.store != self.own:
+        claim = state.holder()
+        if claim and claim.store != self.own:
             self._identity = None
-            raise self._refusal(holder)
-        if told.newer_writer:
-            self._once.say(
+            raise self._refusal(claim)
+        if state.newer_writer:
+            self._repeat_filter.say(
                 f"who writes the link is told on {self._link.target} in a form of a newer version "
-                f"(v {told.newer_writer}), which this one cannot read: that line is left as it is"
+                f"(v {state.newer_writer}), which this one cannot read: that line is left as it is"
             )
             return
-        ours = bool(holder) and told.writer == self._writer(identity)
-        if ours and told is before and self._read_to == read_to and not self._owed:
+        ours = bool(claim) and state.writer == self._writer(identity)
+        if ours and state is before and self._read_to == read_to and not self._owed:
             return
-        if told.writer and self._superseded_by(told.writer):
+        if state.writer and self._superseded_by(state.writer):
             return
-        self._log_missing_records(told, writer, twins)
+        self._log_missing_records(state, writer, twins)
         try:
-            self._rewrite_records(identity, whole=told is not before)
+            self._rewrite_records(identity, whole=state is not before)
         except KafkaError as error:
             self._on_write_error(error)
             self._look_at_s = _again_s(begun_s)
@@ -219,38 +219,38 @@ class LinkClaim:
     def take_over(self, source_id: str) -> None:
         """Makes the link this store's, whichever store held the claim."""
         others = [store for store in self.look(source_id).claims if store != self.own]
-        lines = [] if self.own in self.told.claims else [self.told.claim_line(self._claim())]
-        lines += [self.told.release_line(store) for store in others]
+        lines = [] if self.own in self.state.claims else [self.state.claim_line(self._claim())]
+        lines += [self.state.release_line(store) for store in others]
         if lines:
             self._make()
             self._append(lines)
-        holder = self.look(source_id).holder()
-        if not holder or holder.store != self.own:
-            self._append([self.told.release_line(self.own)])
+        claim = self.look(source_id).holder()
+        if not claim or claim.store != self.own:
+            self._append([self.state.release_line(self.own)])
             raise KafkaError(f"{self._target.name}: the link was not taken over", retriable=True, hint="try again")
 
     # -- steps
 
     def _hold(self, source_id: str) -> None:
-        told = self.look(source_id)
-        if told.holder() is None:
+        state = self.look(source_id)
+        if state.holder() is None:
             self._make()
-            self._append([told.claim_line(self._claim())])
-            told = self.look(source_id)
-        holder = told.holder()
-        if holder is None or self.own not in told.claims:
-            if holder and holder.store != self.own:
-                raise self._refusal(holder)
+            self._append([state.claim_line(self._claim())])
+            state = self.look(source_id)
+        claim = state.holder()
+        if claim is None or self.own not in state.claims:
+            if claim and claim.store != self.own:
+                raise self._refusal(claim)
             raise KafkaError(f"{self._target.name}: the claim in {TWINS_TOPIC} cannot be read yet", retriable=True)
-        if holder.store != self.own:
-            self._append([told.release_line(self.own)])
-            raise self._refusal(holder)
+        if claim.store != self.own:
+            self._append([state.release_line(self.own)])
+            raise self._refusal(claim)
 
     def _release_late_claims(self) -> None:
         """Deletes later claims, which would win once this one is released."""
-        late = [store for store in self.told.claims if store != self.own]
+        late = [store for store in self.state.claims if store != self.own]
         if late:
-            self._append([self.told.release_line(store) for store in late])
+            self._append([self.state.release_line(store) for store in late])
 
     def _superseded_by(self, writer: LinkWriter) -> bool:
         """Whether this epoch is over; RefusedError when a process with a copy of this store writes the link too.
@@ -269,10 +269,10 @@ class LinkClaim:
         )
 
     def _log_missing_records(
-        self, told: LinkClaimState, writer: LinkWriter | None, twins: set[tuple[str, int]]
+        self, state: LinkClaimState, writer: LinkWriter | None, twins: set[tuple[str, int]]
     ) -> None:
-        count = len(twins - set(told.twins)) + (writer is not None and told.writer is None)
-        which = "its notes" if told.holder() is None else f"{count} of its notes" if count else ""
+        count = len(twins - set(state.twins)) + (writer is not None and state.writer is None)
+        which = "its notes" if state.holder() is None else f"{count} of its notes" if count else ""
         if which:
             where = f"{TWINS_TOPIC} on {self._link.target}"
             self._log.warning(f"{which} in {where} are gone: they are made anew")
@@ -290,14 +290,14 @@ class LinkClaim:
 
     def _write_writer(self, identity: LinkIdentity) -> None:
         writer = self._writer(identity)
-        if self.told.writer != writer and not self.told.newer_writer:
-            self._tell([self.told.writer_line(writer)])
+        if self.state.writer != writer and not self.state.newer_writer:
+            self._tell([self.state.writer_line(writer)])
             self._met = None
 
     def _write_twins(self, topics: Collection[str] | None = None) -> None:
         rows = [row for row in self._store.twins.of(self._link.name) if topics is None or row.topic in topics]
         mapped = {topic for topic, _ in self._store.offset_runs.reached(self._link.name)}
-        for lines in split_into_batches(self.told.twin_lines(rows, mapped)):
+        for lines in split_into_batches(self.state.twin_lines(rows, mapped)):
             self._tell(lines)
 
     def _writer(self, identity: LinkIdentity) -> LinkWriter:
@@ -341,7 +341,7 @@ class LinkClaim:
         """Appends records whose order does not matter."""
         self._append(lines)
         for line in lines:
-            self.told.take(*line)
+            self.state.take(*line)
 
     def _append(self, lines: Sequence[ClaimKeyValue]) -> None:
         self._notebook.append(lines, wall_ms())
@@ -375,20 +375,20 @@ class LinkClaim:
         if _may_pass(error):
             raise error
         self._blind = True
-        self._once.say(
+        self._repeat_filter.say(
             f"nobody can see whether another store writes this link, and a lost "
             f"store could not be recovered from {self._target.name}: {error.message} (try: {error.hint})"
         )
 
-    def _refusal(self, holder: StoreClaim) -> RefusedError:
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(holder.since_ms / 1000))
+    def _refusal(self, claim: StoreClaim) -> RefusedError:
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(claim.since_ms / 1000))
         here = self._store.place if self._store.passes else f"{self.own[:8]}, {self._store.place}"
         return RefusedError(
             "replication.link-of-another-store",
             link=self._link.name,
             target=self._link.target,
-            store=holder.store[:8],
-            host=holder.host,
+            store=claim.store[:8],
+            host=claim.host,
             since=since,
             here=here,
         )
@@ -409,11 +409,11 @@ def establish_identity(
     link: Link, store: Store, source: KafkaCluster, target: KafkaCluster, notes: LinkClaim
 ) -> LinkIdentity:
     """Claims the link and writes its identity; the first start takes a producer id from the target."""
-    known = verify_cluster_ids(link, store, source, target)
+    identity = verify_cluster_ids(link, store, source, target)
     notes.hold(source.cluster_id())
-    if known is None:
+    if identity is None:
         producer_id, epoch = target.init_producer_id()
         made = LinkIdentity(link.name, producer_id, epoch, source.cluster_id(), target.cluster_id())
-        known = store.links.save_identity(made)
-    notes.publish_writer(known)
-    return known
+        identity = store.links.save_identity(made)
+    notes.publish_writer(identity)
+    return identity

@@ -58,7 +58,7 @@ def links_with_candidate(links: Iterable[Link], store: Store | None, now: Effect
     """Returns all links with overrides, this one as `now`."""
     others = {link.name: link for link in links}
     if store:
-        others = {name: one.link for name, one in read_operator_links(others.values(), store).items()}
+        others = {name: effective.link for name, effective in read_operator_links(others.values(), store).items()}
     return [now.link if name == now.link.name else link for name, link in others.items()]
 
 
@@ -119,7 +119,7 @@ def adopt_settings(settings: Settings, store: Store, *, by: str) -> LinkSet:
         if sown.rows:
             every, changed = _of_all(settings, revision, rows, sown), {row.link for row in sown.rows}
             check_links(every, changed)
-            check_links([one.link for one in read_operator_links(every, store).values()], changed)
+            check_links([effective.link for effective in read_operator_links(every, store).values()], changed)
         check_naming(rows, sown.rows, store)
         _check_ways_back(settings, rows, sown, store)
         if not sown.rows or store.link_rows.change(sown.rows, seen=revision, told=link_audit_rows(rows, sown.rows)):
@@ -128,7 +128,7 @@ def adopt_settings(settings: Settings, store: Store, *, by: str) -> LinkSet:
 
 
 def _check_ways_back(settings: Settings, rows: Sequence[LinkRow], sown: ReconciledLinks, store: Store) -> None:
-    """Refuses reversed links in settings, as `link turn` and `link add` do."""
+    """Refuses reversed links in settings, as `link reverse` and `link add` do."""
     before = {row.link: parse_section(row) for row in rows if row.state is LinkPresence.KEPT}
     for row in sown.rows:
         was = parse_valid_link({row.link: before[row.link]}, settings) if row.link in before else ()
@@ -145,7 +145,9 @@ def check_naming(before: Iterable[LinkRow], after: Iterable[LinkRow], store: Sto
         name, naming = row.link, twin_naming_of(row.section)
         if naming == was.get(name, naming):
             continue
-        if twins := sorted({one.topic for one in store.twins.of(name) if not is_heartbeats_topic(one.topic)}):
+        if twins := sorted(
+            {twin_row.topic for twin_row in store.twins.of(name) if not is_heartbeats_topic(twin_row.topic)}
+        ):
             raise ConfigError(
                 "replication.naming-fixed",
                 link=name,
@@ -204,8 +206,8 @@ def _together(found: LinkSet, sown: ReconciledLinks | None = None) -> LinkSet:
     changed |= {row.link: inf for row in sown.rows} if sown else {}
     links, aside, about = list(found.links), list[Link](), list[LinkRemark]()
     while clashes := find_conflicts(links):
-        last = max((name for one in clashes for name in one.links), key=lambda name: (changed[name], name))
-        why = next(one.error().message for one in clashes if last in one.links)
+        last = max((name for conflict in clashes for name in conflict.links), key=lambda name: (changed[name], name))
+        why = next(conflict.error().message for conflict in clashes if last in conflict.links)
         about.append(LinkRemark(last, f"is set aside, as it was changed last and cannot be with the others: {why}"))
         aside += [link for link in links if link.name == last]
         links.remove(aside[-1])
@@ -226,7 +228,7 @@ class LinkRegistry:
 
     def __init__(self, settings: Settings, store: Store, begins: LinkSet, names: Sequence[str]) -> None:
         self._settings, self._store, self._names = settings, store, tuple(names)
-        self._once = RepeatFilter(log)
+        self._repeat_filter = RepeatFilter(log)
         self._revision = begins.revision
         self.now = begins
 
@@ -241,12 +243,12 @@ class LinkRegistry:
                 return
             found = follow_links(self._settings, self._store)
         except StoreError as error:
-            self._once.say(f"links stay as they were: {error.message}")
+            self._repeat_filter.say(f"links stay as they were: {error.message}")
             return
-        self._once.well()
-        for one in found.differences:
-            if one not in self.now.differences:
-                log.warning(str(one), extra={"link": one.link})
+        self._repeat_filter.well()
+        for remark in found.differences:
+            if remark not in self.now.differences:
+                log.warning(str(remark), extra={"link": remark.link})
         self._revision, self.now = found.revision, found
 
     def wanted(self) -> Mapping[str, Link]:
@@ -254,7 +256,7 @@ class LinkRegistry:
 
     def why_gone(self, link: str) -> str:
         by = [f"was removed by {row.changed_by}" for row in self.now.removed if row.link == link]
-        about = [one.sentence for one in self.now.differences if one.link == link]
+        about = [remark.sentence for remark in self.now.differences if remark.link == link]
         return f"the link {next(iter((*by, *about)), 'is not there any more')}"
 
     def settings_around(self, link: Link) -> Settings:

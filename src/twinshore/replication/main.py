@@ -59,15 +59,15 @@ class ControllerLoop:
 
     def __init__(
         self,
-        driver: LinkController,
+        controller: LinkController,
         outages: OutageLog,
         refused: Callable[[str, RefusedError | None], None],
         fail: Callable[[TwinshoreError], None],
     ) -> None:
-        self._driver, self._outages, self._refused, self._fail = driver, outages, refused, fail
+        self._controller, self._outages, self._refused, self._fail = controller, outages, refused, fail
         self._said = ""
         self._failed = False
-        link = driver.link
+        link = controller.link
         self._task = process_scheduler.every(
             f"link {link.name}", self._turn, asks=(link.source, link.target), first_s=TURN_INTERVAL_S
         )
@@ -78,13 +78,13 @@ class ControllerLoop:
     def close(self, within_s: float | None) -> None:
         """`within_s`: how long a running turn may take to end; None: without limit."""
         self._task.close(within_s)
-        self._refused(self._driver.link.name, None)
+        self._refused(self._controller.link.name, None)
 
     def _turn(self) -> float:
-        name, begun_s = self._driver.link.name, time.monotonic()
+        name, begun_s = self._controller.link.name, time.monotonic()
         pause_s, level = TURN_INTERVAL_S, logging.INFO
         try:
-            sentence = self._driver.turn()
+            sentence = self._controller.turn()
             self._refused(name, None)
         except StoreError as error:
             sentence, level = f"{name}: {error}", logging.WARNING
@@ -103,7 +103,7 @@ class ControllerLoop:
 
     def _say(self, sentence: str, level: int) -> None:
         """Logs changes. A cluster that does not answer is logged once for all links."""
-        link = self._driver.link
+        link = self._controller.link
         waits = sentence.startswith(f"{link.name}: {WAITING}: ")
         told = waits and any(self._outages.has_reported(cluster) for cluster in (link.source, link.target))
         if sentence != self._said and not told:
@@ -118,9 +118,9 @@ class ControllerLoop:
 
 class RunningLink:
     def __init__(
-        self, link: Link, driver: LinkController, companions: Sequence[LinkService], drive: ControllerLoop
+        self, link: Link, controller: LinkController, companions: Sequence[LinkService], drive: ControllerLoop
     ) -> None:
-        self.link, self.driver = link, driver
+        self.link, self.controller = link, controller
         self._companions, self._drive = companions, drive
         self._ending: threading.Thread | None = None
 
@@ -157,11 +157,11 @@ class RunningLink:
 
         def stop() -> None:
             nonlocal clean
-            clean = self.driver.stop(time.monotonic() + stop_s)
+            clean = self.controller.stop(time.monotonic() + stop_s)
 
         # Ends every part even if one fails, the last first: otherwise the lease would be renewed for ever.
         with ExitStack() as parts:
-            parts.callback(lambda: self.driver.close(clean=clean, now=now))
+            parts.callback(lambda: self.controller.close(clean=clean, now=now))
             parts.callback(stop)
             parts.callback(self._drive.close, turn_s)
             for companion in reversed(self._companions):
@@ -170,21 +170,21 @@ class RunningLink:
 
 def start_link(
     link: Link,
-    driver: LinkController,
+    controller: LinkController,
     starts: Sequence[StartService],
-    beside: LinkContext,
+    context: LinkContext,
     drive: Callable[[LinkController], ControllerLoop],
 ) -> RunningLink:
     """Starts companions, then the loop; closes all if one fails. A loop begun earlier would hold the lease while
     nothing replicates.
     """
     with ExitStack() as undone:
-        undone.callback(driver.close, clean=True)
+        undone.callback(controller.close, clean=True)
         companions: list[LinkService] = []
         for start in starts:
-            companions.append(start(beside))
+            companions.append(start(context))
             undone.callback(companions[-1].close)
-        running = RunningLink(link, driver, companions, drive(driver))
+        running = RunningLink(link, controller, companions, drive(controller))
         undone.pop_all()
     return running
 
@@ -214,9 +214,9 @@ class LinkSupervisor:
 
     def turn(self) -> None:
         wanted = self._registry.wanted()
-        for name in [name for name, one in self._ending.items() if one.ended()]:
+        for name in [name for name, running_link in self._ending.items() if running_link.ended()]:
             del self._ending[name]
-        for name in [name for name, one in self._running.items() if wanted.get(name) != one.link]:
+        for name in [name for name, running_link in self._running.items() if wanted.get(name) != running_link.link]:
             self._end(name, gone=name not in wanted)
         self._failed = {name: failed for name, failed in self._failed.items() if wanted.get(name) == failed[0]}
         for name, link in wanted.items():
@@ -226,22 +226,22 @@ class LinkSupervisor:
 
     def left_s(self, link: str) -> float:
         """Seconds for which the link's lease still holds; 0: not run here."""
-        one = self._running.get(link) or self._ending.get(link)
-        return one.driver.left_s() if one else 0.0
+        running_link = self._running.get(link) or self._ending.get(link)
+        return running_link.controller.left_s() if running_link else 0.0
 
     def alive(self) -> bool:
-        return all(one.alive() for one in list(self._running.values()))
+        return all(link.alive() for link in list(self._running.values()))
 
     def close(self, why: str = "") -> None:
         """Ends all links at once. `why`: the failure that ended the mirror, if any."""
         now = InactiveLink(STOPPED, f"the mirror ended: {why}") if why else None
-        for name, one in self._running.items():
-            one.end(self._stop_s, now)
-            self._ending[name] = one
+        for name, link in self._running.items():
+            link.end(self._stop_s, now)
+            self._ending[name] = link
         self._running = {}
         until_s = time.monotonic() + 2 * self._stop_s + STOP_MARGIN_S
-        for one in self._ending.values():
-            one.ended(max(0.0, until_s - time.monotonic()))
+        for link in self._ending.values():
+            link.ended(max(0.0, until_s - time.monotonic()))
 
     def _start(self, link: Link) -> None:
         if len(self._running) + len(self._ending) >= self._links_max:
@@ -264,11 +264,11 @@ class LinkSupervisor:
 
     def _end(self, name: str, *, gone: bool) -> None:
         # Attempts ask all the time how long the lease holds, so the link is always in one of both.
-        one = self._ending[name] = self._running[name]
+        link = self._ending[name] = self._running[name]
         del self._running[name]
         now = InactiveLink(STOPPED, self._registry.why_gone(name)) if gone else InactiveLink(STANDBY, LINK_CHANGED)
         log.info(f"{name}: {now.sentence}", extra={"link": name})
-        one.end(self._stop_s, now, lambda: self._leave(one.link))
+        link.end(self._stop_s, now, lambda: self._leave(link.link))
 
 
 # Slots for links that are added later: an embedded Spark's free slots cost nothing.
@@ -279,44 +279,44 @@ STARTING_SENTENCE = "the mirror starts: Spark first, which takes some seconds, t
 
 @dataclass(frozen=True, slots=True)
 class MirrorContext:
-    """What the links of one process share. `owner`: this process in leases; `lanes`: tasks of each link; `leases`: as
+    """What the links of one process share. `owner`: this process in leases; `tasks`: tasks of each link; `leases`: as
     before Spark started.
     """
 
     owner: str
     leases: Mapping[str, SeenLease]
-    lanes: int
+    tasks: int
     store: Store
     registry: LinkRegistry
     recorder: ProgressRecorder
     instruments: MetricsService
     engine: TaskEngine
-    desk: CoordinatorServer
-    tides: TaskPool
+    coordinator: CoordinatorServer
+    task_pool: TaskPool
     outages: OutageLog
 
     def driver_of(self, link: Link) -> LinkController:
         """Returns a controller, and begins to measure the link's source."""
         settings = self.registry.settings_around(link)
-        driver = LinkController(
+        controller = LinkController(
             link,
             settings,
             store=self.store,
-            desk=self.desk,
-            tides=self.tides,
+            coordinator=self.coordinator,
+            task_pool=self.task_pool,
             recorder=self.recorder,
             owner=self.owner,
-            lanes=self.lanes,
+            tasks=self.tasks,
             outages=self.outages,
             seen=self.leases.get(f"link {link.name}"),
         )
         try:
-            self.instruments.watch(lambda: driver.link, settings.cluster(link.source), driver.lease.generation)
+            self.instruments.watch(lambda: controller.link, settings.cluster(link.source), controller.lease.generation)
         except BaseException:
-            driver.close(clean=True)
+            controller.close(clean=True)
             self.leave(link)
             raise
-        return driver
+        return controller
 
     def leave(self, link: Link) -> None:
         """Forgets the link, so that another controller may begin."""
@@ -325,7 +325,7 @@ class MirrorContext:
 
     def close(self) -> None:
         """Closes all; no link may run any more."""
-        for close in (self.instruments, self.tides, self.desk, self.recorder, self.store, self.engine):
+        for close in (self.instruments, self.task_pool, self.coordinator, self.recorder, self.store, self.engine):
             close.close()
 
 
@@ -359,19 +359,21 @@ class Mirror:
         leases = read_leases(store, [f"link {link.name}" for link in links])
         self._check_addresses(links, store)
         meters = Meters(mirror.ends_s)
-        recorder = ProgressRecorder(store, self._owner, mirror.receipts_s, meters.lag)
+        recorder = ProgressRecorder(store, self._owner, mirror.progress_s, meters.lag)
         instruments = MetricsService(mirror, links, store, recorder, meters)
         new = self._say_first(links, store, recorder)
         cores = os.cpu_count() or 1
-        lanes, links_max = mirror.lanes or default_task_count(cores), len(links) + EXTRA_LINKS
-        engine = engines.open_engine(mirror, lanes * links_max, self._stop)
+        tasks, links_max = mirror.tasks_per_link or default_task_count(cores), len(links) + EXTRA_LINKS
+        engine = engines.open_engine(mirror, tasks * links_max, self._stop)
         if engine is None:
             self._never_begun(new, instruments, recorder, store)
             return
-        desk = CoordinatorServer(engine.host, allowed_s=lambda link: roster.left_s(link), take=instruments.take)
-        tides = TaskPool(desk, mirror.tide_s, engine.ride, spark_task_count(cores, lanes, mirror.tasks), engine.end)
-        parts = (store, registry, recorder, instruments, engine, desk, tides, self._outages)
-        shared = MirrorContext(self._owner, leases, lanes, *parts)
+        coordinator = CoordinatorServer(engine.host, allowed_s=lambda link: roster.left_s(link), take=instruments.take)
+        task_pool = TaskPool(
+            coordinator, mirror.task_run_s, engine.ride, spark_task_count(cores, tasks, mirror.spark_tasks), engine.end
+        )
+        parts = (store, registry, recorder, instruments, engine, coordinator, task_pool, self._outages)
+        shared = MirrorContext(self._owner, leases, tasks, *parts)
         roster = LinkSupervisor(
             registry,
             lambda link: self._begin(link, shared),
@@ -402,12 +404,18 @@ class Mirror:
         return begins
 
     def _begin(self, link: Link, shared: MirrorContext) -> RunningLink:
-        driver = shared.driver_of(link)
-        beside = LinkContext(link, shared.registry.settings_around(link), shared.store, driver.is_ours, self._outages)
+        controller = shared.driver_of(link)
+        context = LinkContext(
+            link, shared.registry.settings_around(link), shared.store, controller.is_ours, self._outages
+        )
         refused = partial(self._note_refused, shared.registry)
         try:
             return start_link(
-                link, driver, self._beside, beside, lambda one: ControllerLoop(one, self._outages, refused, self._fail)
+                link,
+                controller,
+                self._beside,
+                context,
+                lambda link_controller: ControllerLoop(link_controller, self._outages, refused, self._fail),
             )
         except BaseException:
             shared.leave(link)
@@ -443,7 +451,7 @@ class Mirror:
         """
         names = ", ".join(link.name for link in links)
         log.info(f"{names}: starting Spark on {self._settings.mirror.spark.master}, which takes some seconds")
-        silent = {word.link for word in store.links.statuses() if word.state != STOPPED}
+        silent = {status.link for status in store.links.statuses() if status.state != STOPPED}
         new = [link.name for link in links if link.name not in silent]
         for name in new:
             recorder.say(name, InactiveLink(STANDBY, STARTING_SENTENCE), 0)

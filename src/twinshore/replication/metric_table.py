@@ -202,6 +202,7 @@ link's state is then `unknown`. So an alert on lag or recovery point does not fi
 
 def render_metrics_page() -> str:
     rows = [
-        f"| `{one.served}` | {one.kind.value} | {', '.join(one.labels) or 'none'} | {one.help} |" for one in METRICS
+        f"| `{metric.served}` | {metric.kind.value} | {', '.join(metric.labels) or 'none'} | {metric.help} |"
+        for metric in METRICS
     ]
     return "\n".join([PAGE_HEAD, "| metric | kind | labels | means |\n| --- | --- | --- | --- |", *rows]) + "\n"

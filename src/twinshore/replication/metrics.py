@@ -100,8 +100,8 @@ class MeterReading:
     unseen: int = 0
 
     def __add__(self, other: MeterReading) -> MeterReading:
-        lags = [one.lag for one in (self, other) if one.lag is not None]
-        ages = [one.recovery_point_s for one in (self, other) if one.recovery_point_s is not None]
+        lags = [reading.lag for reading in (self, other) if reading.lag is not None]
+        ages = [reading.recovery_point_s for reading in (self, other) if reading.recovery_point_s is not None]
         return MeterReading(
             self.records + other.records,
             self.bytes + other.bytes,
@@ -126,29 +126,29 @@ class Meters:
         self._looked_s: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def take(self, account: TaskReport) -> None:
+    def take(self, report: TaskReport) -> None:
         now_s = time.monotonic()
         with self._lock:
-            link = self._links.setdefault(account.link, {})
-            for entry in account.carried:
-                named = TopicPartition(entry.topic, entry.partition)
-                meter = link.get(named)
+            link = self._links.setdefault(report.link, {})
+            for progress in report.carried:
+                partition = TopicPartition(progress.topic, progress.partition)
+                meter = link.get(partition)
                 if meter is None:
-                    meter = link[named] = PartitionMeter()
-                meter.records += entry.records
-                meter.bytes += entry.bytes
-                meter.batches += entry.batches
-                if entry.source_end >= 0 and entry.to_offset > meter.reached:
+                    meter = link[partition] = PartitionMeter()
+                meter.records += progress.records
+                meter.bytes += progress.bytes
+                meter.batches += progress.batches
+                if progress.source_end >= 0 and progress.to_offset > meter.reached:
                     meter.seen_s = meter.told_s = now_s
                 # A report may be older than the last read of log ends; only a read shows that the source lost records.
-                if entry.source_end > meter.arrivals.end:
-                    meter.arrivals.saw(entry.source_end, now_s)
-                meter.reached = entry.to_offset
+                if progress.source_end > meter.arrivals.end:
+                    meter.arrivals.saw(progress.source_end, now_s)
+                meter.reached = progress.to_offset
 
-    def restore(self, link: str, named: TopicPartition, reached: int, end: int, at_s: float) -> None:
+    def restore(self, link: str, partition: TopicPartition, reached: int, end: int, at_s: float) -> None:
         """Sets what the store knows: the source had this log end at `at_s` at the latest."""
         with self._lock:
-            meter = self._links.setdefault(link, {}).setdefault(named, PartitionMeter())
+            meter = self._links.setdefault(link, {}).setdefault(partition, PartitionMeter())
             if meter.reached < 0:
                 meter.reached = reached
                 if meter.arrivals.end < 0:
@@ -159,17 +159,20 @@ class Meters:
     ) -> None:
         """Sets when an earlier mirror saw the records that twins lack; a future time counts as now."""
         with self._lock:
-            for named, meter in self._links.get(link, {}).items():
-                marks = [(now_s - max(0, now_ms - mark.at_ms) / 1000, mark.end) for mark in waits.get(named, ())]
+            for partition, meter in self._links.get(link, {}).items():
+                marks = [(now_s - max(0, now_ms - mark.at_ms) / 1000, mark.end) for mark in waits.get(partition, ())]
                 meter.arrivals.recall(marks)
 
     def waits(self, link: str, now_s: float, now_ms: int) -> dict[TopicPartition, list[ArrivalMark]]:
         """Returns marks of records missing for `BACKLOG_S_MIN`; the next mirror knows younger ones by itself."""
         with self._lock:
-            places = [(named, one.arrivals.missing(one.reached)) for named, one in self._links.get(link, {}).items()]
+            places = [
+                (partition, meter.arrivals.missing(meter.reached))
+                for partition, meter in self._links.get(link, {}).items()
+            ]
         return {
-            named: [ArrivalMark(now_ms - int((now_s - at_s) * 1000), end) for at_s, end in marks]
-            for named, marks in places
+            partition: [ArrivalMark(now_ms - int((now_s - at_s) * 1000), end) for at_s, end in marks]
+            for partition, marks in places
             if marks and now_s - marks[0][0] >= BACKLOG_S_MIN
         }
 
@@ -182,8 +185,8 @@ class Meters:
         with self._lock:
             self._looked_s[link] = now_s = time.monotonic()
             meters = self._links.setdefault(link, {})
-            for named, end in ends.items():
-                meter = meters.setdefault(named, PartitionMeter())
+            for partition, end in ends.items():
+                meter = meters.setdefault(partition, PartitionMeter())
                 meter.seen_s = now_s
                 # A task may have reported more while this response was in flight.
                 if end > meter.arrivals.end or meter.told_s < (now_s if asked_s is None else asked_s):
@@ -193,8 +196,8 @@ class Meters:
         kept = set(partitions)
         with self._lock:
             meters = self._links.get(link, {})
-            for named in [named for named in meters if named not in kept]:
-                del meters[named]
+            for partition in [partition for partition in meters if partition not in kept]:
+                del meters[partition]
 
     def forget(self, link: str) -> None:
         with self._lock:
@@ -227,16 +230,18 @@ class Meters:
         now_s, now_ms = time.monotonic(), wall_ms()
         with self._lock:
             meters = self._links.get(link, {})
-            places = [(named, one.reached, one.end(at_s - self._fresh_s)) for named, one in meters.items()]
-            ages = {named: _age_s(one, now_s) for named, one in meters.items()}
-        since_ms = {named: now_ms - int(age_s * 1000) for named, age_s in ages.items() if age_s}
+            places = [
+                (partition, meter.reached, meter.end(at_s - self._fresh_s)) for partition, meter in meters.items()
+            ]
+            ages = {partition: _age_s(meter, now_s) for partition, meter in meters.items()}
+        since_ms = {partition: now_ms - int(age_s * 1000) for partition, age_s in ages.items() if age_s}
         return summarize_lag(places, now_ms - int((now_s - at_s) * 1000), since_ms)
 
     def readings(self, link: str, now_s: float) -> dict[TopicPartition, MeterReading]:
         with self._lock:
             return {
-                named: _reading(meter, now_s, now_s - self._fresh_s)
-                for named, meter in self._links.get(link, {}).items()
+                partition: _reading(meter, now_s, now_s - self._fresh_s)
+                for partition, meter in self._links.get(link, {}).items()
             }
 
 
@@ -264,15 +269,19 @@ def recreated_topics(store: Store, link: str) -> frozenset[str]:
 
 def refused_topics(store: Store, link: str) -> frozenset[str]:
     """Returns topics that the link refuses and never began to replicate."""
-    rows = [row.incident for row in store.incidents.rows(link, open_only=True)]
-    found = {one.topic for one in rows if one.topic and one.partition < 0 and stops_replication(one.kind, one.policy)}
+    incidents = [row.incident for row in store.incidents.rows(link, open_only=True)]
+    found = {
+        incident.topic
+        for incident in incidents
+        if incident.topic and incident.partition < 0 and stops_replication(incident.kind, incident.policy)
+    }
     return frozenset(found - store.twins.begun(link, found)) if found else frozenset()
 
 
 def admitted_partitions(link: Link, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Keeps partitions of admitted topics; matches each topic once."""
-    topics = {topic for topic in {named.topic for named in reached} if admits(link, topic)}
-    return {named: at for named, at in reached.items() if named.topic in topics}
+    topics = {topic for topic in {partition.topic for partition in reached} if admits(link, topic)}
+    return {partition: at for partition, at in reached.items() if partition.topic in topics}
 
 
 class EndOffsetPoller:
@@ -352,9 +361,9 @@ class EndOffsetPoller:
         ends = read_log_ends(source, self._twins).without(recreated_topics(self._store, self._link))
         if ends.gone or ends.mute:
             # Deleted, or unreadable now: left out until the twins are read again.
-            kept = tuple(named for named in self._twins if named.topic not in ends.gone)
+            kept = tuple(partition for partition in self._twins if partition.topic not in ends.gone)
             self._meters.keep_only(self._link, kept)
-            self._twins = tuple(named for named in kept if named.topic not in ends.mute)
+            self._twins = tuple(partition for partition in kept if partition.topic not in ends.mute)
         self._meters.looked(self._link, ends.of, seen_s, asked_s)
         self._leave_word()
 
@@ -364,8 +373,8 @@ class EndOffsetPoller:
         self._before = {}
         now_ms = wall_ms()
         waits = select_oldest_backlogs(self._meters.waits(self._link, time.monotonic(), now_ms))
-        word = self._meters.word(self._link)
-        rows = [lag_row(self._link, word)] if word is not None else []
+        lag_status = self._meters.word(self._link)
+        rows = [lag_row(self._link, lag_status)] if lag_status is not None else []
         if waits or self._waited:
             rows.append(backlog_row(self._link, waits, now_ms))
         if rows:
@@ -381,29 +390,33 @@ class EndOffsetPoller:
         self._twins = find_existing_partitions(source, tuple(reached))
         self._read_at_s = time.monotonic()
         self._meters.keep_only(self._link, self._twins)
-        for named in self._twins:
-            self._meters.restore(self._link, named, reached[named], self._end_before(named, reached[named]), seen_s)
+        for partition in self._twins:
+            self._meters.restore(
+                self._link, partition, reached[partition], self._end_before(partition, reached[partition]), seen_s
+            )
 
     def _listen(self) -> None:
         """Notes when a mirror last reported the link, in monotonic time."""
-        for word in self._store.links.statuses():
-            if word.link == self._link and word.state != STANDBY:
-                self._spoken_s = time.monotonic() - max(0, wall_ms() - word.updated_ms) / 1000
+        for status in self._store.links.statuses():
+            if status.link == self._link and status.state != STANDBY:
+                self._spoken_s = time.monotonic() - max(0, wall_ms() - status.updated_ms) / 1000
 
     def _remember(self, at_s: float) -> None:
         """Restores figures, so that a restart does not make recovery points younger."""
         self._before = parse_backlog(self._store.link_states.of(self._link, BACKLOG_KIND))
-        for at in self._store.progress.positions(self._link):
-            named = TopicPartition(at.topic, at.partition)
-            self._meters.restore(self._link, named, at.to_offset, self._end_before(named, at.source_end), at_s)
+        for position in self._store.progress.positions(self._link):
+            partition = TopicPartition(position.topic, position.partition)
+            self._meters.restore(
+                self._link, partition, position.to_offset, self._end_before(partition, position.source_end), at_s
+            )
         self._waited = bool(self._before)
         self._recall()
 
-    def _end_before(self, named: TopicPartition, end: int) -> int:
+    def _end_before(self, partition: TopicPartition, end: int) -> int:
         """Returns the log end that an earlier mirror last saw. Otherwise, while the leader does not answer, missing
         records would look lost by the source.
         """
-        marks = self._before.get(named)
+        marks = self._before.get(partition)
         return max(end, marks[-1].end) if marks else end
 
     def _recall(self) -> None:
@@ -417,7 +430,7 @@ PARTITIONS_MAX = 2_000
 
 
 class ProgressSink(Protocol):
-    def take(self, account: TaskReport) -> None: ...
+    def take(self, report: TaskReport) -> None: ...
 
     def quotas(self, link: str) -> dict[str, float]: ...
 
@@ -442,16 +455,16 @@ class MetricsService:
         self._server: MetricsServer | None = None
         self._tried_at_s: float | None = None
         bounds = SeriesLimits(settings.metrics_topics_max, settings.metrics_partitions_max)
-        holds_s = status_ttl_s(settings.receipts_s)
+        holds_s = status_ttl_s(settings.progress_s)
         before = _words(store)
         self._collector = MirrorCollector(
             links, self._meters, store, bounds, holds_s, recorder.quotas, reading=recorder.reading, before=before
         )
         self._serve()
 
-    def take(self, account: TaskReport) -> None:
-        self._recorder.take(account)
-        self._meters.take(account)
+    def take(self, report: TaskReport) -> None:
+        self._recorder.take(report)
+        self._meters.take(report)
 
     def watch(self, holds: Callable[[], Link], source: Cluster, ours: Callable[[], object]) -> None:
         """Measures the link from now on. `holds` and `ours`: as for `EndOffsetPoller`."""
@@ -461,8 +474,8 @@ class MetricsService:
 
     def leave(self, link: Link) -> None:
         self._collector.leave(link)
-        if look := self._looks.pop(link.name, None):
-            look.close()
+        if poller := self._looks.pop(link.name, None):
+            poller.close()
         self._meters.forget(link.name)
 
     def _words(self) -> dict[str, dict[str, Any]]:
@@ -498,8 +511,8 @@ class MetricsService:
     def close(self) -> None:
         if self._server:
             self._server.close()
-        for look in list(self._looks.values()):
-            look.close()
+        for poller in list(self._looks.values()):
+            poller.close()
 
 
 def _words(store: Store) -> Sequence[LinkStatus]:
@@ -532,7 +545,7 @@ class StoreSnapshot:
 
 class MetricFamilies:
     def __init__(self) -> None:
-        self._families: dict[str, Family] = {one.name: _family(one) for one in metric_table.METRICS}
+        self._families: dict[str, Family] = {metric.name: _family(metric) for metric in metric_table.METRICS}
 
     def put(self, metric: Metric, labels: Sequence[str], value: float) -> None:
         family = self._families[metric.name]
@@ -577,7 +590,7 @@ class MirrorCollector(Collector):
         self._links = {link.name: link for link in links}
         self._meters, self._store, self._bounds = meters, store, bounds
         self._word_s, self._quotas, self._reading = word_s, quotas, reading
-        self._before = {(word.link, word.owner, word.updated_ms) for word in before}
+        self._before = {(status.link, status.owner, status.updated_ms) for status in before}
 
     def watch(self, link: Link) -> None:
         self._links = {**self._links, link.name: link}
@@ -587,43 +600,43 @@ class MirrorCollector(Collector):
 
     def describe(self) -> list[Family]:
         """Called at registration, when the store need not answer."""
-        return [_family(one) for one in metric_table.METRICS]
+        return [_family(metric) for metric in metric_table.METRICS]
 
     def collect(self) -> Iterator[Family]:
         watched = list(self._links.values())
-        sheet, now_s, known = MetricFamilies(), wall_ms() / 1000, self._known(watched)
-        sheet.put(metric_table.STORE_UP, (), float(known.up))
+        metrics, now_s, known = MetricFamilies(), wall_ms() / 1000, self._known(watched)
+        metrics.put(metric_table.STORE_UP, (), float(known.up))
         if known.up:
-            sheet.put(metric_table.SWITCHES_OPEN, (), known.switches)
+            metrics.put(metric_table.SWITCHES_OPEN, (), known.switches)
         topics_left, partitions_left = self._bounds.topics, self._bounds.partitions
         missing = {"topic": 0, "partition": 0}
         for link in watched:
             readings = self._meters.readings(link.name, time.monotonic())
-            self._link(sheet, link.name, readings, known, now_s)
+            self._link(metrics, link.name, readings, known, now_s)
             topics = _by_topic(readings)
             kept = list(topics)[:topics_left]
             topics_left, missing["topic"] = topics_left - len(kept), missing["topic"] + len(topics) - len(kept)
-            _topics(sheet, known.links.get(link.name, link), {topic: topics[topic] for topic in kept}, known)
+            _topics(metrics, known.links.get(link.name, link), {topic: topics[topic] for topic in kept}, known)
             shown = list(readings)[:partitions_left]
             partitions_left -= len(shown)
             missing["partition"] += len(readings) - len(shown)
             stopped = known.stopped.get(link.name, frozenset())
-            for named in shown:
-                labels = (link.name, named.topic, str(named.partition))
-                sheet.carried("partition", labels, readings[named])
-                sheet.put(metric_table.PARTITION_STOPPED, labels, _is_stopped(named, stopped))
+            for partition in shown:
+                labels = (link.name, partition.topic, str(partition.partition))
+                metrics.carried("partition", labels, readings[partition])
+                metrics.put(metric_table.PARTITION_STOPPED, labels, _is_stopped(partition, stopped))
         for name, said in known.groups.items():
-            put_group_metrics(sheet.put, name, said, now_s)
+            put_group_metrics(metrics.put, name, said, now_s)
         for level, count in missing.items():
-            sheet.put(metric_table.SERIES_LEFT_OUT, (level,), count)
-        for one in known.counts:
-            sheet.put(metric_table.INCIDENTS_OPEN, (one.link, one.kind), one.open)
-            sheet.put(metric_table.INCIDENTS, (one.link, one.kind), one.all)
-        yield from sheet.families()
+            metrics.put(metric_table.SERIES_LEFT_OUT, (level,), count)
+        for incident_count in known.counts:
+            metrics.put(metric_table.INCIDENTS_OPEN, (incident_count.link, incident_count.kind), incident_count.open)
+            metrics.put(metric_table.INCIDENTS, (incident_count.link, incident_count.kind), incident_count.all)
+        yield from metrics.families()
 
     def _link(
         self,
-        sheet: MetricFamilies,
+        metrics: MetricFamilies,
         name: str,
         readings: Mapping[TopicPartition, MeterReading],
         known: StoreSnapshot,
@@ -633,12 +646,12 @@ class MirrorCollector(Collector):
         whole = sum(readings.values(), EMPTY_READING)
         if not readings and self._meters.lag(name) == 0:
             whole = MeterReading(lag=0, recovery_point_s=0.0)
-        sheet.carried("link", (name,), whole)
-        sheet.put(metric_table.LINK_PARTITIONS, (name,), len(readings))
-        sheet.put(metric_table.LINK_UNSEEN, (name,), whole.unseen)
+        metrics.carried("link", (name,), whole)
+        metrics.put(metric_table.LINK_PARTITIONS, (name,), len(readings))
+        metrics.put(metric_table.LINK_UNSEEN, (name,), whole.unseen)
         quotas = self._quotas(name)
         for side in SIDES:
-            sheet.put(metric_table.LINK_QUOTA, (name, side), quotas.get(side, 0.0))
+            metrics.put(metric_table.LINK_QUOTA, (name, side), quotas.get(side, 0.0))
         reading = self._reading(name)
         for metric, told in (
             (metric_table.LINK_QUEUE, QUEUED_KEY),
@@ -646,43 +659,43 @@ class MirrorCollector(Collector):
             (metric_table.LINK_READ, READ_KEY),
         ):
             if told in reading:
-                sheet.put(metric, (name,), reading[told])
+                metrics.put(metric, (name,), reading[told])
         if look_age_s is not None:
-            sheet.put(metric_table.LINK_POLL_AGE, (name,), look_age_s)
+            metrics.put(metric_table.LINK_POLL_AGE, (name,), look_age_s)
         if known.up:
-            sheet.put(metric_table.LINK_THROTTLE, (name,), known.links[name].control.throttle_bytes_s)
-        word = known.words.get(name)
-        word_age_s = now_s - word.updated_ms / 1000 if word else 0.0
+            metrics.put(metric_table.LINK_THROTTLE, (name,), known.links[name].control.throttle_bytes_s)
+        status = known.words.get(name)
+        word_age_s = now_s - status.updated_ms / 1000 if status else 0.0
         # A status that says stopped in good order stays true.
-        said_now = word is not None and self._is_new(word) and is_fresh(word_age_s, self._word_s)
-        holds = word is not None and (said_now or word.state == STOPPED)
-        state = word.state if word and holds and word.state in STATES else UNKNOWN
+        said_now = status is not None and self._is_new(status) and is_fresh(word_age_s, self._word_s)
+        holds = status is not None and (said_now or status.state == STOPPED)
+        state = status.state if status and holds and status.state in STATES else UNKNOWN
         for one in STATES if known.up else ():
-            sheet.put(metric_table.LINK_STATE, (name, one), float(one == state))
-        if word is None:
+            metrics.put(metric_table.LINK_STATE, (name, one), float(one == state))
+        if status is None:
             return
-        sheet.put(metric_table.LINK_STATUS_AGE, (name,), max(0.0, word_age_s))
-        if not said_now or word.state == STOPPED:
+        metrics.put(metric_table.LINK_STATUS_AGE, (name,), max(0.0, word_age_s))
+        if not said_now or status.state == STOPPED:
             return
-        sheet.put(metric_table.LINK_TASKS, (name,), word.tasks)
-        sheet.put(metric_table.LINK_RECORDS_S, (name,), word.records_per_s)
-        sheet.put(metric_table.LINK_BYTES_S, (name,), word.bytes_per_s)
-        for quantile, value_ms in (("0.5", word.p50_ms), ("0.99", word.p99_ms)):
+        metrics.put(metric_table.LINK_TASKS, (name,), status.tasks)
+        metrics.put(metric_table.LINK_RECORDS_S, (name,), status.records_per_s)
+        metrics.put(metric_table.LINK_BYTES_S, (name,), status.bytes_per_s)
+        for quantile, value_ms in (("0.5", status.p50_ms), ("0.99", status.p99_ms)):
             if value_ms is not None:
-                sheet.put(metric_table.LINK_ACKNOWLEDGED, (name, quantile), value_ms / 1000)
+                metrics.put(metric_table.LINK_ACKNOWLEDGED, (name, quantile), value_ms / 1000)
 
-    def _is_new(self, word: LinkStatus) -> bool:
+    def _is_new(self, status: LinkStatus) -> bool:
         """Whether the status was written since this process began; compares the status itself, for clocks may be set
         back.
         """
-        return (word.link, word.owner, word.updated_ms) not in self._before
+        return (status.link, status.owner, status.updated_ms) not in self._before
 
     def _known(self, watched: Sequence[Link]) -> StoreSnapshot:
         names = {link.name for link in watched}
         try:
             links = {link.name: effective_link(link, self._store.controls.of(link.name)).link for link in watched}
-            words = {word.link: word for word in self._store.links.statuses() if word.link in names}
-            counts = [one for one in self._store.incidents.counts() if one.link in names]
+            words = {status.link: status for status in self._store.links.statuses() if status.link in names}
+            counts = [count for count in self._store.incidents.counts() if count.link in names]
             stopped = {name: self._stopped(name) for name in names}
             groups = {name: parse_groups_status(self._store.link_states.of(name, GROUPS_KIND)) for name in names}
             switches = len(self._store.switches.all(open_only=True))
@@ -691,31 +704,31 @@ class MirrorCollector(Collector):
         return StoreSnapshot(True, links, words, counts, stopped, groups, switches)
 
     def _stopped(self, link: str) -> frozenset[TopicPartition]:
-        rows = [row.incident for row in self._store.incidents.rows(link, open_only=True)]
+        incidents = [row.incident for row in self._store.incidents.rows(link, open_only=True)]
         return frozenset(
-            TopicPartition(one.topic, one.partition)
-            for one in rows
-            if one.topic and (one.policy.stops or one.policy.effect is IncidentEffect.TOPIC)
+            TopicPartition(incident.topic, incident.partition)
+            for incident in incidents
+            if incident.topic and (incident.policy.stops or incident.policy.effect is IncidentEffect.TOPIC)
         )
 
 
 def _topics(
-    sheet: MetricFamilies, link: Link, topics: Mapping[str, dict[TopicPartition, MeterReading]], known: StoreSnapshot
+    metrics: MetricFamilies, link: Link, topics: Mapping[str, dict[TopicPartition, MeterReading]], known: StoreSnapshot
 ) -> None:
     stopped = known.stopped.get(link.name, frozenset())
     for topic, ours in topics.items():
         labels = (link.name, topic)
-        sheet.carried("topic", labels, sum(ours.values(), EMPTY_READING))
-        sheet.put(metric_table.TOPIC_PAUSED, labels, float(link.control.pauses(topic)))
-        sheet.put(metric_table.TOPIC_STOPPED, labels, sum(_is_stopped(named, stopped) for named in ours))
+        metrics.carried("topic", labels, sum(ours.values(), EMPTY_READING))
+        metrics.put(metric_table.TOPIC_PAUSED, labels, float(link.control.pauses(topic)))
+        metrics.put(metric_table.TOPIC_STOPPED, labels, sum(_is_stopped(partition, stopped) for partition in ours))
 
 
-def _is_stopped(named: TopicPartition, stopped: frozenset[TopicPartition]) -> bool:
-    return named in stopped or TopicPartition(named.topic, -1) in stopped
+def _is_stopped(partition: TopicPartition, stopped: frozenset[TopicPartition]) -> bool:
+    return partition in stopped or TopicPartition(partition.topic, -1) in stopped
 
 
 def _by_topic(readings: Mapping[TopicPartition, MeterReading]) -> dict[str, dict[TopicPartition, MeterReading]]:
     found: dict[str, dict[TopicPartition, MeterReading]] = {}
-    for named, reading in readings.items():
-        found.setdefault(named.topic, {})[named] = reading
+    for partition, reading in readings.items():
+        found.setdefault(partition.topic, {})[partition] = reading
     return found

@@ -94,11 +94,11 @@ class OperatorOverrides:
     def parted(self, topic: str) -> str:
         return f"topic {topic} {'is paused' if self.pauses(topic) else 'is no longer admitted'}"
 
-    def acknowledge(self, *, lanes_left: bool) -> None:
+    def acknowledge(self, *, tasks_left: bool) -> None:
         """Publishes the effective filters once no task writes other topics. Until then all twins of the link are its
-        own. `lanes_left`: whether closed tasks can write nothing any more.
+        own. `tasks_left`: whether closed tasks can write nothing any more.
         """
-        if self._unsaid and lanes_left and not self._parting:
+        if self._unsaid and tasks_left and not self._parting:
             row = LinkStateRow(
                 self._begins.name, EFFECTIVE_FILTERS_KIND, "", self._unsaid, EFFECTIVE_FILTERS_KIND, wall_ms()
             )
@@ -152,26 +152,26 @@ class RateLimitedTasks(Protocol):
 class RateLimitPublisher:
     """Sends changes of one link's rate limits."""
 
-    def __init__(self, name: str, desk: RateLimitedTasks) -> None:
-        self._name, self._desk = name, desk
+    def __init__(self, name: str, coordinator: RateLimitedTasks) -> None:
+        self._name, self._coordinator = name, coordinator
         self._turned_at_s = 0.0
         self._held = LinkControl()
         self._told: dict[int, TaskRateLimits] = {}
 
-    def turn(self, control: LinkControl, lanes: int) -> None:
+    def turn(self, control: LinkControl, tasks: int) -> None:
         """Sends changes every `RATE_LIMITS_INTERVAL_S`, and at once when `control` has changed."""
         if control == self._held and time.monotonic() - self._turned_at_s < RATE_LIMITS_INTERVAL_S:
             return
         self._held, self._turned_at_s = control, time.monotonic()
         if not (control.throttle_bytes_s or control.topic_throttles or control.priorities or self._told):
             return
-        placed: dict[int, set[str]] = {lane: set() for lane in range(lanes)}
-        for named, lane in self._desk.placed(self._name).items():
-            placed[lane].add(named.topic)
-        for lane, bounds in task_rate_limits(control, placed, self._desk.used(self._name)).items():
-            if not _alike(self._told.get(lane), bounds):
-                self._told[lane] = bounds
-                self._desk.bound((self._name, lane), bounds)
+        placed: dict[int, set[str]] = {task: set() for task in range(tasks)}
+        for partition, task in self._coordinator.placed(self._name).items():
+            placed[task].add(partition.topic)
+        for task, bounds in task_rate_limits(control, placed, self._coordinator.used(self._name)).items():
+            if not _alike(self._told.get(task), bounds):
+                self._told[task] = bounds
+                self._coordinator.bound((self._name, task), bounds)
 
     def forget(self) -> None:
         """Forgets sent limits: new tasks have none yet."""

@@ -77,10 +77,10 @@ class SwitchRequests:
         self,
         link: Callable[[], Link],
         store: Store,
-        desk: WithdrawableTasks,
+        coordinator: WithdrawableTasks,
         recorder: ProgressWriter,
     ) -> None:
-        self._now, self._store, self._desk, self._recorder = link, store, desk, recorder
+        self._now, self._store, self._coordinator, self._recorder = link, store, coordinator, recorder
         self._log = LinkLogger(log, link().name)
         self._version = -1
         self._untold: set[str] = set()
@@ -117,8 +117,8 @@ class SwitchRequests:
         if not self._untold or not active:
             return
         name = self._now().name
-        gone = {topic for topic in sorted(self._untold) if self._desk.withdraw(name, topic)}
-        if not gone or not self._desk.closed_tasks_settled(name) or not self._recorder.written():
+        gone = {topic for topic in sorted(self._untold) if self._coordinator.withdraw(name, topic)}
+        if not gone or not self._coordinator.closed_tasks_settled(name) or not self._recorder.written():
             return
         self._store.topics_in_switch.record_stopped(name, gone, wall_ms())
         self._untold -= gone
@@ -170,16 +170,18 @@ class HomeRecordSync:
             return {}
         if time.monotonic() < self._look_at_s:
             return self._doubts
-        logs = [self._read(cluster, notes) for cluster, notes in self._notes]
+        logs = [self._read(cluster, homes_topic) for cluster, homes_topic in self._notes]
         self._said.clear()
-        far = any(notes.log.far for _, notes in self._notes)
+        far = any(homes_topic.log.far for _, homes_topic in self._notes)
         rows = self._rows = self._store.homes.of(pair_name(link)) if far or any(logs) else {}
         self._tell_far(link)
         ids = self._source.cluster_id(), self._target.cluster_id()
         found = ownership.compare_home_records(link, ids, logs, rows)
         doubts, self.unread = dict(found.doubts), found.unread
-        if found.lines:
-            made, unclear = ownership.derive_home_changes(link, ids, found.lines, rows, self._there(link, found.lines))
+        if found.records:
+            made, unclear = ownership.derive_home_changes(
+                link, ids, found.records, rows, self._there(link, found.records)
+            )
             doubts |= unclear
             self._take_up(link, made, rows)
         self._doubts, self._look_at_s = doubts, time.monotonic() + POLL_INTERVAL_S
@@ -202,7 +204,7 @@ class HomeRecordSync:
                 ownership.first_home_record(link, topic, ids, both, is_twin=is_twin(topic), now_ms=now_ms)
                 for topic, both in logs.items()
             )
-            return [line for line in words if line is not None]
+            return [record for record in words if record is not None]
 
         try:
             ids, now_ms = (source.cluster_id(), target.cluster_id()), wall_ms()
@@ -220,18 +222,18 @@ class HomeRecordSync:
     def _known(self, topic: str) -> int:
         """Returns the topic's highest known term."""
         row = self._rows.get(topic)
-        said = [notes.homes[topic].term for _, notes in self._notes if topic in notes.homes]
+        said = [homes_topic.homes[topic].term for _, homes_topic in self._notes if topic in homes_topic.homes]
         return max([row.term if row else 0, *said])
 
     def _tell_far(self, link: Link) -> None:
         """Opens one incident for implausible records, and writes valid ones again, so that compaction keeps them."""
         sentences = []
-        for cluster, notes in self._notes:
-            notes.log.accept_plausible()
-            if notes.log.far:
-                sentences.append(describe_implausible(cluster.name, notes.log.far.values()))
+        for cluster, homes_topic in self._notes:
+            homes_topic.log.accept_plausible()
+            if homes_topic.log.far:
+                sentences.append(describe_implausible(cluster.name, homes_topic.log.far.values()))
                 with suppress(KafkaError):
-                    notes.say((), wall_ms())
+                    homes_topic.say((), wall_ms())
         stopped.report_link_incident(self._store, link.name, IncidentKind.DOUBTFUL_HOME, "; ".join(sentences))
 
     def take_up_switches(self) -> None:
@@ -239,28 +241,28 @@ class HomeRecordSync:
         link, now_s = self._now(), time.monotonic()
         if link.naming is not TwinNaming.SAME or now_s < self._switches_at_s:
             return
-        cluster, notes = self._notes[1]
+        cluster, homes_topic = self._notes[1]
         self._switches_at_s = now_s + POLL_INTERVAL_S
         with suppress(KafkaError):
-            notes.read()
-            _take_up_kept(link.name, cluster.name, notes, self._store)
+            homes_topic.read()
+            _take_up_kept(link.name, cluster.name, homes_topic, self._store)
 
-    def _read(self, cluster: KafkaCluster, notes: HomesTopic) -> Mapping[str, HomeRecord]:
-        once = self._once[cluster.name]
+    def _read(self, cluster: KafkaCluster, homes_topic: HomesTopic) -> Mapping[str, HomeRecord]:
+        repeat_filter = self._once[cluster.name]
         try:
-            found = notes.read()
+            found = homes_topic.read()
         except KafkaError as error:
             if error.retriable:
                 if cluster.name not in self._heard:
                     raise
-                return notes.homes
-            once.say(
+                return homes_topic.homes
+            repeat_filter.say(
                 f"{HOMES_TOPIC} on {cluster.name} cannot be read, so switches that were made without this "
                 f"store are not seen: {error.message} (try: {error.hint})"
             )
             return {}
         self._heard.add(cluster.name)
-        once.well(f"{HOMES_TOPIC} on {cluster.name} is read again")
+        repeat_filter.well(f"{HOMES_TOPIC} on {cluster.name} is read again")
         return found
 
     def _there(self, link: Link, lines: Iterable[str]) -> HomeContext:
@@ -278,24 +280,33 @@ class HomeRecordSync:
     def _take_up(self, link: Link, made: Iterable[HomeChange], rows: Mapping[str, HomeRow]) -> None:
         flips = tuple(made)
         now_ms, pair = wall_ms(), pair_name(link)
-        was = {one.topic: rows[one.topic].home if one.topic in rows else "" for one in flips}
+        was = {change.topic: rows[change.topic].home if change.topic in rows else "" for change in flips}
         told = [
-            AuditRow(now_ms, one.link, "home", one.topic, was[one.topic], one.home, f"by {one.set_by}", topic=one.topic)
-            for one in flips
+            AuditRow(
+                now_ms,
+                change.link,
+                "home",
+                change.topic,
+                was[change.topic],
+                change.home,
+                f"by {change.set_by}",
+                topic=change.topic,
+            )
+            for change in flips
         ]
-        for one in self._store.topics_in_switch.change_homes(flips, told) if flips else ():
+        for change in self._store.topics_in_switch.change_homes(flips, told) if flips else ():
             self._log.info(
-                f"topic {one.topic} of {pair} is at home on {one.home} in term {one.term}, as the "
+                f"topic {change.topic} of {pair} is at home on {change.home} in term {change.term}, as the "
                 "clusters say: the store takes it up",
-                extra={"topic": one.topic},
+                extra={"topic": change.topic},
             )
 
 
-def _take_up_kept(link: str, cluster: str, notes: HomesTopic, store: Store) -> None:
+def _take_up_kept(link: str, cluster: str, homes_topic: HomesTopic, store: Store) -> None:
     """Takes over switches made while the store was unavailable. Deletes the cluster's copies that the store knows, once
     no process works on them without the store; a failure is retried at the next call.
     """
-    records = {switch: notes.log.records.record(switch) for switch in notes.log.records.switches()}
+    records = {switch: homes_topic.log.records.record(switch) for switch in homes_topic.log.records.switches()}
     if not records:
         return
     known, now_ms = store.switches.all(), wall_ms()
@@ -316,7 +327,7 @@ def _take_up_kept(link: str, cluster: str, notes: HomesTopic, store: Store) -> N
             )
     with suppress(KafkaError):
         for switch in find_obsolete_records(records, store.switches.all()):
-            notes.forget(switch, now_ms)
+            homes_topic.forget(switch, now_ms)
 
 
 class TopicHomes:
@@ -437,14 +448,14 @@ class TopicHomes:
             )
             for name in names
         }
-        settled = {name: birth for name, birth in found.items() if birth.home}
+        settled = {name: first_home for name, first_home in found.items() if first_home.home}
         self._settle(link, settled)
-        for name, birth in found.items():
-            sentence = ownership.explain_no_home(link, name, birth)
-            if birth.contested:
+        for name, first_home in found.items():
+            sentence = ownership.explain_no_home(link, name, first_home)
+            if first_home.contested:
                 kind = IncidentKind.HOME_UNDECIDED
                 self.refused[name] = Refuse(name, kind, sentence, ownership.home_hint(name, link))
-            elif not birth.home:
+            elif not first_home.home:
                 self.homeless[name] = sentence
 
     def _ask_for_strays(self, link: Link, away: Mapping[str, HomeRow]) -> None:
@@ -457,7 +468,10 @@ class TopicHomes:
 
     def _settle(self, link: Link, settled: dict[str, FirstHome]) -> None:
         now_ms = wall_ms()
-        rows = [HomeRow(self._pair, name, one.home, 1, now_ms, f"link {link.name}") for name, one in settled.items()]
+        rows = [
+            HomeRow(self._pair, name, first_home.home, 1, now_ms, f"link {link.name}")
+            for name, first_home in settled.items()
+        ]
         stands = self._store.homes.settle(rows) if self._notes and rows else {row.topic: row for row in rows}
         self._rows |= stands
         for name, row in stands.items() if self._notes else ():
@@ -484,12 +498,14 @@ def find_written_topics(cluster: KafkaCluster, topics: Sequence[str]) -> dict[st
         return {}
     seen = cluster.metadata(sorted(topics), refresh=True).topics
     there = {name: topic for name, topic in seen.items() if not topic.error}
-    parts = [TopicPartition(name, part.partition) for name, topic in there.items() for part in topic.partitions]
-    ends, _ = cluster.offsets_of_each(parts, OffsetKind.LOG_END)
+    partitions = [
+        TopicPartition(name, partition.partition) for name, topic in there.items() for partition in topic.partitions
+    ]
+    ends, _ = cluster.offsets_of_each(partitions, OffsetKind.LOG_END)
     found: dict[str, bool | None] = {}
     for name in topics:
         if name in there:
-            ours = [ends.get(TopicPartition(name, part.partition)) for part in there[name].partitions]
+            ours = [ends.get(TopicPartition(name, partition.partition)) for partition in there[name].partitions]
             found[name] = True if any(ours) else None if None in ours or not ours else False
         else:
             absent = name in seen and seen[name].error == Code.UNKNOWN_TOPIC_OR_PARTITION

@@ -59,7 +59,10 @@ def estimate_costs(
     `closed_units`: the target takes no markers directly.
     """
     rate = replace(_rate(link, store, rate_bytes_s), closed_units=closed_units)
-    told = {TopicPartition(at.topic, at.partition): at.to_offset for at in store.progress.positions(link.name)}
+    told = {
+        TopicPartition(position.topic, position.partition): position.to_offset
+        for position in store.progress.positions(link.name)
+    }
     carried = [step for step in steps if isinstance(step, CarryTopic | Create)]
     everything = [TopicPartition(step.topic, number) for step in carried for number in range(step.partitions)]
     # A partition without a leader has unknown costs.
@@ -69,17 +72,23 @@ def estimate_costs(
     found = []
     for step in carried:
         mapped = isinstance(step, CarryTopic) and step.mapped
-        parts = [TopicPartition(step.topic, number) for number in range(step.partitions)]
-        begins = {named: adopted[named].source if named in adopted else told.get(named, 0) for named in parts}
+        partitions = [TopicPartition(step.topic, number) for number in range(step.partitions)]
+        begins = {
+            partition: adopted[partition].source if partition in adopted else told.get(partition, 0)
+            for partition in partitions
+        }
         stretches = [
             PartitionWork(
-                max(0, ends[named] - max(begins[named], starts[named])), max(0, starts[named] - begins[named])
+                max(0, ends[partition] - max(begins[partition], starts[partition])),
+                max(0, starts[partition] - begins[partition]),
             )
-            for named in parts
+            for partition in partitions
         ]
-        full = [named for named, stretch in zip(parts, stretches, strict=True) if stretch.offsets]
-        samples = [_sample(source, one, max(begins[one], starts[one])) for one in full[:SAMPLED_PARTITIONS]]
-        place = "; ".join(f"{named} goes on with {adopted[named].source}" for named in parts if named in adopted)
+        full = [partition for partition, stretch in zip(partitions, stretches, strict=True) if stretch.offsets]
+        samples = [_sample(source, tp, max(begins[tp], starts[tp])) for tp in full[:SAMPLED_PARTITIONS]]
+        place = "; ".join(
+            f"{partition} goes on with {adopted[partition].source}" for partition in partitions if partition in adopted
+        )
         mapped = mapped or (isinstance(step, Create) and link.queue.fresh and not is_heartbeats_topic(step.topic))
         mode = "mapped" if mapped else "exact"
         found.append(estimate_cost(step.topic, mode, stretches, samples, rate, place))
@@ -89,13 +98,13 @@ def estimate_costs(
 def _rate(link: Link, store: Store, wanted: float) -> ReplicationRate:
     if wanted:
         return ReplicationRate(wanted, measured=False)
-    measured = max((one.bytes_per_s for one in store.links.statuses() if one.link == link.name), default=0.0)
+    measured = max((status.bytes_per_s for status in store.links.statuses() if status.link == link.name), default=0.0)
     known = measured >= MEASURED_BYTES_S_MIN
     return ReplicationRate(measured if known else ASSUMED_BYTES_S, measured=known)
 
 
-def _sample(source: KafkaCluster, named: TopicPartition, offset: int) -> LogSample:
-    fetched = source.read_from(named, offset, bytes_max=SAMPLE_BYTES, committed=True)
+def _sample(source: KafkaCluster, partition: TopicPartition, offset: int) -> LogSample:
+    fetched = source.read_from(partition, offset, bytes_max=SAMPLE_BYTES, committed=True)
     aborted = AbortedTransactions(fetched.aborted)
     at, seen, size = offset, 0, 0
     for view, header in split_batches(fetched.records):
@@ -111,8 +120,8 @@ def preview_link(
     link: Link, settings: Settings, store: Store, shared: SharedConnections, rate_bytes_s: float = 0.0
 ) -> list[PlanStep | Cost]:
     """Returns every step of the link, with costs; raises when the link must not run at all."""
-    with LinkClients(link, settings, patience_s=PREVIEW_PATIENCE_S, shared=shared) as ends:
-        source, target = ends.source, ends.target
+    with LinkClients(link, settings, patience_s=PREVIEW_PATIENCE_S, shared=shared) as clients:
+        source, target = clients.source, clients.target
         verify_cluster_ids(link, store, source, target)
         LinkClaim(link, store, target).refuse_other_store(source.cluster_id())
         surveyor = TopicScanner(link, source, target)
@@ -135,7 +144,7 @@ def preview_link(
         )
         failed = {why.topic for why in unproven}
         steps = [*(step for step in steps if step.topic not in failed), *unproven]
-        adopted = {TopicPartition(row.topic, row.partition): extent for row, extent, _ in rows}
+        adopted = {TopicPartition(row.topic, row.partition): offset_run for row, offset_run, _ in rows}
         closed_units = not may_write_markers(target)
         steps, rests = _without_resting(link, steps, store)
         costs = estimate_costs(link, steps, adopted, source, store, rate_bytes_s, closed_units=closed_units)
@@ -153,11 +162,17 @@ def _without_paused(link: Link, steps: list[PlanStep]) -> tuple[list[PlanStep], 
 def _without_resting(link: Link, steps: list[PlanStep], store: Store) -> tuple[list[PlanStep], list[PlanStep]]:
     """Drops topics stopped as a whole; also returns the stopped partitions."""
     known = {step.topic for step in steps if isinstance(step, CarryTopic)}
-    stopped = {named: rows for named, rows in read_stopped_partitions(store, link.name).items() if named.topic in known}
+    stopped = {
+        partition: rows
+        for partition, rows in read_stopped_partitions(store, link.name).items()
+        if partition.topic in known
+    }
     rests: list[PlanStep] = []
-    for named, rows in sorted(stopped.items()):
-        one = rows[0].incident
-        rests.append(Rest(named.topic, named.partition, rows[0].id, one.kind, one.sentence, are_retried(rows)))
+    for partition, rows in sorted(stopped.items()):
+        incident = rows[0].incident
+        rests.append(
+            Rest(partition.topic, partition.partition, rows[0].id, incident.kind, incident.sentence, are_retried(rows))
+        )
     whole = {topic for topic in known if all(TopicPartition(topic, n) in stopped for n in _numbers(steps, topic))}
     return [step for step in steps if not (isinstance(step, CarryTopic) and step.topic in whole)], rests
 
@@ -230,20 +245,22 @@ def find_refused_links(links: Sequence[Link], settings: Settings, store: Store) 
     found: dict[str, RefusedError] = {}
 
     def look(link: Link) -> None:
-        with LinkClients(link, settings, client_id=FIRST_CLIENT_ID, patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
+        with LinkClients(
+            link, settings, client_id=FIRST_CLIENT_ID, patience_s=PATIENCE_S, call_s=PATIENCE_S
+        ) as clients:
             try:
-                verify_cluster_ids(link, store, ends.source, ends.target)
+                verify_cluster_ids(link, store, clients.source, clients.target)
             except RefusedError as error:
                 found[link.name] = error
             except TwinshoreError:
                 return
 
     until_s = time.monotonic() + 2 * PATIENCE_S
-    asked = [
+    tasks = [
         process_scheduler.once(f"address {link.name}", partial(look, link), asks=(link.source, link.target))
         for link in links
     ]
-    for task in asked:
+    for task in tasks:
         task.ended(max(0.0, until_s - time.monotonic()))
         task.close(0.0)
     return dict(found)
@@ -257,10 +274,10 @@ def prepare_start_message(link: Link, settings: Settings, store: Store) -> Calla
     resting = f"; open incidents stop {rests} partitions, see `twinshore status`" if rests else ""
 
     def ask() -> str:
-        with LinkClients(now, settings, client_id=FIRST_CLIENT_ID, patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
-            surveyor = TopicScanner(now, ends.source, ends.target)
-            topics = _answer(ends.source, lambda: describe_topic_count(surveyor.names(), _shown(ends.source)))
-            there = _answer(ends.target, lambda: f"brokers: {len(ends.target.metadata([]).brokers):,}")
+        with LinkClients(now, settings, client_id=FIRST_CLIENT_ID, patience_s=PATIENCE_S, call_s=PATIENCE_S) as clients:
+            surveyor = TopicScanner(now, clients.source, clients.target)
+            topics = _answer(clients.source, lambda: describe_topic_count(surveyor.names(), _shown(clients.source)))
+            there = _answer(clients.target, lambda: f"brokers: {len(clients.target.metadata([]).brokers):,}")
         return f"{now.name}: {topics}; {there}{paused}{resting}"
 
     return ask

@@ -70,7 +70,7 @@ class LinkStats:
 
     def cuts(self) -> dict[TopicPartition, int]:
         """Returns log starts of sources that have grown since the twin's last cut."""
-        return {named: at for named, at in self.starts.copy().items() if at > self.cut_to.get(named, 0)}
+        return {partition: at for partition, at in self.starts.copy().items() if at > self.cut_to.get(partition, 0)}
 
     def speeds(self) -> list[dict[str, float]]:
         """Returns the tasks' reports of the last `SPEED_TTL_S`."""
@@ -96,8 +96,8 @@ class LinkStats:
         self.aligning.forget(topic)
         tables: tuple[dict[TopicPartition, Any], ...] = (self.lag, self.rate, self.starts, self.cut_to, self.heard)
         for table in tables:
-            for named in [named for named in table if named.topic == topic]:
-                del table[named]
+            for partition in [partition for partition in table if partition.topic == topic]:
+                del table[partition]
 
     def rates(self, now_s: float) -> None:
         """Updates the rates; recent bytes weigh more after a longer pause."""
@@ -107,7 +107,7 @@ class LinkStats:
             self.records_per_s = keep * self.records_per_s + (1 - keep) * self.records / took_s
             self.bytes_per_s = keep * self.bytes_per_s + (1 - keep) * self.bytes / took_s
             self.read_per_s = keep * self.read_per_s + (1 - keep) * (self.read_total - self.read_before) / took_s
-            self.rate = {named: keep * size for named, size in self.rate.items() if size > 1.0}
+            self.rate = {partition: keep * size for partition, size in self.rate.items() if size > 1.0}
         self.since_s, self.records, self.bytes, self.read_before = now_s, 0, 0, self.read_total
 
     def reading(self) -> dict[str, float]:
@@ -129,7 +129,7 @@ class ProgressRecorder:
         self._store = store
         self._owner = owner
         self._every_s = every_s
-        self._once = RepeatFilter(log)
+        self._repeat_filter = RepeatFilter(log)
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._queue: list[TaskReport] = []
@@ -141,7 +141,7 @@ class ProgressRecorder:
         self._drops: dict[tuple[str, str, int], int] = defaultdict(int)  # rows since some were joined
         self._passing = TransientIncidents()
         self._forgotten: list[tuple[str, str]] = []
-        self.live: dict[str, LinkStats] = defaultdict(LinkStats)
+        self.stats: dict[str, LinkStats] = defaultdict(LinkStats)
         self._facts: dict[str, tuple[LinkFacts, int]] = {}
         # By link: owner and time of another mirror's last status, and when that was first seen here.
         self._others: dict[str, tuple[tuple[str, int], float]] = {}
@@ -149,18 +149,18 @@ class ProgressRecorder:
         self._closed = threading.Event()
         self._thread = supervise(self._work, "recorder")
 
-    def take(self, account: TaskReport) -> None:
+    def take(self, report: TaskReport) -> None:
         with self._lock:
-            self._queue.append(account)
+            self._queue.append(report)
 
-    def say(self, link: str, now: LinkFacts, lanes: int) -> tuple[str, str]:
+    def say(self, link: str, now: LinkFacts, tasks: int) -> tuple[str, str]:
         """Takes the controller's facts. Returns state and sentence as in `twinshore status`, without figures that
         always change. After STOPPED no other state is taken.
         """
         with self._lock:
             before = self._facts.get(link, (None, 0))[0]
             if not (isinstance(before, InactiveLink) and before.word == STOPPED):
-                self._facts[link] = (now, lanes)
+                self._facts[link] = (now, tasks)
             return describe_link_state(self._facts[link][0], tuple(self._away[link].values()))
 
     def away(self, link: str, side: str, sentence: str) -> None:
@@ -173,32 +173,32 @@ class ProgressRecorder:
     def behind(self, link: str) -> int:
         """Returns the lag in offsets, as far as known."""
         found = self._lag(link)
-        return sum(self.live[link].lag.copy().values()) if found is None else found
+        return sum(self.stats[link].lag.copy().values()) if found is None else found
 
     def quotas(self, link: str) -> dict[str, float]:
         """As `LinkStats.quotas`."""
-        live = self.live.get(link)
-        return live.quotas() if live else {}
+        stats = self.stats.get(link)
+        return stats.quotas() if stats else {}
 
     def reading(self, link: str) -> dict[str, float]:
         """As `LinkStats.reading`."""
-        live = self.live.get(link)
-        return live.reading() if live else {}
+        stats = self.stats.get(link)
+        return stats.reading() if stats else {}
 
     def starts(self, link: str) -> dict[TopicPartition, int]:
-        return self.live[link].starts.copy()
+        return self.stats[link].starts.copy()
 
     def cut_to(self, link: str) -> dict[TopicPartition, int]:
-        return self.live[link].cut_to.copy()
+        return self.stats[link].cut_to.copy()
 
-    def heard(self, link: str, named: TopicPartition) -> tuple[float, int]:
+    def heard(self, link: str, partition: TopicPartition) -> tuple[float, int]:
         """Returns when a task last reported the partition, in monotonic time, and the twin's end then; zeros: never."""
-        return self.live[link].heard.get(named, (0.0, 0))
+        return self.stats[link].heard.get(partition, (0.0, 0))
 
     def _word(self, link: str) -> tuple[str, str, int]:
         """Returns state, sentence and tasks. Call under the lock."""
-        now, lanes = self._facts[link]
-        return *describe_link_state(now, tuple(self._away[link].values()), self.live[link].held_back()), lanes
+        now, tasks = self._facts[link]
+        return *describe_link_state(now, tuple(self._away[link].values()), self.stats[link].held_back()), tasks
 
     def words(self) -> dict[str, dict[str, str]]:
         with self._lock:
@@ -232,17 +232,17 @@ class ProgressRecorder:
         with self._lock:
             return self._ledgered.pop(link, [])
 
-    def passes(self, link: str, named: TopicPartition, kind: IncidentKind, until: int) -> None:
+    def passes(self, link: str, partition: TopicPartition, kind: IncidentKind, until: int) -> None:
         """Notes an open incident that stops nothing, and is over once progress has reached `until`."""
-        self._passing.opened(link, named, kind, until)
+        self._passing.opened(link, partition, kind, until)
 
     def leaderless(self, link: str) -> frozenset[TopicPartition]:
         """Returns the partitions that wait because a leader is away."""
         return self._passing.away(link)
 
-    def passing(self, link: str, named: TopicPartition) -> Mapping[IncidentKind, int]:
+    def passing(self, link: str, partition: TopicPartition) -> Mapping[IncidentKind, int]:
         """Returns the partition's open kinds that stop nothing, as `TransientIncidents.kinds`."""
-        return self._passing.kinds(link, named)
+        return self._passing.kinds(link, partition)
 
     def forget(self, link: str, topic: str) -> None:
         """Drops unwritten rows of the topic, which gets a new twin."""
@@ -257,15 +257,15 @@ class ProgressRecorder:
         while True:
             self._flush(words=())  # those of all links, for each link that begins, would take most of the time
             with self._writing:
-                held = [one for one in self._unwritten if one.link == link]
+                held = [record for record in self._unwritten if record.link == link]
                 if not held or time.monotonic() >= deadline_s:
-                    self._unwritten = [one for one in self._unwritten if one.link != link]
-                    self.live[link].let_go()
+                    self._unwritten = [record for record in self._unwritten if record.link != link]
+                    self.stats[link].let_go()
                     self._passing.forget(link)
                     break
             time.sleep(self._every_s)
         if held:
-            lost = f"{len(held)} receipts of the last term could not be written; pumps tell them again"
+            lost = f"{len(held)} progress records of the last lease could not be written; tasks report them again"
             log.warning(f"{link}: {lost}", extra={"link": link})
 
     def written(self) -> bool:
@@ -281,7 +281,7 @@ class ProgressRecorder:
             time.sleep(self._every_s)
         with self._writing, self._lock:
             self._passing.forget(link)
-            for table in (self._facts, self._away, self._doubted, self._ledgered, self.live):
+            for table in (self._facts, self._away, self._doubted, self._ledgered, self.stats):
                 table.pop(link, None)
             self._drops_said = {place: said_s for place, said_s in self._drops_said.items() if place[0] != link}
             for place in [place for place in self._drops if place[0] == link]:
@@ -301,10 +301,10 @@ class ProgressRecorder:
         with self._writing:
             try:
                 self._write(words)
-                self._once.well()
+                self._repeat_filter.well()
             except Exception as error:
                 # Nothing queued is dropped: all is written once the store is back.
-                self._once.say(describe_error(error))
+                self._repeat_filter.say(describe_error(error))
                 return False
         return True
 
@@ -313,16 +313,16 @@ class ProgressRecorder:
         with self._lock:
             accounts, self._queue = self._queue, []
             forgotten, self._forgotten = self._forgotten, []
-        for account in accounts:
-            for stopped in account.incidents:
-                self._queue_incident(account.link, stopped)
-            self._count(account)
-            self._unwritten.extend(to_progress_row(account.link, entry) for entry in account.carried)
+        for report in accounts:
+            for incident in report.incidents:
+                self._queue_incident(report.link, incident)
+            self._count(report)
+            self._unwritten.extend(to_progress_row(report.link, progress) for progress in report.carried)
         for link, topic in forgotten:
-            self._unwritten = [one for one in self._unwritten if (one.link, one.topic) != (link, topic)]
+            self._unwritten = [record for record in self._unwritten if (record.link, record.topic) != (link, topic)]
             self._unledgered.forget(link, topic)
             self._passing.forget(link, topic)
-            self.live[link].forget(topic)
+            self.stats[link].forget(topic)
         # Incidents before progress: a reader of progress and then of the incident log sees what was dropped below.
         run_all((self._write_incidents, self._record, partial(self._write_words, words), self._join_drops))
 
@@ -339,12 +339,12 @@ class ProgressRecorder:
                     break
                 continue
             self._unledgered.written(places)
-            for link, stopped in found:
-                self._say_stopped(link, stopped)
-                if stopped.kind is IncidentKind.STALE_DROPPED:
-                    self._drops[link, stopped.topic, stopped.partition] += 1
+            for link, incident in found:
+                self._say_stopped(link, incident)
+                if incident.kind is IncidentKind.STALE_DROPPED:
+                    self._drops[link, incident.topic, incident.partition] += 1
                 with self._lock:
-                    self._ledgered[link].append(stopped)
+                    self._ledgered[link].append(incident)
         if refused:
             raise refused[0]
 
@@ -359,75 +359,75 @@ class ProgressRecorder:
         with self._lock:
             states = {link: self._word(link) for link in self._facts if of is None or link in of}
         stand_by = any(state == STANDBY for state, _, _ in states.values())
-        said = self._store.links.statuses() if stand_by else ()  # once for all: each may have another mirror's status
+        status = self._store.links.statuses() if stand_by else ()  # once for all: each may have another mirror's status
         beside = []
-        for link, (state, sentence, lanes) in states.items():
-            if state == STANDBY and self._covers_another(link, said, now_ms):
+        for link, (state, sentence, tasks) in states.items():
+            if state == STANDBY and self._covers_another(link, status, now_ms):
                 beside.append(standby_row(link, self._owner, sentence, now_ms))
                 continue
-            self._store.links.save_status(self._status(link, state, sentence, lanes, now_ms))
-            live = self.live[link]
-            if reading := live.reading():
+            self._store.links.save_status(self._status(link, state, sentence, tasks, now_ms))
+            stats = self.stats[link]
+            if reading := stats.reading():
                 self._store.link_states.remember(
-                    [shared_fetch_row(link, reading, len(live.lag), live.read_per_s, now_ms)]
+                    [shared_fetch_row(link, reading, len(stats.lag), stats.read_per_s, now_ms)]
                 )
         if beside:
             self._store.link_states.remember(beside)
 
-    def _queue_incident(self, link: str, stopped: PartitionIncident) -> None:
-        if stopped.kind == IncidentKind.RECREATED_TOPIC:
+    def _queue_incident(self, link: str, incident: PartitionIncident) -> None:
+        if incident.kind == IncidentKind.RECREATED_TOPIC:
             with self._lock:
-                self._doubted[link].add(stopped.topic)
+                self._doubted[link].add(incident.topic)
             return
         with self._lock:
             away = set(self._away[link])
-        if self._passing.hear(link, stopped, away):
-            self._unledgered.put(link, stopped)
+        if self._passing.hear(link, incident, away):
+            self._unledgered.put(link, incident)
 
     def _covers_another(self, link: str, statuses: Iterable[LinkStatus], now_ms: int) -> bool:
         """Whether another mirror reports the link's status, which a standby must not overwrite. A status is alive while
         changes are seen here, so wrong clocks do no harm; only the first one seen is judged by its time.
         """
-        words = [word for word in statuses if word.link == link and word.owner != self._owner]
-        for word in words:
-            if word.state in (STANDBY, STOPPED):
+        words = [status for status in statuses if status.link == link and status.owner != self._owner]
+        for status in words:
+            if status.state in (STANDBY, STOPPED):
                 continue
-            said, now_s, before = (word.owner, word.updated_ms), time.monotonic(), self._others.get(link)
+            said, now_s, before = (status.owner, status.updated_ms), time.monotonic(), self._others.get(link)
             if before is None or before[0] != said:
-                lives = before is not None or now_ms - word.updated_ms < STATUS_TTL_MS
+                lives = before is not None or now_ms - status.updated_ms < STATUS_TTL_MS
                 before = self._others[link] = said, now_s if lives else -1e9
             return now_s - before[1] < STATUS_TTL_MS / 1000
         return False
 
-    def _say_stopped(self, link: str, stopped: PartitionIncident) -> None:
+    def _say_stopped(self, link: str, incident: PartitionIncident) -> None:
         """Limits log lines of dropped records, several a second in an overload; the incident log has all."""
         more = ""
-        if stopped.kind is IncidentKind.STALE_DROPPED:
-            now_s, place = time.monotonic(), (link, stopped.topic, stopped.partition)
+        if incident.kind is IncidentKind.STALE_DROPPED:
+            now_s, place = time.monotonic(), (link, incident.topic, incident.partition)
             if now_s - self._drops_said.get(place, -DROPS_LOG_INTERVAL_S) < DROPS_LOG_INTERVAL_S:
                 return
             self._drops_said[place] = now_s
             more = f"; what else is dropped there within {DROPS_LOG_INTERVAL_S:g} s only the ledger says"
-        named = TopicPartition(stopped.topic, stopped.partition)
-        policy = stopped.policy or kind_entry(stopped.kind).policy
-        text = f"{link}: {named}: {stopped.kind}: {stopped.sentence}{more}"
-        log.log(policy.log_level, text, extra={"link": link, **asdict(named)})
+        partition = TopicPartition(incident.topic, incident.partition)
+        policy = incident.policy or kind_entry(incident.kind).policy
+        text = f"{link}: {partition}: {incident.kind}: {incident.sentence}{more}"
+        log.log(policy.log_level, text, extra={"link": link, **asdict(partition)})
 
     def _record(self) -> None:
         """Holds progress back while an incident of the partition is unwritten: after a crash in between, lost offsets
         would count as replicated.
         """
-        lacking = {(link, stopped.topic, stopped.partition) for link, stopped in self._unledgered}
-        held = [one for one in self._unwritten if (one.link, one.topic, one.partition) in lacking]
-        due = [one for one in self._unwritten if (one.link, one.topic, one.partition) not in lacking]
+        lacking = {(link, incident.topic, incident.partition) for link, incident in self._unledgered}
+        held = [record for record in self._unwritten if (record.link, record.topic, record.partition) in lacking]
+        due = [record for record in self._unwritten if (record.link, record.topic, record.partition) not in lacking]
         while due:
             try:
                 self._store.progress.record(due)
             except ProgressRefusedError as error:
                 # Another mirror has the link by now, and has recorded the same offsets.
                 log.warning(error.message)
-                refused = {id(one.progress): salvage_refused_progress(one) for one in error.refused}
-                due = [kept for one in due for kept in refused.get(id(one), (one,))]
+                refused = {id(progress.progress): salvage_refused_progress(progress) for progress in error.refused}
+                due = [kept for record in due for kept in refused.get(id(record), (record,))]
                 self._unwritten = held + due
                 continue
             due = []
@@ -437,27 +437,27 @@ class ProgressRecorder:
         incident = to_incident(link, stopped)
         return self._store.incidents.add(incident, now_ms=wall_ms()).id
 
-    def _count(self, account: TaskReport) -> None:
-        live = self.live[account.link]
-        live.speed[account.lane] = (time.monotonic(), account.speed)
-        live.read_total += account.speed.get(READ_KEY, 0.0)
-        for entry in account.carried:
-            named = TopicPartition(entry.topic, entry.partition)
-            live.records += entry.records
-            live.bytes += entry.bytes
-            live.records_total += entry.records
-            live.bytes_total += entry.bytes
-            live.lag[named] = max(0, entry.source_end - entry.to_offset)
-            live.aligning.note(named, entry.to_offset, entry.source_start)
-            live.starts[named] = min(entry.source_start, entry.to_offset)
-            live.heard[named] = time.monotonic(), entry.to_offset
-            self._passing.reached(account.link, named, entry.to_offset)
-            live.rate[named] = live.rate.get(named, 0.0) + entry.bytes
+    def _count(self, report: TaskReport) -> None:
+        stats = self.stats[report.link]
+        stats.speed[report.task] = (time.monotonic(), report.speed)
+        stats.read_total += report.speed.get(READ_KEY, 0.0)
+        for progress in report.carried:
+            partition = TopicPartition(progress.topic, progress.partition)
+            stats.records += progress.records
+            stats.bytes += progress.bytes
+            stats.records_total += progress.records
+            stats.bytes_total += progress.bytes
+            stats.lag[partition] = max(0, progress.source_end - progress.to_offset)
+            stats.aligning.note(partition, progress.to_offset, progress.source_start)
+            stats.starts[partition] = min(progress.source_start, progress.to_offset)
+            stats.heard[partition] = time.monotonic(), progress.to_offset
+            self._passing.reached(report.link, partition, progress.to_offset)
+            stats.rate[partition] = stats.rate.get(partition, 0.0) + progress.bytes
 
-    def _status(self, link: str, state: str, sentence: str, lanes: int, now_ms: int) -> LinkStatus:
-        live = self.live[link]
-        live.rates(time.monotonic())
-        speeds = live.speeds()
+    def _status(self, link: str, state: str, sentence: str, tasks: int, now_ms: int) -> LinkStatus:
+        stats = self.stats[link]
+        stats.rates(time.monotonic())
+        speeds = stats.speeds()
         p50 = [speed["produce_p50_ms"] for speed in speeds if "produce_p50_ms" in speed]
         p99 = [speed["produce_p99_ms"] for speed in speeds if "produce_p99_ms" in speed]
         return LinkStatus(
@@ -466,10 +466,10 @@ class ProgressRecorder:
             state,
             sentence,
             now_ms,
-            lanes,
-            len(live.lag),
-            live.records_per_s,
-            live.bytes_per_s,
+            tasks,
+            len(stats.lag),
+            stats.records_per_s,
+            stats.bytes_per_s,
             self.behind(link),
             sorted(p50)[len(p50) // 2] if p50 else None,
             max(p99) if p99 else None,

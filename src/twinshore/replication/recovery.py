@@ -38,11 +38,11 @@ def select_due_cuts(
     """Returns the offsets to which known twins are cut. A twin holds only filler below the anchor; with `never`, only
     that part is cut.
     """
-    known = {named: at for named, at in before.items() if named in anchors}
+    known = {partition: at for partition, at in before.items() if partition in anchors}
     if not never:
         return known
-    filled = {named: min(at, anchors[named]) for named, at in known.items()}
-    return {named: at for named, at in filled.items() if at > done.get(named, 0)}
+    filled = {partition: min(at, anchors[partition]) for partition, at in known.items()}
+    return {partition: at for partition, at in filled.items() if at > done.get(partition, 0)}
 
 
 class LogStartSync:
@@ -72,12 +72,12 @@ class LogStartSync:
         anchors = {TopicPartition(row.topic, row.partition): row.base_offset for row in rows}
         wanted = select_due_cuts(before, anchors, done, never=self._never)
         told = self._told()
-        for topic in told.keys() - {named.topic for named in wanted}:
+        for topic in told.keys() - {partition.topic for partition in wanted}:
             if self._never or topic not in ids:
                 self._close(told[topic])
         count = 0
-        for topic in sorted({named.topic for named in wanted}):
-            ours = {named: at for named, at in wanted.items() if named.topic == topic}
+        for topic in sorted({partition.topic for partition in wanted}):
+            ours = {partition: at for partition, at in wanted.items() if partition.topic == topic}
             count += self._cut(topic, ids[topic], ours, done, told.get(topic))
         if count:
             self._log.info(f"cut {count} twins to their sources' log starts")
@@ -88,35 +88,35 @@ class LogStartSync:
         topic_id: str,
         ours: Mapping[TopicPartition, int],
         done: MutableMapping[TopicPartition, int],
-        told: IncidentRow | None,
+        row: IncidentRow | None,
     ) -> int:
         twin = self._link.twin_of(topic)
-        once = self._refused.setdefault(topic, RepeatFilter(self._log))
-        called = {TopicPartition(twin, named.partition): named for named in ours}
+        repeat_filter = self._refused.setdefault(topic, RepeatFilter(self._log))
+        called = {TopicPartition(twin, partition.partition): partition for partition in ours}
         try:
             cut, failed = self._target.delete_records_of_each(
-                {there: ours[named] for there, named in called.items()}, {twin: bytes.fromhex(topic_id)}
+                {there: ours[partition] for there, partition in called.items()}, {twin: bytes.fromhex(topic_id)}
             )
         except KafkaError as error:
             cut, failed = {}, dict.fromkeys(called, error)
         done.update((called[there], ours[called[there]]) for there in cut)
         if failed:
             why = next(iter(failed.values()))
-            kept = all(one.code in DELETE_RECORDS_DENIED_CODES for one in failed.values())
+            kept = all(kafka_error.code in DELETE_RECORDS_DENIED_CODES for kafka_error in failed.values())
             if kept and self._never and not self._show_filler({there: ours[called[there]] for there in failed}):
                 done.update(ours)
                 failed = {}
         if failed:
-            once.say(f"the log of twin {twin} was not cut to its source's start: {why.message}")
+            repeat_filter.say(f"the log of twin {twin} was not cut to its source's start: {why.message}")
             # The target refused, so it has the twin: no sign that the twin was replaced.
             if kept:
                 self._tell(topic, twin, max(ours.values()), why)
             else:
                 self._doubt([topic])
         else:
-            once.well(f"the log of twin {twin} is cut to its source's start again")
-            if told:
-                self._close(told)
+            repeat_filter.well(f"the log of twin {twin} is cut to its source's start again")
+            if row:
+                self._close(row)
         return len(cut)
 
     def _show_filler(self, below: Mapping[TopicPartition, int]) -> bool:
@@ -168,10 +168,10 @@ def refuse_while_mirror_runs(store: Store, link: str, lease_s: float, tell: Tell
 
 
 @contextmanager
-def hold_mirror_lease(store: Store, link: str, seen: LeaseRow | None, by: str) -> Iterator[None]:
-    """Holds the link's lease, so that no mirror begins. RefusedError when taken or renewed since `seen`."""
+def hold_mirror_lease(store: Store, link: str, row: LeaseRow | None, by: str) -> Iterator[None]:
+    """Holds the link's lease, so that no mirror begins. RefusedError when taken or renewed since `row`."""
     owner = f"{by}, process {os.getpid()}, {secrets.token_hex(4)}"
-    held = store.leases.take(f"link {link}", owner, LEASE_MS, seen=seen)
+    held = store.leases.take(f"link {link}", owner, LEASE_MS, row=row)
     if held is None:
         raise _carried(link, store.leases.read(f"link {link}"))
     try:

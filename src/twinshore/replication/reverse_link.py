@@ -75,4 +75,6 @@ def _twins(row: LinkRow, store: Store) -> set[str]:
     """The twins' names on the target. Without heartbeats, whose twins are named by source and never go back."""
     source, _, target = row.link.partition("->")
     link = Link(source, target, naming=TwinNaming(parse_section(row).get("naming", TwinNaming.SAME)))
-    return {link.twin_of(one.topic) for one in store.twins.of(row.link) if not is_heartbeats_topic(one.topic)}
+    return {
+        link.twin_of(twin_row.topic) for twin_row in store.twins.of(row.link) if not is_heartbeats_topic(twin_row.topic)
+    }

@@ -59,14 +59,14 @@ class TaskEngine(Protocol):
     def close(self) -> None: ...
 
 
-def open_engine(settings: MirrorSettings, lanes: int, stop: threading.Event) -> TaskEngine | None:
-    """Opens an engine for `lanes` tasks; None when `stop` came first."""
+def open_engine(settings: MirrorSettings, tasks: int, stop: threading.Event) -> TaskEngine | None:
+    """Opens an engine for `tasks` tasks; None when `stop` came first."""
     # Loaded here: a command that only reads need not load Spark.
     from twinshore.replication.task.runner import run_tasks
     from twinshore.runtime.compile import build_in_background
     from twinshore.runtime.spark import SparkEngine, open_session
 
-    session = open_session(settings, lanes, stop, TASK_MODULES)
+    session = open_session(settings, tasks, stop, TASK_MODULES)
     if session is None:
         return None
     if settings.spark.master.startswith("local"):
@@ -94,7 +94,7 @@ class TaskGroupAttempt:
     to end the job. `turn`: the slot that runs now, if known.
     """
 
-    place: TaskGroupAttemptId
+    attempt_id: TaskGroupAttemptId
     launched_s: float
     heard_s: float = 0.0
     leaving: bool = False
@@ -111,25 +111,25 @@ EndJob = Callable[[str], None]
 
 class TaskGroups:
     """All calls come from one thread. `run(order, name)` is the Spark job; `end(name)` ends one from outside;
-    `over(berth, sentence, died)` gets how each slot ended. Logs nothing once `closed`.
+    `over(slot, sentence, died)` gets how each slot ended. Logs nothing once `closed`.
     """
 
     def __init__(
         self,
-        desk: CoordinatorServer,
-        tide_s: float,
+        coordinator: CoordinatorServer,
+        task_run_s: float,
         run: RunJob,
         over: Callable[[int, str, bool], None],
         end: EndJob,
         closed: threading.Event,
     ) -> None:
-        self._desk, self._tide_s, self._run, self._over = desk, tide_s, run, over
+        self._coordinator, self._run_s, self._run, self._over = coordinator, task_run_s, run, over
         self._end, self._closed = end, closed
         self.suspects = Quarantine()
-        self._tides: dict[TaskGroupAttemptId, TaskGroupAttempt] = {}
-        self._berths: dict[int, TaskGroupAttemptId] = {}
-        self._lanes: dict[int, TaskKey] = {}
-        self._next_tide = self._next_berth = 0
+        self._attempts: dict[TaskGroupAttemptId, TaskGroupAttempt] = {}
+        self._slots: dict[int, TaskGroupAttemptId] = {}
+        self._tasks: dict[int, TaskKey] = {}
+        self._next_run = self._next_slot = 0
         self._failures: dict[int, tuple[int, float]] = {}
         self._turned_s = self._stalled_s = -math.inf
         # Which tasks are over, what ended them, and when.
@@ -138,42 +138,42 @@ class TaskGroups:
 
     # -- asked for single tasks
 
-    def serving(self, raft: int, now_s: float) -> TaskGroupAttemptId | None:
+    def serving(self, task_group: int, now_s: float) -> TaskGroupAttemptId | None:
         """Returns the attempt that starts this group's tasks now."""
-        there = self._desk.rafts.there()
+        there = self._coordinator.task_groups.there()
         able = [
-            one.place
-            for one in self._tides.values()
-            if one.place.raft == raft
-            and one.place in there
-            and not (one.leaving or one.given_up)
-            and now_s - one.heard_s < FROZEN_AFTER_S
+            attempt.attempt_id
+            for attempt in self._attempts.values()
+            if attempt.attempt_id.task_group == task_group
+            and attempt.attempt_id in there
+            and not (attempt.leaving or attempt.given_up)
+            and now_s - attempt.heard_s < FROZEN_AFTER_S
         ]
-        return max(able, key=lambda place: place.tide, default=None)
+        return max(able, key=lambda attempt_id: attempt_id.run, default=None)
 
-    def at(self, berth: int | None) -> TaskGroupAttemptId | None:
-        return self._berths.get(-1 if berth is None else berth)
+    def at(self, slot: int | None) -> TaskGroupAttemptId | None:
+        return self._slots.get(-1 if slot is None else slot)
 
-    def comes(self, berth: int) -> bool:
+    def comes(self, slot: int) -> bool:
         """Whether the slot's task may still begin: its attempt is connected and not silent."""
-        one = self._tides.get(self._berths[berth]) if berth in self._berths else None
-        return one is not None and not (one.missed or one.gone)
+        attempt = self._attempts.get(self._slots[slot]) if slot in self._slots else None
+        return attempt is not None and not (attempt.missed or attempt.gone)
 
-    def board(self, place: TaskGroupAttemptId, order: TaskConfig) -> int | None:
+    def board(self, attempt_id: TaskGroupAttemptId, config: TaskConfig) -> int | None:
         """Starts a task in a slot; None: the attempt is gone."""
-        self._next_berth += 1
-        if not self._desk.rafts.say(place, StartTask(self._next_berth, order)):
+        self._next_slot += 1
+        if not self._coordinator.task_groups.say(attempt_id, StartTask(self._next_slot, config)):
             return None
-        self._berths[self._next_berth] = place
-        self._lanes[self._next_berth] = order.link, order.lane
-        return self._next_berth
+        self._slots[self._next_slot] = attempt_id
+        self._tasks[self._next_slot] = config.link, config.task
+        return self._next_slot
 
     def __len__(self) -> int:
-        return sum(1 for one in self._tides.values() if not one.given_up)
+        return sum(1 for attempt in self._attempts.values() if not attempt.given_up)
 
     def heirs(self) -> int:
         """Returns the number of standby attempts."""
-        return sum(1 for one in self._tides.values() if self._succeeds(one))
+        return sum(1 for attempt in self._attempts.values() if self._succeeds(attempt))
 
     # -- time
 
@@ -182,149 +182,171 @@ class TaskGroups:
         self._forgive(now_s)
         self._hear(now_s)
         # Frozen attempts first: the next one is to know what became of this one.
-        for one in self._tides.values():
-            if one.heard_s and now_s - one.heard_s >= FROZEN_AFTER_S:
-                self._miss(one, now_s)
-            elif not (one.heard_s or one.given_up) and now_s - one.launched_s >= 2 * START_TIMEOUT_S:
-                one.given_up = True
-                self._warn(f"{_name(one.place)}: not a word since it was launched: Spark is asked to end its task")
-                self._end(_name(one.place))
+        for attempt in self._attempts.values():
+            if attempt.heard_s and now_s - attempt.heard_s >= FROZEN_AFTER_S:
+                self._miss(attempt, now_s)
+            elif not (attempt.heard_s or attempt.given_up) and now_s - attempt.launched_s >= 2 * START_TIMEOUT_S:
+                attempt.given_up = True
+                self._warn(
+                    f"{_name(attempt.attempt_id)}: not a word since it was launched: Spark is asked to end its task"
+                )
+                self._end(_name(attempt.attempt_id))
         wanted = set(wanted)
-        for raft in sorted(wanted):
-            if self._due(raft, heirs_free > 0, now_s):
-                heirs_free -= self.serving(raft, now_s) is not None
-                self._launch(raft, now_s)
-        used = set(self._berths.values())
-        for one in self._tides.values():
-            speaks = one.heard_s and not one.missed
-            needed = one.place.raft in wanted and self.serving(one.place.raft, now_s) == one.place
-            if speaks and not one.leaving and not needed and one.place not in used:
-                one.leaving = self._desk.rafts.say(one.place, StopTaskGroup())
+        for task_group in sorted(wanted):
+            if self._due(task_group, heirs_free > 0, now_s):
+                heirs_free -= self.serving(task_group, now_s) is not None
+                self._launch(task_group, now_s)
+        used = set(self._slots.values())
+        for attempt in self._attempts.values():
+            speaks = attempt.heard_s and not attempt.missed
+            needed = (
+                attempt.attempt_id.task_group in wanted
+                and self.serving(attempt.attempt_id.task_group, now_s) == attempt.attempt_id
+            )
+            if speaks and not attempt.leaving and not needed and attempt.attempt_id not in used:
+                attempt.leaving = self._coordinator.task_groups.say(attempt.attempt_id, StopTaskGroup())
 
     def _forgive(self, now_s: float) -> None:
         """Counts silence from now if this process was suspended, and blames no task."""
         if DRIVER_STALL_S <= now_s - self._turned_s < math.inf:
             self._stalled_s = now_s
-            for one in self._tides.values():
-                if one.heard_s:
-                    one.heard_s = max(one.heard_s, now_s)
+            for attempt in self._attempts.values():
+                if attempt.heard_s:
+                    attempt.heard_s = max(attempt.heard_s, now_s)
         self._turned_s = now_s
 
-    def _miss(self, one: TaskGroupAttempt, now_s: float) -> None:
+    def _miss(self, attempt: TaskGroupAttempt, now_s: float) -> None:
         """Moves a frozen attempt's tasks at once; if still frozen later, has Spark end the job, which keeps a slot."""
-        if not one.missed:
-            one.missed = True
-            lanes = len({self._lanes[berth] for berth, at in self._berths.items() if at == one.place})
-            self._warn(
-                f"{_name(one.place)}: frozen: not a word for {FROZEN_AFTER_S:.0f} s; {lanes} lanes move to another"
+        if not attempt.missed:
+            attempt.missed = True
+            tasks = len(
+                {self._tasks[slot] for slot, attempt_id in self._slots.items() if attempt_id == attempt.attempt_id}
             )
-            self._suspect(one.place, one.turn, now_s)
-        if not one.given_up and now_s - one.heard_s >= 2 * FROZEN_AFTER_S:
-            one.given_up = True
-            self._warn(f"{_name(one.place)}: still frozen: Spark is asked to end its task")
-            self._end(_name(one.place))
+            self._warn(
+                f"{_name(attempt.attempt_id)}: frozen: not a word for {FROZEN_AFTER_S:.0f} s; {tasks} tasks"
+                f" move to another"
+            )
+            self._suspect(attempt.attempt_id, attempt.turn, now_s)
+        if not attempt.given_up and now_s - attempt.heard_s >= 2 * FROZEN_AFTER_S:
+            attempt.given_up = True
+            self._warn(f"{_name(attempt.attempt_id)}: still frozen: Spark is asked to end its task")
+            self._end(_name(attempt.attempt_id))
 
     def _hear(self, now_s: float) -> None:
-        there = self._desk.rafts.there()
-        for place, word in self._desk.rafts.words():
-            one = self._tides.get(place)
+        there = self._coordinator.task_groups.there()
+        for attempt_id, word in self._coordinator.task_groups.words():
+            attempt = self._attempts.get(attempt_id)
             match word:
-                case TaskGroupAlive() if one:
-                    one.heard_s, one.missed = now_s, False
-                case SlotTurn(berth) if one:
-                    one.turn = berth
-                case SlotEnded(berth, sentence, died):
-                    if self._left(berth):
-                        self._over(berth, sentence, died)
-        for one in self._tides.values():
-            one.came |= one.place in there
-            if one.came and one.place not in there and not (one.gone or one.missed or one.leaving):
-                one.gone = True  # the next attempt is to know what became of this one, however late Spark tells
-                self._suspect(one.place, one.turn, now_s)
+                case TaskGroupAlive() if attempt:
+                    attempt.heard_s, attempt.missed = now_s, False
+                case SlotTurn(slot) if attempt:
+                    attempt.turn = slot
+                case SlotEnded(slot, sentence, died):
+                    if self._left(slot):
+                        self._over(slot, sentence, died)
+        for attempt in self._attempts.values():
+            attempt.came |= attempt.attempt_id in there
+            if (
+                attempt.came
+                and attempt.attempt_id not in there
+                and not (attempt.gone or attempt.missed or attempt.leaving)
+            ):
+                attempt.gone = True  # the next attempt is to know what became of this one, however late Spark tells
+                self._suspect(attempt.attempt_id, attempt.turn, now_s)
         with self._lock:
             ends, self._ends = self._ends, []
         for end in ends:
-            place, trouble, at_s = end
-            if trouble and place in there and now_s - at_s < LAST_MESSAGE_GRACE_S:
+            attempt_id, trouble, at_s = end
+            if trouble and attempt_id in there and now_s - at_s < LAST_MESSAGE_GRACE_S:
                 with self._lock:
                     self._ends.append(end)
             else:
-                self._ended(place, trouble, now_s, died=place not in there)
+                self._ended(attempt_id, trouble, now_s, died=attempt_id not in there)
 
-    def _succeeds(self, one: TaskGroupAttempt) -> bool:
+    def _succeeds(self, attempt: TaskGroupAttempt) -> bool:
         """Whether an older attempt of the group still runs and is not frozen."""
         return any(
-            two.place.raft == one.place.raft and two.place.tide < one.place.tide and not (two.missed or two.gone)
-            for two in self._tides.values()
+            two.attempt_id.task_group == attempt.attempt_id.task_group
+            and two.attempt_id.run < attempt.attempt_id.run
+            and not (two.missed or two.gone)
+            for two in self._attempts.values()
         )
 
-    def _due(self, raft: int, heir_free: bool, now_s: float) -> bool:
-        coming = [one for one in self._tides.values() if one.place.raft == raft and not one.heard_s]
-        if any(now_s - one.launched_s < START_TIMEOUT_S for one in coming):
+    def _due(self, task_group: int, heir_free: bool, now_s: float) -> bool:
+        coming = [
+            attempt
+            for attempt in self._attempts.values()
+            if attempt.attempt_id.task_group == task_group and not attempt.heard_s
+        ]
+        if any(now_s - attempt.launched_s < START_TIMEOUT_S for attempt in coming):
             return False
-        if now_s < self._failures.get(raft, (0, 0.0))[1]:
+        if now_s < self._failures.get(task_group, (0, 0.0))[1]:
             return False
-        place = self.serving(raft, now_s)
-        if place is None:
+        attempt_id = self.serving(task_group, now_s)
+        if attempt_id is None:
             return True
-        lanes = sum(1 for at in self._berths.values() if at == place)
-        stagger = 1.0 + 0.3 * (0.37 * raft % 1.0)
-        length_s = self._tide_s * stagger * max(1.0, lanes / TASKS_PER_ATTEMPT)
-        return now_s - self._tides[place].launched_s >= length_s and heir_free
+        tasks = sum(1 for at in self._slots.values() if at == attempt_id)
+        stagger = 1.0 + 0.3 * (0.37 * task_group % 1.0)
+        length_s = self._run_s * stagger * max(1.0, tasks / TASKS_PER_ATTEMPT)
+        return now_s - self._attempts[attempt_id].launched_s >= length_s and heir_free
 
     # -- Spark jobs
 
-    def _launch(self, raft: int, now_s: float) -> None:
-        place = TaskGroupAttemptId(raft, self._next_tide)
-        self._next_tide += 1
-        host, port = self._desk.reached_at()
-        token = self._desk.rafts.token
-        order = TaskGroupConfig(place.raft, place.tide, host, port, token, self.suspects.tells(now_s))
-        self._tides[place] = TaskGroupAttempt(place, now_s)
+    def _launch(self, task_group: int, now_s: float) -> None:
+        attempt_id = TaskGroupAttemptId(task_group, self._next_run)
+        self._next_run += 1
+        host, port = self._coordinator.reached_at()
+        token = self._coordinator.task_groups.token
+        order = TaskGroupConfig(attempt_id.task_group, attempt_id.run, host, port, token, self.suspects.tells(now_s))
+        self._attempts[attempt_id] = TaskGroupAttempt(attempt_id, now_s)
         try:
-            threading.Thread(target=self._ride, args=(place, order), name=_name(place), daemon=True).start()
+            threading.Thread(target=self._ride, args=(attempt_id, order), name=_name(attempt_id), daemon=True).start()
         except Exception as error:
-            self._ended(place, f"it cannot begin ({first_error_line(error)})", now_s, died=False)
+            self._ended(attempt_id, f"it cannot begin ({first_error_line(error)})", now_s, died=False)
 
-    def _ride(self, place: TaskGroupAttemptId, order: TaskGroupConfig) -> None:
+    def _ride(self, attempt_id: TaskGroupAttemptId, order: TaskGroupConfig) -> None:
         trouble = ""
         try:
-            sentence = self._run(order.to_json(), _name(place))
+            sentence = self._run(order.to_json(), _name(attempt_id))
             trouble = "" if sentence == "finished" else sentence
         except Exception as error:
             # Any error of Spark: the task, the worker or the executor is gone; the group's tasks begin again elsewhere.
             trouble = f"its task died ({first_error_line(error)})"
         with self._lock:
-            self._ends.append((place, trouble, time.monotonic()))
+            self._ends.append((attempt_id, trouble, time.monotonic()))
 
-    def _ended(self, place: TaskGroupAttemptId, trouble: str, now_s: float, *, died: bool) -> None:
+    def _ended(self, attempt_id: TaskGroupAttemptId, trouble: str, now_s: float, *, died: bool) -> None:
         """`died`: the worker is gone too."""
-        if (one := self._tides.pop(place, None)) and (one.missed or one.given_up):
+        if (attempt := self._attempts.pop(attempt_id, None)) and (attempt.missed or attempt.given_up):
             trouble = ""  # logged already: frozen, or never heard
-        elif one and trouble and one.heard_s:
-            self._suspect(place, one.turn if died and not one.gone else 0, now_s)
+        elif attempt and trouble and attempt.heard_s:
+            self._suspect(attempt_id, attempt.turn if died and not attempt.gone else 0, now_s)
         # If Spark lost sight of an attempt that runs on, its tasks give way to their standbys, and then it ends.
-        self._desk.rafts.say(place, StopTaskGroup())
-        left = [berth for berth, at in self._berths.items() if at == place]
-        times = self._failures.get(place.raft, (0, 0.0))[0] + 1 if trouble else 0
-        self._failures[place.raft] = (times, now_s + min(GROUP_RETRY_S_MAX, 0.1 * 2**times) if trouble else 0.0)
+        self._coordinator.task_groups.say(attempt_id, StopTaskGroup())
+        left = [slot for slot, at in self._slots.items() if at == attempt_id]
+        times = self._failures.get(attempt_id.task_group, (0, 0.0))[0] + 1 if trouble else 0
+        self._failures[attempt_id.task_group] = (
+            times,
+            now_s + min(GROUP_RETRY_S_MAX, 0.1 * 2**times) if trouble else 0.0,
+        )
         if trouble:
-            self._warn(f"{_name(place)}: {trouble}; {len(left)} lanes begin again")
-        for berth in left:
-            self._left(berth)
-            self._over(berth, "finished", False)
+            self._warn(f"{_name(attempt_id)}: {trouble}; {len(left)} tasks begin again")
+        for slot in left:
+            self._left(slot)
+            self._over(slot, "finished", False)
 
-    def _left(self, berth: int) -> bool:
+    def _left(self, slot: int) -> bool:
         """Frees the slot; False: no attempt had it."""
-        self._lanes.pop(berth, None)
-        return self._berths.pop(berth, None) is not None
+        self._tasks.pop(slot, None)
+        return self._slots.pop(slot, None) is not None
 
-    def _suspect(self, place: TaskGroupAttemptId, turn: int, now_s: float) -> None:
-        lane = self._lanes.get(turn) if now_s - self._stalled_s >= FROZEN_AFTER_S else None
-        if self.suspects.ended(lane, now_s) and lane:
+    def _suspect(self, attempt_id: TaskGroupAttemptId, turn: int, now_s: float) -> None:
+        task = self._tasks.get(turn) if now_s - self._stalled_s >= FROZEN_AFTER_S else None
+        if self.suspects.ended(task, now_s) and task:
             self._warn(
-                f"{lane[0]} lane {lane[1]}: {_name(place)} ended in its turn: it gets a task of its own, so that it "
-                "takes no other link's lanes along"
+                f"{task[0]} task {task[1]}: {_name(attempt_id)} ended in its turn: it gets a task of its own,"
+                f" so that it "
+                "takes no other link's tasks along"
             )
 
     def _warn(self, sentence: str) -> None:
@@ -332,8 +354,8 @@ class TaskGroups:
             log.warning(sentence)
 
 
-def _name(place: TaskGroupAttemptId) -> str:
-    return f"raft {place.raft} tide {place.tide}"
+def _name(attempt_id: TaskGroupAttemptId) -> str:
+    return f"task group {attempt_id.task_group} task run {attempt_id.run}"
 
 
 def first_error_line(error: Exception) -> str:
@@ -363,12 +385,12 @@ ATTEMPTS_MAX = 8
 
 @dataclass(slots=True)
 class TaskAttempt:
-    """`berth`: the slot in a task group; None: a Spark task of its own. `held_s`: when last seen as holder, 0: never.
+    """`slot`: the slot in a task group; None: a Spark task of its own. `held_s`: when last seen as holder, 0: never.
     `given_up`: Spark was asked to end the job.
     """
 
     launched_s: float
-    berth: int | None = None
+    slot: int | None = None
     held_s: float = 0.0
     given_up: bool = False
 
@@ -383,7 +405,7 @@ class TaskAttempts:
 
     make: Callable[[int], TaskConfig]
     stagger_s: float
-    next_tide: int = 0
+    next_run: int = 0
     running: dict[int, TaskAttempt] = field(default_factory=dict)
     # Whether an attempt was launched since the task was opened.
     begun: bool = False
@@ -393,7 +415,7 @@ class TaskAttempts:
     # Whether the log says that no attempt begins.
     waits: bool = False
     # The task's group, and the bytes replicated in a second.
-    raft: int | None = None
+    task_group: int | None = None
     rate: float = 0.0
     carried: int = 0
 
@@ -405,20 +427,20 @@ class TaskPool:
 
     def __init__(
         self,
-        desk: CoordinatorServer,
-        tide_s: float,
+        coordinator: CoordinatorServer,
+        task_run_s: float,
         run: RunJob,
         tasks: int = 0,
         end: EndJob = lambda _: None,
     ) -> None:
-        self._desk = desk
+        self._coordinator = coordinator
         self._closed = threading.Event()
-        self._tide_s = tide_s
+        self._run_s = task_run_s
         self._run = run
         self._tasks = tasks
         self._end = end
-        self._lanes: dict[TaskKey, TaskAttempts] = {}
-        self._rafts = TaskGroups(desk, tide_s, run, self._left_raft, self._give_up, self._closed)
+        self._attempts: dict[TaskKey, TaskAttempts] = {}
+        self._task_groups = TaskGroups(coordinator, task_run_s, run, self._left_task_group, self._give_up, self._closed)
         self._aboard: dict[int, tuple[TaskAttempts, int, str]] = {}
         # The number of each task's next attempt, kept after closing: Spark jobs are ended by their names.
         self._numbers: dict[TaskKey, int] = {}
@@ -428,26 +450,26 @@ class TaskPool:
         # The group of each broadcast's tasks of one number.
         self._together: dict[tuple[str, int], int] = {}
         self._lock = threading.Lock()
-        supervise(self._work, "tides")
+        supervise(self._work, "runs")
 
     def open_task(self, key: TaskKey, make: Callable[[int], TaskConfig], *, together: str = "") -> None:
         """Keeps attempts of the task running. `together`: the broadcast whose tasks of this number share a group."""
         with self._lock:
-            stagger_s = self._tide_s * (0.37 * key[1] % 1.0) * 0.3
-            self._lanes.setdefault(key, TaskAttempts(make, stagger_s, self._numbers.get(key, 0), together=together))
+            stagger_s = self._run_s * (0.37 * key[1] % 1.0) * 0.3
+            self._attempts.setdefault(key, TaskAttempts(make, stagger_s, self._numbers.get(key, 0), together=together))
             # One that was closed a moment ago is new all the same: it gets a group before an attempt.
             self._dealt = None
 
     @property
     def apart(self) -> frozenset[TaskKey]:
         """Tasks in quarantine."""
-        return self._rafts.suspects.apart if self._tasks else frozenset()
+        return self._task_groups.suspects.apart if self._tasks else frozenset()
 
     def close_link(self, link: str) -> None:
         """Launches no more attempts; the coordinator ends those that run."""
         with self._lock:
-            for key in [key for key in self._lanes if key[0] == link]:
-                del self._lanes[key]
+            for key in [key for key in self._attempts if key[0] == link]:
+                del self._attempts[key]
 
     def close(self) -> None:
         self._closed.set()
@@ -460,31 +482,33 @@ class TaskPool:
                     self._looked_s = now_s
                     self._look(now_s)
                 self._deal(now_s)
-                heirs = sum(_heirs(jobs, now_s) for jobs in self._lanes.values())
-                boarding = sum(self._is_joining_group(key, jobs, now_s) for key, jobs in self._lanes.items())
-                wanted = {jobs.raft for jobs in self._lanes.values() if jobs.raft is not None}
-                running = [one for jobs in self._lanes.values() for one in jobs.running.values()]
-                alone = sum(one.berth is None and not one.given_up for one in running)
-                heirs += self._rafts.heirs()
-                self._rafts.turn(wanted, self._heirs_free(heirs, alone), now_s)
-                for key, jobs in self._lanes.items():
-                    self._tell_wait(key, jobs)
-                    if not self._due(key, jobs, self._heirs_free(heirs, alone) > 0, boarding, now_s):
+                heirs = sum(_heirs(attempts, now_s) for attempts in self._attempts.values())
+                boarding = sum(self._is_joining_group(key, attempts, now_s) for key, attempts in self._attempts.items())
+                wanted = {
+                    attempts.task_group for attempts in self._attempts.values() if attempts.task_group is not None
+                }
+                running = [attempt for attempts in self._attempts.values() for attempt in attempts.running.values()]
+                alone = sum(attempt.slot is None and not attempt.given_up for attempt in running)
+                heirs += self._task_groups.heirs()
+                self._task_groups.turn(wanted, self._heirs_free(heirs, alone), now_s)
+                for key, attempts in self._attempts.items():
+                    self._tell_wait(key, attempts)
+                    if not self._due(key, attempts, self._heirs_free(heirs, alone) > 0, boarding, now_s):
                         continue
-                    if jobs.raft is None:
-                        heirs, alone = heirs + bool(jobs.running), alone + 1
+                    if attempts.task_group is None:
+                        heirs, alone = heirs + bool(attempts.running), alone + 1
                     else:
-                        boarding += bool(jobs.running)
-                    self._launch(key, jobs, now_s)
+                        boarding += bool(attempts.running)
+                    self._launch(key, attempts, now_s)
 
-    def _see(self, key: TaskKey, jobs: TaskAttempts, now_s: float) -> None:
-        holder = self._desk.holding(key)[0] if jobs.running else None
-        if holder in jobs.running:
-            jobs.running[holder].held_s = now_s
-        for tide, one in jobs.running.items():
-            if one.berth is None and one.spent_s(now_s) >= END_TIMEOUT_S and not one.given_up:
-                one.given_up = True
-                name = f"{key[0]} lane {key[1]} tide {tide}"
+    def _see(self, key: TaskKey, attempts: TaskAttempts, now_s: float) -> None:
+        holder = self._coordinator.holding(key)[0] if attempts.running else None
+        if holder in attempts.running:
+            attempts.running[holder].held_s = now_s
+        for run, attempt in attempts.running.items():
+            if attempt.slot is None and attempt.spent_s(now_s) >= END_TIMEOUT_S and not attempt.given_up:
+                attempt.given_up = True
+                name = f"{key[0]} task {key[1]} task run {run}"
                 log.warning(f"{name}: it carries no more and does not end: Spark is asked to end its task")
                 self._give_up(name)
 
@@ -503,23 +527,23 @@ class TaskPool:
             log.warning(f"{name}: Spark is not asked to end its task ({first_error_line(error)})")
 
     def _look(self, now_s: float) -> None:
-        for key, jobs in self._lanes.items():
-            self._see(key, jobs, now_s)
-        suspects = self._rafts.suspects
+        for key, attempts in self._attempts.items():
+            self._see(key, attempts, now_s)
+        suspects = self._task_groups.suspects
         if suspects.apart:
-            there = suspects.apart & self._lanes.keys()
-            manned = frozenset(key for key in there if self._desk.holding(key)[0] is not None)
+            there = suspects.apart & self._attempts.keys()
+            manned = frozenset(key for key in there if self._coordinator.holding(key)[0] is not None)
             for key in suspects.turn(suspects.apart - manned, now_s):
-                log.info(f"{key[0]} lane {key[1]}: carried for long enough: it may share a task with others again")
+                log.info(f"{key[0]} task {key[1]}: carried for long enough: it may share a task with others again")
 
     def _heirs_free(self, heirs: int, alone: int) -> int:
         """How many more standbys may have a Spark task. Tasks that move to groups may use all."""
         free = STANDBYS_MAX - heirs
-        return min(free, self._tasks - alone - len(self._rafts)) if self._tasks else free
+        return min(free, self._tasks - alone - len(self._task_groups)) if self._tasks else free
 
     def _deal(self, now_s: float) -> None:
         """Assigns groups, after changes and every `REGROUP_INTERVAL_S`."""
-        known = frozenset(self._lanes), self.apart
+        known = frozenset(self._attempts), self.apart
         if known == self._dealt and now_s - self._weighed_s < REGROUP_INTERVAL_S:
             return
         bound = self._bind()
@@ -528,135 +552,139 @@ class TaskPool:
             return
         if (took_s := now_s - self._weighed_s) >= REGROUP_INTERVAL_S:
             self._weighed_s = now_s
-            for key, carried in self._desk.carried_bytes().items():
-                if jobs := self._lanes.get(key):
-                    jobs.rate, jobs.carried = max(0, carried - jobs.carried) / took_s, carried
+            for key, carried in self._coordinator.carried_bytes().items():
+                if attempts := self._attempts.get(key):
+                    attempts.rate, attempts.carried = max(0, carried - attempts.carried) / took_s, carried
         self._dealt = known
-        rates = {key: jobs.rate for key, jobs in self._lanes.items() if key not in bound}
-        now = {key: jobs.raft for key, jobs in self._lanes.items() if jobs.begun and key not in bound}
+        rates = {key: attempts.rate for key, attempts in self._attempts.items() if key not in bound}
+        now = {
+            key: attempts.task_group for key, attempts in self._attempts.items() if attempts.begun and key not in bound
+        }
         tasks = max(SPARK_TASKS_MIN, self._tasks - len(set(bound.values())))
-        for key, raft in assign_task_groups(rates, now, tasks, self.apart).items():
-            self._lanes[key].raft = raft
+        for key, task_group in assign_task_groups(rates, now, tasks, self.apart).items():
+            self._attempts[key].task_group = task_group
 
     def _bind(self) -> dict[TaskKey, int]:
         """Assigns tasks that read together to a group of their own, except those in quarantine."""
         found = {}
-        for key, jobs in self._lanes.items():
-            if jobs.together and key not in self.apart:
-                place = jobs.together, key[1]
+        for key, attempts in self._attempts.items():
+            if attempts.together and key not in self.apart:
+                place = attempts.together, key[1]
                 most = max(1, (self._tasks - STANDBYS_MAX) // 2) if self._tasks else BROADCAST_GROUPS_MAX
                 number = self._together.setdefault(place, BROADCAST_GROUP_FIRST + len(self._together) % most)
-                found[key] = jobs.raft = number
+                found[key] = attempts.task_group = number
         return found
 
-    def _tell_wait(self, key: TaskKey, jobs: TaskAttempts) -> None:
-        wait_s = self._desk.waits_s(key)
-        if wait_s > WAIT_REPORTED_S and not jobs.waits:
+    def _tell_wait(self, key: TaskKey, attempts: TaskAttempts) -> None:
+        wait_s = self._coordinator.waits_s(key)
+        if wait_s > WAIT_REPORTED_S and not attempts.waits:
             log.warning(
-                f"{key[0]} lane {key[1]}: no pump begins for {wait_s:.0f} s: a broker of the target throttled the last "
+                f"{key[0]} task {key[1]}: no task begins for {wait_s:.0f} s: a broker of the target throttled the last "
                 "one, and what it was sent may land until then (hint: the quota is too small for this link)"
             )
-        jobs.waits = wait_s > 0.0 and (jobs.waits or wait_s > WAIT_REPORTED_S)
+        attempts.waits = wait_s > 0.0 and (attempts.waits or wait_s > WAIT_REPORTED_S)
 
-    def _is_joining_group(self, key: TaskKey, jobs: TaskAttempts, now_s: float) -> bool:
+    def _is_joining_group(self, key: TaskKey, attempts: TaskAttempts, now_s: float) -> bool:
         """Whether a standby is starting or ready in a group."""
-        if len(jobs.running) < 2:
+        if len(attempts.running) < 2:
             return False
-        tide = max(jobs.running)
-        last = jobs.running[tide]
-        if last.berth is None or not self._rafts.comes(last.berth):
+        run = max(attempts.running)
+        last = attempts.running[run]
+        if last.slot is None or not self._task_groups.comes(last.slot):
             return False
-        return now_s - last.launched_s < START_TIMEOUT_S and self._desk.holding(key)[0] != tide
+        return now_s - last.launched_s < START_TIMEOUT_S and self._coordinator.holding(key)[0] != run
 
-    def _due(self, key: TaskKey, jobs: TaskAttempts, heir_free: bool, boarding: int, now_s: float) -> bool:
-        if now_s < jobs.retry_at_s:
+    def _due(self, key: TaskKey, attempts: TaskAttempts, heir_free: bool, boarding: int, now_s: float) -> bool:
+        if now_s < attempts.retry_at_s:
             return False
-        raft = None if jobs.raft is None else self._rafts.serving(jobs.raft, now_s)
-        if jobs.raft is not None and raft is None:
+        task_group = None if attempts.task_group is None else self._task_groups.serving(attempts.task_group, now_s)
+        if attempts.task_group is not None and task_group is None:
             return False
-        if not jobs.running:
+        if not attempts.running:
             return True
-        holder, age_s, heir = self._desk.holding(key)
-        if heir or any(tide != holder and self._is_starting(one, now_s) for tide, one in jobs.running.items()):
+        holder, age_s, heir = self._coordinator.holding(key)
+        if heir or any(
+            run != holder and self._is_starting(attempt, now_s) for run, attempt in attempts.running.items()
+        ):
             return False
         if holder is None:
-            return sum(not one.given_up for one in jobs.running.values()) < ATTEMPTS_MAX
-        held = jobs.running.get(holder)
-        carried_by = self._rafts.at(held.berth) if held else None
-        if raft is not None:
-            return carried_by != raft and boarding < GROUP_STARTS_MAX
-        return heir_free and (carried_by is not None or age_s >= self._tide_s + jobs.stagger_s)
+            return sum(not attempt.given_up for attempt in attempts.running.values()) < ATTEMPTS_MAX
+        held = attempts.running.get(holder)
+        carried_by = self._task_groups.at(held.slot) if held else None
+        if task_group is not None:
+            return carried_by != task_group and boarding < GROUP_STARTS_MAX
+        return heir_free and (carried_by is not None or age_s >= self._run_s + attempts.stagger_s)
 
-    def _is_starting(self, one: TaskAttempt, now_s: float) -> bool:
-        if one.berth is not None and not self._rafts.comes(one.berth):
+    def _is_starting(self, attempt: TaskAttempt, now_s: float) -> bool:
+        if attempt.slot is not None and not self._task_groups.comes(attempt.slot):
             return False
-        return now_s - one.launched_s < START_TIMEOUT_S and one.spent_s(now_s) < ENDED_GRACE_S
+        return now_s - attempt.launched_s < START_TIMEOUT_S and attempt.spent_s(now_s) < ENDED_GRACE_S
 
-    def _launch(self, key: TaskKey, jobs: TaskAttempts, now_s: float) -> None:
-        tide = jobs.next_tide
-        jobs.next_tide, jobs.begun = tide + 1, True
-        self._numbers[key] = jobs.next_tide
-        name = f"{key[0]} lane {key[1]} tide {tide}"
+    def _launch(self, key: TaskKey, attempts: TaskAttempts, now_s: float) -> None:
+        run = attempts.next_run
+        attempts.next_run, attempts.begun = run + 1, True
+        self._numbers[key] = attempts.next_run
+        name = f"{key[0]} task {key[1]} task run {run}"
         try:
-            order = jobs.make(tide)
-            jobs.running[tide] = TaskAttempt(now_s)
-            if jobs.raft is not None:
-                self._board(jobs, tide, order, name, now_s)
+            config = attempts.make(run)
+            attempts.running[run] = TaskAttempt(now_s)
+            if attempts.task_group is not None:
+                self._board(attempts, run, config, name, now_s)
             else:
-                threading.Thread(target=self._ride, args=(jobs, tide, order, name), name=name, daemon=True).start()
+                threading.Thread(target=self._ride, args=(attempts, run, config, name), name=name, daemon=True).start()
         except Exception as error:
             # Concerns this task alone: the same thread launches the others. The machine may be out of threads.
-            jobs.running.pop(tide, None)
-            log.warning(f"{name}: it cannot begin ({first_error_line(error)}); the lane begins again")
-            self._pause(jobs, now_s)
+            attempts.running.pop(run, None)
+            log.warning(f"{name}: it cannot begin ({first_error_line(error)}); the task begins again")
+            self._pause(attempts, now_s)
 
-    def _ride(self, jobs: TaskAttempts, tide: int, order: TaskConfig, name: str) -> None:
+    def _ride(self, attempts: TaskAttempts, run: int, config: TaskConfig, name: str) -> None:
         started_s = time.monotonic()
         try:
-            sentence = self._run(order.to_json(), name)
+            sentence = self._run(config.to_json(), name)
             if sentence != "finished":
                 log.warning(f"{name}: {sentence}")
             failed = sentence != "finished" and time.monotonic() - started_s < RETRY_S_MAX
         except Exception as error:
             # Any error of Spark: the task, the worker or the executor is gone; our task begins again.
             if not self._closed.is_set():
-                log.warning(f"{name}: its task died ({first_error_line(error)}); the lane begins again")
+                log.warning(f"{name}: its task died ({first_error_line(error)}); the task begins again")
             failed = True
         with self._lock:
-            self._over(jobs, tide, failed=failed)
+            self._over(attempts, run, failed=failed)
 
-    def _board(self, jobs: TaskAttempts, tide: int, order: TaskConfig, name: str, now_s: float) -> None:
-        place = None if jobs.raft is None else self._rafts.serving(jobs.raft, now_s)
-        berth = self._rafts.board(place, order) if place else None
-        if berth is None:  # the group's attempt ended just now, and the next one comes
-            del jobs.running[tide]
+    def _board(self, attempts: TaskAttempts, run: int, config: TaskConfig, name: str, now_s: float) -> None:
+        attempt_id = None if attempts.task_group is None else self._task_groups.serving(attempts.task_group, now_s)
+        slot = self._task_groups.board(attempt_id, config) if attempt_id else None
+        if slot is None:  # the group's attempt ended just now, and the next one comes
+            del attempts.running[run]
             return
-        jobs.running[tide].berth = berth
-        self._aboard[berth] = jobs, tide, name
+        attempts.running[run].slot = slot
+        self._aboard[slot] = attempts, run, name
 
-    def _left_raft(self, berth: int, sentence: str, died: bool) -> None:
-        jobs, tide, name = self._aboard.pop(berth)
-        launched_s = jobs.running[tide].launched_s if tide in jobs.running else 0.0
+    def _left_task_group(self, slot: int, sentence: str, died: bool) -> None:
+        attempts, run, name = self._aboard.pop(slot)
+        launched_s = attempts.running[run].launched_s if run in attempts.running else 0.0
         if sentence != "finished":
-            log.warning(f"{name}: {f'its pump died ({sentence}); the lane begins again' if died else sentence}")
+            log.warning(f"{name}: {f'its task died ({sentence}); the task begins again' if died else sentence}")
         failed = died or (sentence != "finished" and time.monotonic() - launched_s < RETRY_S_MAX)
-        self._over(jobs, tide, failed=failed)
+        self._over(attempts, run, failed=failed)
 
-    def _over(self, jobs: TaskAttempts, tide: int, *, failed: bool) -> None:
-        jobs.running.pop(tide, None)
+    def _over(self, attempts: TaskAttempts, run: int, *, failed: bool) -> None:
+        attempts.running.pop(run, None)
         if failed:
-            self._pause(jobs, time.monotonic())
+            self._pause(attempts, time.monotonic())
         else:
-            jobs.failures, jobs.retry_at_s = 0, 0.0
+            attempts.failures, attempts.retry_at_s = 0, 0.0
 
-    def _pause(self, jobs: TaskAttempts, now_s: float) -> None:
-        jobs.failures += 1
-        jobs.retry_at_s = now_s + min(RETRY_S_MAX, 0.1 * 2**jobs.failures)
+    def _pause(self, attempts: TaskAttempts, now_s: float) -> None:
+        attempts.failures += 1
+        attempts.retry_at_s = now_s + min(RETRY_S_MAX, 0.1 * 2**attempts.failures)
 
 
-def _heirs(jobs: TaskAttempts, now_s: float) -> int:
+def _heirs(attempts: TaskAttempts, now_s: float) -> int:
     """How many standbys have a Spark task of their own. An attempt that was the holder is no standby."""
-    last = jobs.running[max(jobs.running)] if jobs.running else None
-    if last is None or last.berth is not None:
+    last = attempts.running[max(attempts.running)] if attempts.running else None
+    if last is None or last.slot is not None:
         return 0
-    return max(0, sum(one.spent_s(now_s) < ENDED_GRACE_S for one in jobs.running.values()) - 1)
+    return max(0, sum(attempt.spent_s(now_s) < ENDED_GRACE_S for attempt in attempts.running.values()) - 1)

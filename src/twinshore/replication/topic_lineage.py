@@ -112,7 +112,9 @@ class TopicLineage:
             self._read("target")
             known = self._told["target"].descents
             newer = self._told["target"].unread
-            self._tell({name: one for name, one in twins.items() if name not in newer and known.get(name) != one})
+            self._tell(
+                {name: lineage for name, lineage in twins.items() if name not in newer and known.get(name) != lineage}
+            )
 
     def retract(self, step: Create) -> None:
         """Deletes the announcement of a twin that was not created: it must not claim a later topic of that name."""
@@ -178,9 +180,9 @@ class TopicLineage:
         found = {}
         lines = self._told["target"]
         for row in self._store.twins.of(self._link.name):
-            told = lines.claim(self._link.twin_of(row.topic), row.target_topic_id)
-            if told.topic_id and told.path and _last_hop(told) == self._source.cluster_id():
-                found[row.topic, row.source_topic_id] = Lineage(row.source_topic_id, told.path[:-1])
+            lineage = lines.claim(self._link.twin_of(row.topic), row.target_topic_id)
+            if lineage.topic_id and lineage.path and _last_hop(lineage) == self._source.cluster_id():
+                found[row.topic, row.source_topic_id] = Lineage(row.source_topic_id, lineage.path[:-1])
         return found
 
     def _read(self, side: str) -> None:

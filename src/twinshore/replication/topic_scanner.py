@@ -55,10 +55,10 @@ class TopicScanner:
 
     def names(self) -> dict[str, tuple[str, int]]:
         """Returns topic id and partitions of each admitted topic."""
-        seen = self._source.metadata(None, refresh=True)
+        metadata = self._source.metadata(None, refresh=True)
         return {
             name: (topic.topic_id.hex(), len(topic.partitions))
-            for name, topic in sorted(seen.topics.items())
+            for name, topic in sorted(metadata.topics.items())
             if not topic.error and not topic.internal and admits(self._link, name)
         }
 
@@ -89,24 +89,26 @@ class TopicScanner:
         """Returns readable topics, and why others are not. Log start and end of a `known` twin are left to its task: a
         partition without a leader does not hold up that topic.
         """
-        there = {
+        topics = {
             name: topic
             for name, topic in cluster.metadata(sorted(names), refresh=True).topics.items()
             if not topic.error
         }
-        settings, hidden = cluster.admin.readable_settings(sorted(there))
+        settings, hidden = cluster.admin.readable_settings(sorted(topics))
         refused = {name: _refused(name, error, kind, f"topic {name}") for name, error in hidden.items()}
-        parts = [TopicPartition(name, part.partition) for name in settings for part in there[name].partitions]
-        starts, unled = cluster.offsets_of_each(parts, OffsetKind.EARLIEST)
-        ends, mute = cluster.offsets_of_each(parts, OffsetKind.LOG_END) if cluster is self._target else (starts, {})
-        for named, error in (unled | mute).items():
-            if named.topic not in known:
-                refused.setdefault(named.topic, _refused(named.topic, error, kind, str(named)))
+        partitions = [TopicPartition(name, tp.partition) for name in settings for tp in topics[name].partitions]
+        starts, unled = cluster.offsets_of_each(partitions, OffsetKind.EARLIEST)
+        ends, mute = (
+            cluster.offsets_of_each(partitions, OffsetKind.LOG_END) if cluster is self._target else (starts, {})
+        )
+        for partition, error in (unled | mute).items():
+            if partition.topic not in known:
+                refused.setdefault(partition.topic, _refused(partition.topic, error, kind, str(partition)))
         found = {}
         for name in sorted(settings.keys() - refused.keys()):
-            ours = [TopicPartition(name, number) for number in range(len(there[name].partitions))]
-            spans = tuple((starts.get(named, 0), ends.get(named, 0)) for named in ours)
-            found[name] = _Seen(name, there[name], spans, _values(settings[name]))
+            ours = [TopicPartition(name, number) for number in range(len(topics[name].partitions))]
+            spans = tuple((starts.get(partition, 0), ends.get(partition, 0)) for partition in ours)
+            found[name] = _Seen(name, topics[name], spans, _values(settings[name]))
         return found, refused
 
 
@@ -145,7 +147,7 @@ def _refused(topic: str, error: KafkaError, kind: IncidentKind, place: str) -> R
 
 
 def _values(settings: dict[str, ConfigEntry]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, setting.value) for name, setting in settings.items() if setting.value is not None))
+    return tuple(sorted((name, entry.value) for name, entry in settings.items() if entry.value is not None))
 
 
 TOPIC_READY_TIMEOUT_S = 15.0
@@ -235,10 +237,10 @@ def build_partition_configs(
     if not rows:
         return {}
     told = {
-        (at.topic, at.partition): EpochOffset(at.source_epoch, at.to_offset)
-        for at in store.progress.positions(link.name)
+        (position.topic, position.partition): EpochOffset(position.source_epoch, position.to_offset)
+        for position in store.progress.positions(link.name)
     }
-    reached = {place: position_after(extent) for place, extent in store.offset_runs.reached(link.name).items()}
+    reached = {place: position_after(offset_run) for place, offset_run in store.offset_runs.reached(link.name).items()}
     called = {step.topic: step.twin for step in steps}
     saved = store.twins.save(rows, link.naming)
     stands = {}
@@ -279,9 +281,13 @@ def _appear(target: KafkaCluster, topic: str, partitions: int) -> None:
     """Waits for the topic: brokers learn of a new one at different times."""
     deadline = time.monotonic() + TOPIC_READY_TIMEOUT_S
     while True:
-        seen = target.metadata([topic], refresh=True).topics.get(topic)
-        led = seen and not seen.error and all(partition.leader >= 0 for partition in seen.partitions)
-        if seen and led and len(seen.partitions) >= partitions:
+        topic_metadata = target.metadata([topic], refresh=True).topics.get(topic)
+        led = (
+            topic_metadata
+            and not topic_metadata.error
+            and all(partition.leader >= 0 for partition in topic_metadata.partitions)
+        )
+        if topic_metadata and led and len(topic_metadata.partitions) >= partitions:
             return
         if time.monotonic() > deadline:
             raise KafkaError(

@@ -174,17 +174,17 @@ class HomesTopic:
         `log.is_current` whether one's own record won. Raises KafkaError if a topic has a newer record. `may` is called
         right before the write, if there is one, and raises if the caller may no longer write.
         """
-        wanted = list(lines)
+        records = list(lines)
         with self._cluster.errand():
             self.read()
-            self._must_be_read(wanted)
-            ours = [line.line() for line in wanted if not self.log.is_superseded(line)]
+            self._must_be_read(records)
+            ours = [record.line() for record in records if not self.log.is_superseded(record)]
             if ours and may:
                 may()
             self._append(ours, now_ms)
             self.read()
             self._append(self.log.mending(), now_ms)
-        return {line.topic: self.log.homes[line.topic] for line in wanted if line.topic in self.log.homes}
+        return {record.topic: self.log.homes[record.topic] for record in records if record.topic in self.log.homes}
 
     def claim(self, topics: Iterable[str], switch: str, by: str, now_ms: int) -> dict[str, TopicClaim]:
         """Claims the topics for the switch, except those of other switches; returns each topic's holder."""
@@ -197,7 +197,7 @@ class HomesTopic:
             holders = {topic: self.log.holder(topic) for topic in wanted}
             lost = [topic for topic in self.log.claimed(switch) if topic in free and _other(holders[topic], switch)]
             self._append([release_record(topic, switch) for topic in lost], now_ms)
-        return {topic: holder for topic, holder in holders.items() if holder is not None}
+        return {topic: claim for topic, claim in holders.items() if claim is not None}
 
     def release(self, topics: Iterable[str], switch: str, now_ms: int) -> None:
         with self._cluster.errand():
@@ -228,8 +228,8 @@ class HomesTopic:
             self._append(self.log.records.tombstones(switch), now_ms)
 
     def _must_be_read(self, lines: Iterable[HomeRecord]) -> None:
-        found = (self.log.homes.get(line.topic) for line in lines)
-        if there := next((one for one in found if one is not None and one.newer), None):
+        found = (self.log.homes.get(home_record.topic) for home_record in lines)
+        if there := next((record for record in found if record is not None and record.newer), None):
             raise KafkaError(newer_in_words(there.topic, there.newer, self._cluster.name), hint=NEWER_HINT)
 
     def _must_stand(self, switch: str, known: set[str]) -> None:
@@ -300,5 +300,5 @@ class SubscribersTopic:
         return self.log
 
 
-def _other(holder: TopicClaim | None, switch: str) -> bool:
-    return holder is not None and holder.switch != switch
+def _other(claim: TopicClaim | None, switch: str) -> bool:
+    return claim is not None and claim.switch != switch

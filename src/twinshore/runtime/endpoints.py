@@ -110,24 +110,24 @@ def verify_cluster_ids(link: Link, store: Store, source: KafkaCluster, target: K
         raise RefusedError(
             "runtime.same-cluster", link=link.name, source=link.source, target=link.target, cluster_id=source_id
         )
-    known = store.links.identity(link.name)
-    if known and (known.source_cluster_id, known.target_cluster_id) != (source_id, target_id):
+    identity = store.links.identity(link.name)
+    if identity and (identity.source_cluster_id, identity.target_cluster_id) != (source_id, target_id):
         raise RefusedError(
             "runtime.other-clusters",
             link=link.name,
-            before=f"{known.source_cluster_id} and {known.target_cluster_id}",
+            before=f"{identity.source_cluster_id} and {identity.target_cluster_id}",
             now=f"{source_id} and {target_id}",
         )
-    return known
+    return identity
 
 
 def pin_cluster_ids(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster) -> bool:
     """Makes connections refuse all clusters but the link's. Returns whether those are known yet."""
-    known = store.links.identity(link.name)
-    if known is None:
+    identity = store.links.identity(link.name)
+    if identity is None:
         return False
-    source.expect_cluster_id(known.source_cluster_id)
-    target.expect_cluster_id(known.target_cluster_id)
+    source.expect_cluster_id(identity.source_cluster_id)
+    target.expect_cluster_id(identity.target_cluster_id)
     return True
 
 
@@ -137,8 +137,8 @@ def known_cluster_ids(links: Iterable[Link], store: Store) -> dict[str, str]:
     """
     found: dict[str, set[str]] = {}
     for link in links:
-        known = store.links.identity(link.name)
-        if known is not None:
-            found.setdefault(link.source, set()).add(known.source_cluster_id)
-            found.setdefault(link.target, set()).add(known.target_cluster_id)
+        identity = store.links.identity(link.name)
+        if identity is not None:
+            found.setdefault(link.source, set()).add(identity.source_cluster_id)
+            found.setdefault(link.target, set()).add(identity.target_cluster_id)
     return {name: next(iter(ids)) for name, ids in found.items() if len(ids) == 1}

@@ -134,7 +134,7 @@ class LeaseKeeper:
             if self.closed:
                 return
             sent_s = steady_s()
-            taken = self.store.leases.take(self.name, self._owner, int(self.ttl_s * 1000), seen=row)
+            taken = self.store.leases.take(self.name, self._owner, int(self.ttl_s * 1000), row=row)
             self._held = HeldLease(taken, sent_s, self.ttl_s) if taken else None
 
     def tell(self, trouble: str) -> None:
@@ -159,7 +159,7 @@ class LeaseRenewer:
 
     def leave(self, keeper: LeaseKeeper) -> None:
         with self._news:
-            left = [one for one in self._keepers.get(keeper.store, ()) if one is not keeper]
+            left = [lease_keeper for lease_keeper in self._keepers.get(keeper.store, ()) if lease_keeper is not keeper]
             self._keepers[keeper.store] = left
             self._news.notify_all()
 
@@ -174,7 +174,7 @@ class LeaseRenewer:
                 if not ours:
                     self._keepers.pop(store, None)
                     return
-                self._news.wait(min(one.ttl_s for one in ours) * POLL_RATIO)
+                self._news.wait(min(keeper.ttl_s for keeper in ours) * POLL_RATIO)
                 ours = self._keepers.get(store) or []
             renew_leases(store, ours)
 
@@ -182,41 +182,41 @@ class LeaseRenewer:
 def renew_leases(store: Store, keepers: Sequence[LeaseKeeper]) -> None:
     """Renews all due leases at once, then reads those held by others."""
     _renew(store, keepers)
-    others = [one for one in keepers if not one.held()]
+    others = [keeper for keeper in keepers if not keeper.held()]
     if not others:
         return
-    until_s = time.monotonic() + POLL_RATIO * min(one.ttl_s for one in keepers)
+    until_s = time.monotonic() + POLL_RATIO * min(keeper.ttl_s for keeper in keepers)
     try:
-        seen = store.leases.read_each([one.name for one in others])
+        seen = store.leases.read_each([keeper.name for keeper in others])
     except Exception as error:
         # Any error: an exception would end the reading. The next turn tries again.
-        for one in others:
-            one.tell(describe_error(error))
+        for keeper in others:
+            keeper.tell(describe_error(error))
         return
-    for one in others:
+    for keeper in others:
         if time.monotonic() > until_s:
             return  # Each taking is a transaction: what is held must be renewed in time.
         try:
-            one.saw(seen.get(one.name))
-            one.tell("")
+            keeper.saw(seen.get(keeper.name))
+            keeper.tell("")
         except Exception as error:
-            one.tell(describe_error(error))
+            keeper.tell(describe_error(error))
 
 
 def _renew(store: Store, keepers: Sequence[LeaseKeeper]) -> None:
-    due = {one: row for one in keepers if (row := one.due())}
+    due = {keeper: row for keeper in keepers if (row := keeper.due())}
     if not due:
         return
     sent_s = steady_s()
     try:
-        beaten = store.leases.renew_each(list(due.values()), {one.name: one.ttl_ms() for one in due})
+        beaten = store.leases.renew_each(list(due.values()), {keeper.name: keeper.ttl_ms() for keeper in due})
     except Exception as error:
-        for one in due:
-            one.tell(describe_error(error))
+        for keeper in due:
+            keeper.tell(describe_error(error))
         return
-    for one in due:
-        one.beaten(beaten.get(one.name), sent_s)
-        one.tell("")
+    for keeper in due:
+        keeper.beaten(beaten.get(keeper.name), sent_s)
+        keeper.tell("")
 
 
 lease_renewer = LeaseRenewer()

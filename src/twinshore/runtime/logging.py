@@ -63,19 +63,19 @@ class OutageLog:
         """
         now_s = self._clock()
         with self._guard:
-            away = self._away.get(cluster)
-            if away is not None and away.back_s is not None and now_s - away.back_s >= LATE_FAILURE_S:
-                away = None
+            outage = self._away.get(cluster)
+            if outage is not None and outage.back_s is not None and now_s - outage.back_s >= LATE_FAILURE_S:
+                outage = None
             said = ""
-            if away is None:
-                away = self._away[cluster] = _Outage(now_s, now_s + OUTAGE_GATHER_S)
+            if outage is None:
+                outage = self._away[cluster] = _Outage(now_s, now_s + OUTAGE_GATHER_S)
                 said = f"{cluster} does not answer: {cause}"
-            if since_s >= 0 and away.back_s is None:
-                away.since_s = min(away.since_s, since_s)
-            away.waiting.add((link, what))
-            if not said and away.back_s is None and now_s >= away.tell_at_s and _is_news(away, now_s):
-                said = _what_waits(cluster, away, now_s)
-                away.told, away.told_s, away.tell_at_s = set(away.waiting), now_s, now_s + OUTAGE_GATHER_S
+            if since_s >= 0 and outage.back_s is None:
+                outage.since_s = min(outage.since_s, since_s)
+            outage.waiting.add((link, what))
+            if not said and outage.back_s is None and now_s >= outage.tell_at_s and _is_news(outage, now_s):
+                said = _what_waits(cluster, outage, now_s)
+                outage.told, outage.told_s, outage.tell_at_s = set(outage.waiting), now_s, now_s + OUTAGE_GATHER_S
         if said:
             log.warning(said, extra={"cluster": cluster})
 
@@ -85,14 +85,14 @@ class OutageLog:
         """
         now_s, back, waited = self._clock(), [], False
         with self._guard:
-            for cluster, away in self._away.items():
-                if (link, what) not in away.waiting or of not in ("", cluster):
+            for cluster, outage in self._away.items():
+                if (link, what) not in outage.waiting or of not in ("", cluster):
                     continue
-                away.waiting.discard((link, what))
+                outage.waiting.discard((link, what))
                 waited = True
-                if away.back_s is None:
-                    away.back_s = now_s
-                    back.append((cluster, now_s - away.since_s))
+                if outage.back_s is None:
+                    outage.back_s = now_s
+                    back.append((cluster, now_s - outage.since_s))
         for cluster, away_s in back:
             log.info(f"{cluster} answers again, after {away_s:.0f} s", extra={"cluster": cluster})
         return waited
@@ -100,28 +100,28 @@ class OutageLog:
     def forget(self, link: str) -> None:
         """Drops the jobs of a link that this process no longer runs."""
         with self._guard:
-            for cluster, away in list(self._away.items()):
-                away.waiting = {one for one in away.waiting if one[0] != link}
-                if not away.waiting and away.back_s is None:
+            for cluster, outage in list(self._away.items()):
+                outage.waiting = {one for one in outage.waiting if one[0] != link}
+                if not outage.waiting and outage.back_s is None:
                     del self._away[cluster]
 
     def has_reported(self, cluster: str) -> bool:
         """Whether a reported outage goes on, or ended less than `LATE_FAILURE_S` ago."""
         with self._guard:
-            away = self._away.get(cluster)
-            return away is not None and (away.back_s is None or self._clock() - away.back_s < LATE_FAILURE_S)
+            outage = self._away.get(cluster)
+            return outage is not None and (outage.back_s is None or self._clock() - outage.back_s < LATE_FAILURE_S)
 
 
-def _is_news(away: _Outage, now_s: float) -> bool:
-    return bool(away.waiting - away.told) or now_s - away.told_s >= OUTAGE_LOG_AGAIN_S
+def _is_news(outage: _Outage, now_s: float) -> bool:
+    return bool(outage.waiting - outage.told) or now_s - outage.told_s >= OUTAGE_LOG_AGAIN_S
 
 
-def _what_waits(cluster: str, away: _Outage, now_s: float) -> str:
-    links = sorted({link for link, _ in away.waiting})
-    what = sorted({what for _, what in away.waiting})
+def _what_waits(cluster: str, outage: _Outage, now_s: float) -> str:
+    links = sorted({link for link, _ in outage.waiting})
+    what = sorted({what for _, what in outage.waiting})
     wait = "waits" if len(links) == 1 else "wait"
     return (
-        f"{cluster} has not answered for {now_s - away.since_s:.0f} s: {count_phrase(len(links), 'link')} {wait}"
+        f"{cluster} has not answered for {now_s - outage.since_s:.0f} s: {count_phrase(len(links), 'link')} {wait}"
         f" ({join_names(links, NAMES_SHOWN_MAX)}), with {join_names(what, len(what))}"
     )
 
@@ -143,22 +143,22 @@ class FailureLog:
 
     def __init__(self, link: str, what: str, log: logging.Logger, outages: OutageLog) -> None:
         self._link, self._what, self._outages = link, what, outages
-        self._once = RepeatFilter(LinkLogger(log, link))
+        self._repeat_filter = RepeatFilter(LinkLogger(log, link))
 
     def remark(self, sentence: str) -> None:
         """Logs what is no failure."""
-        self._once.say(sentence)
+        self._repeat_filter.say(sentence)
 
     def say(self, before: str, error: Exception) -> None:
         """Logs a failure. `before`: what failed, written before the colon."""
         if isinstance(error, KafkaError) and error.silent:
             self._outages.silent(error.silent, self._link, self._what, error.cause)
         else:
-            self._once.say(f"{before}: {describe_error(error)}")
+            self._repeat_filter.say(f"{before}: {describe_error(error)}")
 
     def well(self, says: str = "") -> None:
         waited = self._outages.answers(self._link, self._what)
-        self._once.well("" if waited else says)
+        self._repeat_filter.well("" if waited else says)
 
 
 ROOT_LOGGER = "twinshore"

@@ -110,19 +110,19 @@ class StopRequest:
 @contextlib.contextmanager
 def catch_stop_request() -> Iterator[StopRequest]:
     """Within the block the first shutdown signal asks the command to end; the second ends the process at once."""
-    asked = StopRequest()
+    request = StopRequest()
 
     def hear(number: int, _frame: object) -> None:
-        if asked.number:
+        if request.number:
             _end_now(128 + number)
-        asked.number = number
-        run_outside_handler(asked.stop.set)
+        request.number = number
+        run_outside_handler(request.stop.set)
 
     old = {}
     if threading.current_thread() is threading.main_thread():
         old = {number: signal.signal(number, hear) for number in shutdown_signals()}
     try:
-        yield asked
+        yield request
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)

@@ -105,12 +105,12 @@ class ScheduledTask:
     def __init__(
         self,
         scheduler: Scheduler,
-        entry: QueuedTask,
+        task: QueuedTask,
         work: Callable[[], float],
         rest_s: float,
         last: Callable[[], None],
     ) -> None:
-        self._scheduler, self.entry, self.work, self.rest_s, self.last = scheduler, entry, work, rest_s, last
+        self._scheduler, self.task, self.work, self.rest_s, self.last = scheduler, task, work, rest_s, last
 
     def wake(self) -> None:
         """Makes the task run at once; again after a run in progress."""
@@ -153,7 +153,7 @@ class Scheduler:
         """
         with self._news:
             task = ScheduledTask(self, self._agenda.add(name, asks, time.monotonic() + first_s), work, rest_s, last)
-            self._tasks[task.entry] = task
+            self._tasks[task.task] = task
             if self._threads < min(self._agenda.bounds.running, len(self._tasks)):
                 self._begin_thread()
             self._news.notify_all()
@@ -175,25 +175,25 @@ class Scheduler:
 
     def names(self) -> list[str]:
         with self._news:
-            return sorted(entry.name for entry in self._tasks.keys() | self._agenda.running)
+            return sorted(task.name for task in self._tasks.keys() | self._agenda.running)
 
     def wake(self, task: ScheduledTask) -> None:
         with self._news:
-            self._agenda.wake(task.entry, time.monotonic())
+            self._agenda.wake(task.task, time.monotonic())
             self._news.notify_all()
 
     def ran(self, task: ScheduledTask, within_s: float) -> bool:
         with self._ended:
-            return self._ended.wait_for(lambda: task.entry.runs > 0, within_s)
+            return self._ended.wait_for(lambda: task.task.runs > 0, within_s)
 
     def end(self, task: ScheduledTask, within_s: float | None) -> bool:
         with self._ended:
-            if self._tasks.pop(task.entry, None) is None:
-                return self._ended.wait_for(lambda: task.entry.began_s is None, within_s)
-            self._agenda.drop(task.entry)
-            if task.entry.began_s is not None:
-                itself = self._doers.get(task.entry) == threading.get_ident()
-                return itself or self._ended.wait_for(lambda: task.entry.began_s is None, within_s)
+            if self._tasks.pop(task.task, None) is None:
+                return self._ended.wait_for(lambda: task.task.began_s is None, within_s)
+            self._agenda.drop(task.task)
+            if task.task.began_s is not None:
+                itself = self._doers.get(task.task) == threading.get_ident()
+                return itself or self._ended.wait_for(lambda: task.task.began_s is None, within_s)
         task.last()
         return True
 
@@ -210,16 +210,16 @@ class Scheduler:
     def _serve(self) -> None:
         while True:
             task = self._next()
-            pause_s = self._do(task.entry.name, task.work)
+            pause_s = self._do(task.task.name, task.work)
             with self._news:
-                self._doers.pop(task.entry, None)
+                self._doers.pop(task.task, None)
                 self._agenda.done(
-                    task.entry, time.monotonic(), RESTART_DELAY_S if pause_s is None else pause_s, task.rest_s
+                    task.task, time.monotonic(), RESTART_DELAY_S if pause_s is None else pause_s, task.rest_s
                 )
-                ended = task.entry.gone
+                ended = task.task.gone
                 self._ended.notify_all()
             if ended:
-                self._do(task.entry.name, task.last)
+                self._do(task.task.name, task.last)
 
     def _do(self, name: str, work: Callable[[], float | None]) -> float | None:
         try:
@@ -232,11 +232,11 @@ class Scheduler:
         with self._news:
             while True:
                 now_s = time.monotonic()
-                entry = self._agenda.take(now_s)
-                if entry is not None:
-                    self._doers[entry] = threading.get_ident()
+                task = self._agenda.take(now_s)
+                if task is not None:
+                    self._doers[task] = threading.get_ident()
                     self._news.notify()  # There may be more.
-                    return self._tasks[entry]
+                    return self._tasks[task]
                 due_s = self._agenda.next_s(now_s)
                 if due_s is None or self._watched_until_s <= due_s:
                     self._news.wait()

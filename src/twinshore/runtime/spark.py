@@ -151,7 +151,7 @@ _QUIET = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "512m",
 }
-_TIDES = {
+_RUNS = {
     "spark.scheduler.mode": "FAIR",
     "spark.speculation": "false",
     "spark.task.maxFailures": "1",
@@ -160,17 +160,17 @@ _TIDES = {
 
 
 def open_session(
-    settings: MirrorSettings, lanes: int, stop: threading.Event, load: Iterable[str] = ()
+    settings: MirrorSettings, tasks: int, stop: threading.Event, load: Iterable[str] = ()
 ) -> SparkSession | None:
     """Opens a session with a slot for every task and some to spare; None when `stop` came first. `load`: modules for
     workers.
     """
     master = settings.spark.master
     if master == "local":
-        master = f"local[{lanes + SPARE_SLOTS}]"
+        master = f"local[{tasks + SPARE_SLOTS}]"
     # Elsewhere the package is not there yet when the workers' daemon starts.
     forked = forked_workers.worker_options(load) if master.startswith("local") else {}
-    conf = {**_TIDES, **forked, **dict(settings.spark.conf)}
+    conf = {**_RUNS, **forked, **dict(settings.spark.conf)}
     if master.startswith("local"):
         conf[JAVA_OPTIONS] = quick_start.jvm_options(conf.get(JAVA_OPTIONS, ""))
     return start_session("twinshore mirror", master, conf, "[mirror.spark]", stop)
@@ -235,7 +235,7 @@ class SparkEngine:
 
     def ride(self, order: str, name: str) -> str:
         """Runs a job until the work ends; raises if the Spark task died."""
-        self._context.setLocalProperty("spark.scheduler.pool", "tides")
+        self._context.setLocalProperty("spark.scheduler.pool", "runs")
         self._context.setJobGroup(name, name, interruptOnCancel=False)
         ended = self._context.parallelize([order], 1).mapPartitions(self._work).collect()
         return str(ended[0]) if ended else "nothing"

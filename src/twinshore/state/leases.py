@@ -48,15 +48,15 @@ class Leases(StorePart):
 
     @writes
     def take(
-        self, connection: Connection, name: str, owner: str, ttl_ms: int, *, seen: LeaseRow | None
+        self, connection: Connection, name: str, owner: str, ttl_ms: int, *, row: LeaseRow | None
     ) -> LeaseRow | None:
-        """Gives `owner` the lease in the next epoch; None if the stored lease differs from `seen`.
+        """Gives `owner` the lease in the next epoch; None if the stored lease differs from `row`.
 
         `owner` must be new with each start of a process. LeaseWatch decides whether a lease may be taken.
         """
-        taken = LeaseRow(name, owner, seen.epoch + 1 if seen else 1, 0, ttl_ms)
-        if seen is not None:
-            as_seen = [leases.c[column] == value for column, value in asdict(seen).items()]
+        taken = LeaseRow(name, owner, row.epoch + 1 if row else 1, 0, ttl_ms)
+        if row is not None:
+            as_seen = [leases.c[column] == value for column, value in asdict(row).items()]
             swapped = connection.execute(leases.update().where(*as_seen).values(asdict(taken)))
             return taken if swapped.rowcount == 1 else None
         if read_lease(connection, name) is not None:

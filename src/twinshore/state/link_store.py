@@ -137,9 +137,9 @@ class LinkStore(StorePart):
         return _identity(connection, identity.link) or identity
 
     @writes
-    def replace_identity(self, connection: Connection, seen: LinkIdentity, new: LinkIdentity) -> bool:
-        """Replaces the identity if still `seen`; returns whether."""
-        as_seen = [link_identities.c[name] == value for name, value in asdict(seen).items()]
+    def replace_identity(self, connection: Connection, identity: LinkIdentity, new: LinkIdentity) -> bool:
+        """Replaces the identity if still `identity`; returns whether."""
+        as_seen = [link_identities.c[name] == value for name, value in asdict(identity).items()]
         return connection.execute(link_identities.update().where(*as_seen).values(asdict(new))).rowcount == 1
 
     @writes

@@ -247,10 +247,10 @@ Key = tuple[str, str, int]
 KEYS_PER_LOOKUP = 100
 
 
-def record_runs(connection: Connection, given: Iterable[ProgressRecord]) -> None:
+def record_runs(connection: Connection, records: Iterable[ProgressRecord]) -> None:
     """Adds progress records' offset runs; known ones change nothing. The caller has locked the twins."""
     gained: dict[Key, list[OffsetRun]] = {}
-    for record in given:
+    for record in records:
         if record.offset_runs:
             gained.setdefault((record.link, record.topic, record.partition), []).extend(record.offset_runs)
     rows = []

@@ -102,10 +102,10 @@ class DelayStore(StorePart):
         upsert(connection, watchers, [values])
 
     @writes
-    def remove_watcher(self, connection: Connection, name: str, told: Sequence[AuditRow] = ()) -> None:
-        """Removes a watcher that ended in good order. `told`: audit rows where another process removes the watcher."""
+    def remove_watcher(self, connection: Connection, name: str, rows: Sequence[AuditRow] = ()) -> None:
+        """Removes a watcher that ended in good order. `rows`: audit rows where another process removes the watcher."""
         connection.execute(watchers.delete().where(watchers.c.name == name))
-        log.add_audit_rows(connection, told)
+        log.add_audit_rows(connection, rows)
 
     @reads
     def watchers(self, connection: Connection) -> tuple[WatcherRow, ...]:

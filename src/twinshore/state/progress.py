@@ -43,13 +43,22 @@ _OF_POSITION = [one.name for one in fields(ReplicatedPosition)]
 _WROTE = source_producers.c
 
 
-def record_progress(connection: Connection, given: Sequence[ProgressRecord]) -> None:
+def record_progress(connection: Connection, records: Sequence[ProgressRecord]) -> None:
     """Records all progress; or raises ProgressRefusedError, having recorded none."""
     by_key: dict[Key, list[ProgressRecord]] = {}
-    for record in sorted(given, key=lambda one: (one.link, one.topic, one.partition, one.from_offset, one.to_offset)):
+    for record in sorted(
+        records,
+        key=lambda progress_record: (
+            progress_record.link,
+            progress_record.topic,
+            progress_record.partition,
+            progress_record.from_offset,
+            progress_record.to_offset,
+        ),
+    ):
         by_key.setdefault((record.link, record.topic, record.partition), []).append(record)
     # Lock twins before positions, as forgetting a topic does: so one waits for the other as a whole.
-    twin_rows.lock_twins(connection, {(record.link, record.topic) for record in given if record.offset_runs})
+    twin_rows.lock_twins(connection, {(record.link, record.topic) for record in records if record.offset_runs})
     before = _locked(connection, by_key)
     after: list[StoredPosition] = []
     fresh: list[tuple[StoredPosition, list[SourceProducer], int]] = []
@@ -73,8 +82,15 @@ def record_progress(connection: Connection, given: Sequence[ProgressRecord]) -> 
     if refused:
         raise ProgressRefusedError(tuple(refused))
     producers = _record_producers(connection, fresh)
-    upsert(connection, positions, [_row(one, producers.get(one.id, one.producers)) for one in after])
-    mirrors.record_runs(connection, given)
+    upsert(
+        connection,
+        positions,
+        [
+            _row(stored_position, producers.get(stored_position.id, stored_position.producers))
+            for stored_position in after
+        ],
+    )
+    mirrors.record_runs(connection, records)
 
 
 def _locked(connection: Connection, by_key: dict[Key, list[ProgressRecord]]) -> dict[Key, StoredPosition]:
@@ -197,7 +213,9 @@ def _known_producers(connection: Connection, keys: Sequence[tuple[int, int]]) ->
 
 
 def _producer_row(row_id: int, producer: SourceProducer, now_ms: int) -> dict[str, Any]:
-    batches = [(one.base_sequence, one.last_sequence, one.base_offset, one.timestamp) for one in producer.batches]
+    batches = [
+        (batch.base_sequence, batch.last_sequence, batch.base_offset, batch.timestamp) for batch in producer.batches
+    ]
     return {
         "position_id": row_id,
         "producer_id": producer.producer_id,
@@ -219,14 +237,14 @@ def parse_producer(row: Any, place: str) -> SourceProducer:
 
 
 class ProgressStore(StorePart):
-    def record(self, given: Sequence[ProgressRecord]) -> None:
+    def record(self, records: Sequence[ProgressRecord]) -> None:
         """Records all progress; or raises ProgressRefusedError, having recorded none.
 
         A partition's first record sets its start offset; each later one begins where the last ended. A record within
         the known range is a repetition and changes nothing. Of one that reaches beyond, only the new part counts.
         """
-        if given:
-            self._database.write(lambda connection: record_progress(connection, given))
+        if records:
+            self._database.write(lambda connection: record_progress(connection, records))
 
     @reads
     def positions(self, connection: Connection, link: str) -> tuple[ReplicatedPosition, ...]:

@@ -124,7 +124,9 @@ class ProxyStore(StorePart):
     ) -> None:
         """Saves a proxy's report, replacing its last one."""
         upsert(connection, proxy_instances, [_shortened(asdict(row))])
-        upsert(connection, proxy_breaker_counts, [_shortened(asdict(one)) for one in counts])
+        upsert(
+            connection, proxy_breaker_counts, [_shortened(asdict(breaker_count_row)) for breaker_count_row in counts]
+        )
         upsert(connection, proxy_drops, [_shortened(asdict(one)) for one in drops])
 
     @writes
@@ -180,14 +182,14 @@ class ProxyResets(StorePart):
         return seen, tuple(_reset_row(row) for row in connection.execute(query).mappings())
 
     @writes
-    def change(self, connection: Connection, row: ResetRow, *, seen: int, told: Sequence[AuditRow] = ()) -> bool:
-        """Saves the row, with `told` in the audit; False, and nothing done, where resets were changed since `seen`."""
+    def change(self, connection: Connection, row: ResetRow, *, seen: int, rows: Sequence[AuditRow] = ()) -> bool:
+        """Saves the row, with `rows` in the audit; False, and nothing done, where resets were changed since `seen`."""
         if not advance_revision(connection, RESETS_SUBJECT, seen):
             return False
         old = proxy_resets.c.state != ResetState.SETTING, proxy_resets.c.until_ms < row.since_ms - RESET_RETENTION_MS
         connection.execute(delete(proxy_resets).where(*old))
         upsert(connection, proxy_resets, [_reset_values(row)])
-        log.add_audit_rows(connection, told)
+        log.add_audit_rows(connection, rows)
         return True
 
     @reads
@@ -199,9 +201,9 @@ class ProxyResets(StorePart):
     def tell(self, connection: Connection, words: Sequence[ResetStatusRow]) -> None:
         """Saves reports, replacing those proxies' last ones; deletes old ones."""
         if words:
-            past_ms = max(one.at_ms for one in words) - RESET_RETENTION_MS
+            past_ms = max(row.at_ms for row in words) - RESET_RETENTION_MS
             connection.execute(delete(proxy_reset_statuses).where(proxy_reset_statuses.c.at_ms < past_ms))
-            upsert(connection, proxy_reset_statuses, [asdict(one) for one in words])
+            upsert(connection, proxy_reset_statuses, [asdict(row) for row in words])
 
 
 def _reset_values(row: ResetRow) -> dict[str, Any]:
@@ -287,7 +289,7 @@ class PushStore(StorePart):
         return {row["app"]: PushRow(**row) for row in connection.execute(query).mappings()}
 
     @writes
-    def save(self, connection: Connection, row: PushRow, told: AuditRow) -> bool:
+    def save(self, connection: Connection, row: PushRow, audit_row: AuditRow) -> bool:
         """Saves the row if its revision is the next one. False, and nothing done, after a concurrent push."""
         kept = replace(row, text=sanitize_text(row.text), set_by=sanitize_text(row.set_by)[:ACTOR_LENGTH])
         if row.revision == 1:
@@ -297,7 +299,7 @@ class PushStore(StorePart):
         else:
             before = (pushes.c.app == row.app, pushes.c.revision == row.revision - 1)
             taken = connection.execute(pushes.update().where(*before).values(asdict(kept))).rowcount == 1
-        log.add_audit_rows(connection, [told] if taken else [])
+        log.add_audit_rows(connection, [audit_row] if taken else [])
         return taken
 
     @reads
@@ -306,16 +308,16 @@ class PushStore(StorePart):
         return tuple(PushTokenRow(**row) for row in connection.execute(query).mappings())
 
     @writes
-    def add_token(self, connection: Connection, row: PushTokenRow, told: AuditRow) -> None:
+    def add_token(self, connection: Connection, row: PushTokenRow, audit_row: AuditRow) -> None:
         values = asdict(replace(row, made_by=sanitize_text(row.made_by)[:ACTOR_LENGTH]))
         insert_absent(connection, push_tokens, [values])
-        log.add_audit_rows(connection, [told])
+        log.add_audit_rows(connection, [audit_row])
 
     @writes
-    def revoke(self, connection: Connection, digest: str, told: AuditRow) -> bool:
+    def revoke(self, connection: Connection, digest: str, row: AuditRow) -> bool:
         """Deletes the token; False where there is none."""
         taken = connection.execute(push_tokens.delete().where(push_tokens.c.digest == digest)).rowcount == 1
-        log.add_audit_rows(connection, [told] if taken else [])
+        log.add_audit_rows(connection, [row] if taken else [])
         return taken
 
 
@@ -402,7 +404,7 @@ def _takes(connection: Connection, values: Sequence[dict[str, Any]]) -> bool:
 
 
 def _values(row_index: int, row: TrafficRow) -> dict[str, Any]:
-    flow = row.flow
+    counter = row.flow
     return {
         "instance": row.instance,
         "since_ms": row.since_ms,
@@ -413,22 +415,22 @@ def _values(row_index: int, row: TrafficRow) -> dict[str, Any]:
         "topic": sanitize_text(row.key.topic)[:TOPIC_LENGTH],
         "cluster": row.key.cluster,
         "kind": row.key.kind.value,
-        **{name: min(_COUNT_MAX, getattr(flow, name)) for name in (*SUM_FIELDS, *MAX_FIELDS)},
-        "software": sanitize_text(flow.software)[:SOFTWARE_LENGTH],
-        "latency": _text(flow.latency),
-        "sizes": _text(flow.sizes),
+        **{name: min(_COUNT_MAX, getattr(counter, name)) for name in (*SUM_FIELDS, *MAX_FIELDS)},
+        "software": sanitize_text(counter.software)[:SOFTWARE_LENGTH],
+        "latency": _text(counter.latency),
+        "sizes": _text(counter.sizes),
     }
 
 
 def _row(row: RowMapping) -> TrafficRow:
-    flow = TrafficCounter(
+    counter = TrafficCounter(
         **{name: row[name] for name in (*SUM_FIELDS, *MAX_FIELDS)},
         software=row["software"],
         latency=_numbers(row["latency"]),
         sizes=_numbers(row["sizes"]),
     )
     key = TrafficKey(row["client"], row["topic"], row["cluster"], TrafficKind(row["kind"]))
-    return TrafficRow(row["instance"], row["proxy"], row["since_ms"], row["until_ms"], key, flow)
+    return TrafficRow(row["instance"], row["proxy"], row["since_ms"], row["until_ms"], key, counter)
 
 
 def _text(counts: Sequence[int]) -> str:

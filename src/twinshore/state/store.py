@@ -118,7 +118,7 @@ class Store:
         self._database.close()
 
     def forget_topic(
-        self, link: str, topic: str, spent: Sequence[LinkStateRow] = (), told: Sequence[AuditRow] = ()
+        self, link: str, topic: str, spent: Sequence[LinkStateRow] = (), rows: Sequence[AuditRow] = ()
     ) -> int:
         """Deletes a topic's twin and the states `spent` in one transaction, so that it may start again. Incidents stay.
         Returns the number of partitions.
@@ -127,7 +127,7 @@ class Store:
         def drop(connection: Connection) -> int:
             partitions = mirrors.forget_twins(connection, link, topic)
             log.forget_link_states(connection, spent)
-            log.add_audit_rows(connection, told)
+            log.add_audit_rows(connection, rows)
             return partitions
 
         return self._database.write(drop)

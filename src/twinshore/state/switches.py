@@ -65,22 +65,24 @@ PRODUCER_LOOKBACK_MS = 3_600_000
 _Place = tuple[str, int]
 
 
-def save_prefixes(connection: Connection, one: HomeChange) -> None:
+def save_prefixes(connection: Connection, change: HomeChange) -> None:
     """Keeps a forced switch's replicated prefix, before the old link's twin is deleted, and deletes earlier ones.
     Repeating keeps what is stored.
     """
-    if one.torn and _kept(connection, one.link, {one.topic: one.term}):
+    if change.torn and _kept(connection, change.link, {change.topic: change.term}):
         return
-    for link in filter(None, (one.link, one.back)):
-        _forget(connection, _is(replicated_prefixes, link, [one.topic]), _is(replicated_producers, link, [one.topic]))
-    _forget_aged(connection, one.since_ms - PREFIX_RETENTION_MS)
-    if not one.torn:
+    for link in filter(None, (change.link, change.back)):
+        _forget(
+            connection, _is(replicated_prefixes, link, [change.topic]), _is(replicated_producers, link, [change.topic])
+        )
+    _forget_aged(connection, change.since_ms - PREFIX_RETENTION_MS)
+    if not change.torn:
         return
-    ours = _is(positions, one.link, [one.topic])
+    ours = _is(positions, change.link, [change.topic])
     columns = positions.c.link, positions.c.topic, positions.c.partition
-    kept = select(*columns, literal(one.term), positions.c.to_offset, literal(one.since_ms))
+    kept = select(*columns, literal(change.term), positions.c.to_offset, literal(change.since_ms))
     _copy(connection, replicated_prefixes, kept.where(*ours))
-    _copy(connection, replicated_producers, _writers(one.link, [one.topic]))
+    _copy(connection, replicated_producers, _writers(change.link, [change.topic]))
 
 
 def _copy(connection: Connection, to: Table, rows: Select[Any]) -> None:
@@ -216,20 +218,20 @@ class HomeStore(StorePart):
         return self._database.write(lambda connection: lock_homes(connection, pair, wanted))
 
     def move(
-        self, row: HomeRow, *, seen: int, links: Sequence[str] = (), told: Sequence[AuditRow] = ()
+        self, row: HomeRow, *, seen: int, links: Sequence[str] = (), rows: Sequence[AuditRow] = ()
     ) -> HomeRow | None:
-        """Gives the topic this home in the term after `seen` (0: none), with `told` in the audit.
+        """Gives the topic this home in the term after `seen` (0: none), with `rows` in the audit.
 
         None, and nothing done, where the stored term is another, or one of `links` has a twin of the topic.
         """
         try:
-            return self._move(truncate_row(replace(row, term=seen + 1)), seen, links, told)
+            return self._move(truncate_row(replace(row, term=seen + 1)), seen, links, rows)
         except mirrors.TwinExistsError:
             return None
 
     @writes
     def _move(
-        self, connection: Connection, wanted: HomeRow, seen: int, links: Sequence[str], told: Sequence[AuditRow]
+        self, connection: Connection, wanted: HomeRow, seen: int, links: Sequence[str], rows: Sequence[AuditRow]
     ) -> HomeRow | None:
         if seen:
             as_seen = (homes.c.pair == wanted.pair, homes.c.topic == wanted.topic, homes.c.term == seen)
@@ -240,9 +242,9 @@ class HomeStore(StorePart):
         # The row is locked by now: saving a twin locks the row first, and sees this home afterwards.
         if lock_homes(connection, wanted.pair, [wanted.topic]).get(wanted.topic) != wanted:
             return None
-        if any(one.topic == wanted.topic for link in links for one in mirrors.read_active_twins(connection, link)):
+        if any(row.topic == wanted.topic for link in links for row in mirrors.read_active_twins(connection, link)):
             raise mirrors.TwinExistsError
-        log.add_audit_rows(connection, told)
+        log.add_audit_rows(connection, rows)
         return wanted
 
 
@@ -317,26 +319,28 @@ def read_topics_in_switch(connection: Connection, which: ColumnElement[bool]) ->
     return tuple(_row(row) for row in connection.execute(query).mappings())
 
 
-def _apply(connection: Connection, one: HomeChange) -> None:
-    home = HomeRow(one.pair, one.topic, one.home, one.term, one.since_ms, one.set_by)
+def _apply(connection: Connection, change: HomeChange) -> None:
+    home = HomeRow(change.pair, change.topic, change.home, change.term, change.since_ms, change.set_by)
     upsert(connection, home_table, [asdict(truncate_row(home))])
-    came_to = f"a switch made {one.home} the home of topic {one.topic}, and this link carries it no more"
-    incident_log.close_topic_incidents(connection, one.link, one.topic, one.since_ms, came_to)
-    save_prefixes(connection, one)
-    mirrors.forget_twins(connection, one.link, one.topic)
-    if one.back:
-        mirrors.forget_twins(connection, one.back, one.topic)
-        mirrors.save_twins(connection, [_inherits(one, number, point) for number, point in enumerate(one.points)])
+    came_to = f"a switch made {change.home} the home of topic {change.topic}, and this link carries it no more"
+    incident_log.close_topic_incidents(connection, change.link, change.topic, change.since_ms, came_to)
+    save_prefixes(connection, change)
+    mirrors.forget_twins(connection, change.link, change.topic)
+    if change.back:
+        mirrors.forget_twins(connection, change.back, change.topic)
+        mirrors.save_twins(connection, [_inherits(change, number, point) for number, point in enumerate(change.points)])
 
 
-def _inherits(one: HomeChange, partition: int, point: int) -> TwinRow:
-    ids = one.source_topic_id, one.target_topic_id
-    return TwinRow(one.back, one.topic, partition, *ids, point, 0, one.since_ms, point, twin_epoch(one.term))
+def _inherits(change: HomeChange, partition: int, point: int) -> TwinRow:
+    ids = change.source_topic_id, change.target_topic_id
+    return TwinRow(
+        change.back, change.topic, partition, *ids, point, 0, change.since_ms, point, twin_epoch(change.term)
+    )
 
 
-def _nowhere(one: HomeChange) -> HomeRow:
+def _nowhere(change: HomeChange) -> HomeRow:
     """The row of an unknown home during a change: any term is higher."""
-    return HomeRow(one.pair, one.topic, "", 0, one.since_ms, "")
+    return HomeRow(change.pair, change.topic, "", 0, change.since_ms, "")
 
 
 def _held(connection: Connection, places: Sequence[tuple[str, str]]) -> Iterable[TopicInSwitch]:
@@ -458,33 +462,36 @@ class TopicsInSwitch(StorePart):
 
     @writes
     def change_homes(
-        self, connection: Connection, flips: Sequence[HomeChange], told: Sequence[AuditRow] = ()
+        self, connection: Connection, flips: Sequence[HomeChange], rows: Sequence[AuditRow] = ()
     ) -> tuple[HomeChange, ...]:
         """Gives each topic its new home: deletes the twin of `link`, closes its open incidents, and makes the twin of
         `back`. Keeps a forced switch's replicated prefix.
 
         Returns the changes in force, by any process: repeating changes nothing. A topic with a later term, or another
-        home in this term, stays untouched. `told` enters the audit where its topic (without one: any) changed now.
+        home in this term, stays untouched. `rows` enters the audit where its topic (without one: any) changed now.
         """
-        ordered, done = sorted(flips, key=lambda one: (one.pair, one.topic)), dict[tuple[str, str], HomeChange]()
-        flipped = set[str]()
-        for pair in sorted({one.pair for one in ordered}):
-            ours = {one.topic: one for one in ordered if one.pair == pair}
-            # Saving a twin reads the home afterwards, and so waits here.
-            insert_absent(connection, home_table, [asdict(_nowhere(one)) for one in ours.values()])
-            for topic, stands in lock_homes(connection, pair, ours).items():
-                one = ours[topic]
-                if stands.term > one.term or (stands.term == one.term and stands.home != one.home):
-                    continue
-                done[pair, topic] = one
-                if stands.term < one.term or mirrors.topics_with_twin(connection, one.link, [topic]):
-                    _apply(connection, one)
-                    flipped.add(topic)
-        _advance(connection, {one.pair for one in ordered})
-        log.add_audit_rows(
-            connection, [row for row in told if not row.topic or row.topic in flipped] if flipped else []
+        ordered, done = (
+            sorted(flips, key=lambda change: (change.pair, change.topic)),
+            dict[tuple[str, str], HomeChange](),
         )
-        return tuple(one for one in flips if (one.pair, one.topic) in done)
+        flipped = set[str]()
+        for pair in sorted({change.pair for change in ordered}):
+            ours = {change.topic: change for change in ordered if change.pair == pair}
+            # Saving a twin reads the home afterwards, and so waits here.
+            insert_absent(connection, home_table, [asdict(_nowhere(change)) for change in ours.values()])
+            for topic, stands in lock_homes(connection, pair, ours).items():
+                change = ours[topic]
+                if stands.term > change.term or (stands.term == change.term and stands.home != change.home):
+                    continue
+                done[pair, topic] = change
+                if stands.term < change.term or mirrors.topics_with_twin(connection, change.link, [topic]):
+                    _apply(connection, change)
+                    flipped.add(topic)
+        _advance(connection, {change.pair for change in ordered})
+        log.add_audit_rows(
+            connection, [row for row in rows if not row.topic or row.topic in flipped] if flipped else []
+        )
+        return tuple(change for change in flips if (change.pair, change.topic) in done)
 
     def _write(self, work: Callable[[Connection], T]) -> T:
         return self._glance.write(work)

@@ -51,15 +51,15 @@ NAMED_MAX = 5
 ID_SHOWN = 8
 
 
-def claim_topics(store: Store, record: SwitchState, names: Collection[str] | None = None) -> tuple[TopicInSwitch, ...]:
+def claim_topics(store: Store, state: SwitchState, names: Collection[str] | None = None) -> tuple[TopicInSwitch, ...]:
     """Claims the topics, or `names` instead. Returns conflicting claims of other switches."""
-    pair, now_ms = pair_name(Link(record.old, record.new)), wall_ms()
+    pair, now_ms = pair_name(Link(state.old, state.new)), wall_ms()
     rows = [
-        TopicInSwitch(pair, name, record.id, record.carrier, MirrorRequest.ANNOUNCED, now_ms)
-        for name in (record.names() if names is None else names)
+        TopicInSwitch(pair, name, state.id, state.carrier, MirrorRequest.ANNOUNCED, now_ms)
+        for name in (state.names() if names is None else names)
     ]
     ours = store.topics_in_switch.begin(rows)
-    return tuple(row for row in {*ours, *_near(store, pair, [row.topic for row in rows])} if row.switch_id != record.id)
+    return tuple(row for row in {*ours, *_near(store, pair, [row.topic for row in rows])} if row.switch_id != state.id)
 
 
 def _near(store: Store, pair: str, names: Collection[str]) -> list[TopicInSwitch]:
@@ -96,27 +96,27 @@ def refuse_claimed_topics(store: Store, pair: str, names: Collection[str]) -> Re
     )
 
 
-def stop_replication(store: Store, record: SwitchState) -> StepOutcome:
+def stop_replication(store: Store, state: SwitchState) -> StepOutcome:
     """Done once the mirror reports for each topic that it sends nothing more."""
-    store.topics_in_switch.request(record.id, MirrorRequest.STOP_REPLICATION, wall_ms())
-    rows = [row for row in store.topics_in_switch.of_link(record.carrier) if row.switch_id == record.id]
-    if len(rows) < len(record.topics):
+    store.topics_in_switch.request(state.id, MirrorRequest.STOP_REPLICATION, wall_ms())
+    rows = [row for row in store.topics_in_switch.of_link(state.carrier) if row.switch_id == state.id]
+    if len(rows) < len(state.topics):
         return StepFailed("the topics are not in this switch any more: somebody else has ended it")
     if waits := [row.topic for row in rows if not row.stopped_ms]:
-        return StepPending(f"the mirror of {record.carrier} still carries {join_names(waits, NAMED_MAX)}")
-    return StepDone(record)
+        return StepPending(f"the mirror of {state.carrier} still carries {join_names(waits, NAMED_MAX)}")
+    return StepDone(state)
 
 
-def resume_replication(store: Store, record: SwitchState) -> StepOutcome:
+def resume_replication(store: Store, state: SwitchState) -> StepOutcome:
     """Lets the mirror continue; the topics stay claimed."""
-    store.topics_in_switch.request(record.id, MirrorRequest.ANNOUNCED, wall_ms())
-    return StepDone(record)
+    store.topics_in_switch.request(state.id, MirrorRequest.ANNOUNCED, wall_ms())
+    return StepDone(state)
 
 
-def release_claims(store: Store, record: SwitchState, clusters: Sequence[KafkaCluster], now_ms: int) -> StepDone:
+def release_claims(store: Store, state: SwitchState, clusters: Sequence[KafkaCluster], now_ms: int) -> StepDone:
     """Frees the claims in the store and on these clusters. `now_ms`: by the clock of `SwitchState`."""
-    store.topics_in_switch.end(record.id)  # first: a home that is silent must not keep the next switch waiting
-    return StepDone(record, release_topics(record, clusters, store, now_ms))
+    store.topics_in_switch.end(state.id)  # first: a home that is silent must not keep the next switch waiting
+    return StepDone(state, release_topics(state, clusters, store, now_ms))
 
 
 AnnouncedHome = HomeRecord | HomeConflict | None
@@ -129,7 +129,7 @@ class HomeAnnouncer:
     def __init__(self, old: KafkaCluster, new: KafkaCluster, clock: Callable[[], float]) -> None:
         self._old, self._new, self._clock = old, new, clock
         self._terms: dict[str, int] = {}
-        self._notes = {
+        self._homes_topics = {
             cluster.name: HomesTopic(cluster, lambda topic: self._terms.get(topic, 0)) for cluster in (old, new)
         }
         self._followers = SubscriberLog()
@@ -137,19 +137,19 @@ class HomeAnnouncer:
         self._held_until_s = -inf
         self.left_out: KafkaCluster | None = None  # does not answer, and gets no announcements for now
 
-    def say(self, record: SwitchState, state: HomeState) -> SwitchState:
+    def say(self, switch_state: SwitchState, state: HomeState) -> SwitchState:
         """Announces or holds each topic, in the current term. Every record that holds is new: a subscriber is held for
         the full time from when it reads the record.
         """
         began_s = steady_s()
-        told = self._told(record)
-        self.require_claims(record)
-        lines = [self._next(record, one, told[one.topic], state) for one in record.topics]
-        for cluster in self.heard(record):
-            self._write(cluster, lines)
+        told = self._told(switch_state)
+        self.require_claims(switch_state)
+        records = [self._next(switch_state, move, told[move.topic], state) for move in switch_state.topics]
+        for cluster in self.heard(switch_state):
+            self._write(cluster, records)
         if state is HomeState.HELD:
-            self._held_until_s = began_s + record.hold_ms / 1000
-        return replace(record, said=record.deed)
+            self._held_until_s = began_s + switch_state.hold_ms / 1000
+        return replace(switch_state, said=switch_state.step)
 
     def holds(self, margin_s: float = 0.0) -> bool:
         """Returns whether a hold by this process lasts for `margin_s` at every subscriber. Subscribers count from when
@@ -157,148 +157,161 @@ class HomeAnnouncer:
         """
         return steady_s() + margin_s < self._held_until_s
 
-    def has_promoted(self, record: SwitchState) -> bool:
-        there = self._notes[self._new.name].read()
-        _must_be_read(self._new, there, record)
-        return any(one.term > topic.term for topic in record.topics if (one := _by(there.get(topic.topic), record)))
+    def has_promoted(self, state: SwitchState) -> bool:
+        there = self._homes_topics[self._new.name].read()
+        _must_be_read(self._new, there, state)
+        return any(
+            home_record.term > topic.term
+            for topic in state.topics
+            if (home_record := _by(there.get(topic.topic), state))
+        )
 
-    def flip(self, record: SwitchState, flips: Sequence[HomeChange]) -> SwitchState:
+    def flip(self, state: SwitchState, flips: Sequence[HomeChange]) -> SwitchState:
         """Writes the new homes, first on the new home, where this moves the topics. An unreachable old home is told
         later. Raises KafkaError, and writes nothing, if a hold might expire first.
         """
         cluster_id = self._new.cluster_id()
-        lines = [_flipped(record, one, cluster_id) for one in flips]
-        self._write(self._new, lines, partial(self._must_hold, record) if record.kind in HOLDS else None)
-        if self._old in self.heard(record):
+        records = [_flipped(state, change, cluster_id) for change in flips]
+        self._write(self._new, records, partial(self._must_hold, state) if state.kind in HOLDS else None)
+        if self._old in self.heard(state):
             with suppress(KafkaError):
-                self._write(self._old, lines)
-        return replace(record, said=record.deed)
+                self._write(self._old, records)
+        return replace(state, said=state.step)
 
-    def announce_to_old_home(self, record: SwitchState) -> None:
-        there = self._notes[self._new.name].read()
-        _must_be_read(self._new, there, record)
-        self._write(self._old, [there[topic] for topic in record.names() if topic in there])
+    def announce_to_old_home(self, state: SwitchState) -> None:
+        there = self._homes_topics[self._new.name].read()
+        _must_be_read(self._new, there, state)
+        self._write(self._old, [there[topic] for topic in state.names() if topic in there])
 
-    def awaited(self, record: SwitchState, *, parked: bool) -> tuple[str, ...]:
+    def awaited(self, state: SwitchState, *, parked: bool) -> tuple[str, ...]:
         """Returns subscribers that have not read the last record of a topic they write, or (`parked`) still write."""
-        told = self._told(record)
+        told = self._told(state)
         words = {topic: one.word for topic, one in told.items() if isinstance(one, HomeRecord)}
-        for cluster in self.heard(record):
+        for cluster in self.heard(state):
             self._hearing[cluster.name].read()
         now_s = self._clock()
         if parked:
-            waits = {one for some in self._followers.awaited(words, now_s).values() for one in some}
+            waits = {
+                subscriber
+                for subscribers in self._followers.awaited(words, now_s).values()
+                for subscriber in subscribers
+            }
         else:
             waits = {
-                one
-                for one in self._followers.living(now_s)
+                subscriber
+                for subscriber in self._followers.living(now_s)
                 for topic, word in words.items()
-                if one.writes(topic) and one.heard.get(topic, (0, 0)) < word
+                if subscriber.writes(topic) and subscriber.heard.get(topic, (0, 0)) < word
             }
-        return tuple(sorted(one.name or one.id for one in waits))
+        return tuple(sorted(subscriber.name or subscriber.id for subscriber in waits))
 
-    def followed(self, record: SwitchState) -> frozenset[str]:
-        for cluster in self.heard(record):
+    def followed(self, state: SwitchState) -> frozenset[str]:
+        for cluster in self.heard(state):
             self._hearing[cluster.name].read()
         living = self._followers.living(self._clock())
-        return frozenset(topic for topic in record.names() if any(one.writes(topic) for one in living))
+        return frozenset(topic for topic in state.names() if any(subscriber.writes(topic) for subscriber in living))
 
-    def claim(self, record: SwitchState) -> str:
+    def claim(self, state: SwitchState) -> str:
         """Why a topic is another switch's by what the clusters say; empty once all are this one's."""
-        self._told(record)  # nothing is claimed of a topic whose home is unknown
-        for cluster in self.heard(record):
+        self._told(state)  # nothing is claimed of a topic whose home is unknown
+        for cluster in self.heard(state):
             self._hearing[cluster.name].make()
-            if why := claim_on_cluster(cluster, self._notes[cluster.name], record):
+            if why := claim_on_cluster(cluster, self._homes_topics[cluster.name], state):
                 return why
-        for topic, there in self._told(record).items():
-            if isinstance(there, HomeRecord) and (why := _elsewhere(record, there)):
+        for topic, there in self._told(state).items():
+            if isinstance(there, HomeRecord) and (why := _elsewhere(state, there)):
                 return f"topic {topic} {why}"
         return ""
 
-    def tell(self, record: SwitchState) -> str:
+    def tell(self, state: SwitchState) -> str:
         """Writes the current home records to both clusters, for a home that was down. Returns why that is impossible,
         or an empty string.
         """
-        told = self._told(record)
+        told = self._told(state)
         if clashes := [topic for topic, one in told.items() if isinstance(one, HomeConflict)]:
             return f"the clusters do not agree where topic {clashes[0]} is at home"
-        lines = [one for one in told.values() if isinstance(one, HomeRecord)]
-        for cluster in self.heard(record):
-            self._write(cluster, lines)
+        records = [one for one in told.values() if isinstance(one, HomeRecord)]
+        for cluster in self.heard(state):
+            self._write(cluster, records)
         return ""
 
-    def require_claims(self, record: SwitchState) -> None:
+    def require_claims(self, state: SwitchState) -> None:
         """Raises RefusedError if a claim is gone: a stalled process must not hold writers after another has rolled the
         switch back. A rollback frees the claims, and of two records of one step the first in the log wins.
         """
-        for cluster in self.heard(record):
-            self._notes[cluster.name].read()
-            for topic in record.names():
-                holder = self._notes[cluster.name].log.holder(topic)
-                if holder is None or holder.switch != record.id:
+        for cluster in self.heard(state):
+            self._homes_topics[cluster.name].read()
+            for topic in state.names():
+                claim = self._homes_topics[cluster.name].log.holder(topic)
+                if claim is None or claim.switch != state.id:
                     raise RefusedError("switch.claim-lost", topic=topic, cluster=cluster.name)
 
-    def heard(self, record: SwitchState) -> list[KafkaCluster]:
+    def heard(self, state: SwitchState) -> list[KafkaCluster]:
         """Returns the clusters to announce on; a forced switch leaves the old home out."""
-        both = [self._new] if record.kind is SwitchKind.FORCED else [self._old, self._new]
-        return [one for one in both if one is not self.left_out]
+        both = [self._new] if state.kind is SwitchKind.FORCED else [self._old, self._new]
+        return [cluster for cluster in both if cluster is not self.left_out]
 
-    def _told(self, record: SwitchState) -> dict[str, AnnouncedHome]:
-        self._terms = {one.topic: one.term for one in record.topics}
+    def _told(self, state: SwitchState) -> dict[str, AnnouncedHome]:
+        self._terms = {move.topic: move.term for move in state.topics}
         logs = []
-        for cluster in self.heard(record):
-            logs.append(self._notes[cluster.name].read())
-            _must_be_read(cluster, logs[-1], record)
-        return {topic: current_home([log.get(topic) for log in logs]) for topic in record.names()}
+        for cluster in self.heard(state):
+            logs.append(self._homes_topics[cluster.name].read())
+            _must_be_read(cluster, logs[-1], state)
+        return {topic: current_home([log.get(topic) for log in logs]) for topic in state.names()}
 
-    def _next(self, record: SwitchState, one: TopicMove, there: AnnouncedHome, state: HomeState) -> HomeRecord:
+    def _next(self, switch_state: SwitchState, move: TopicMove, there: AnnouncedHome, state: HomeState) -> HomeRecord:
         """Returns the home record to write; the current one if that already says so."""
-        term = max(one.term, FIRST_TERM)
+        term = max(move.term, FIRST_TERM)
         if isinstance(there, HomeConflict):
             there = there.one  # a later record resolves the conflict
-        if there is not None and (there.term > term or (there.term == term and not self._is_old(there, record))):
-            raise RefusedError("switch.store-behind", topic=one.topic, home=there.home, term=there.term)
+        if there is not None and (there.term > term or (there.term == term and not self._is_old(there, switch_state))):
+            raise RefusedError("switch.store-behind", topic=move.topic, home=there.home, term=there.term)
         held = state is HomeState.HELD
-        if there is not None and there.term == term and (there.state, there.switch) == (state, record.id) and not held:
+        if (
+            there is not None
+            and there.term == term
+            and (there.state, there.switch) == (state, switch_state.id)
+            and not held
+        ):
             return there
         step = there.step + 1 if there is not None and there.term == term else 0
-        lasts = record.hold_ms if held else 0
+        lasts = switch_state.hold_ms if held else 0
         if there is not None and there.term == term:
             # Keep what a store needs that was down when the topic came to this home.
-            return replace(there, step=step, state=state, switch=record.id, set_by=record.by, hold_ms=lasts)
+            return replace(there, step=step, state=state, switch=switch_state.id, set_by=switch_state.by, hold_ms=lasts)
         return HomeRecord(
-            topic=one.topic,
-            home=record.old,
+            topic=move.topic,
+            home=switch_state.old,
             cluster_id=self._old.cluster_id(),
             term=term,
             step=step,
             state=state,
-            switch=record.id,
+            switch=switch_state.id,
             since_ms=wall_ms(),
-            set_by=record.by,
+            set_by=switch_state.by,
             hold_ms=lasts,
         )
 
-    def _is_old(self, there: HomeRecord, record: SwitchState) -> bool:
+    def _is_old(self, there: HomeRecord, state: SwitchState) -> bool:
         """The writer of the record may use another name for the cluster."""
-        return there.home == record.old or there.cluster_id == self._old.cluster_id()
+        return there.home == state.old or there.cluster_id == self._old.cluster_id()
 
-    def _must_hold(self, record: SwitchState) -> None:
+    def _must_hold(self, state: SwitchState) -> None:
         """Checks right before the append: if this process stalled, another may have ended the switch, and a clock may
         have stalled too.
         """
-        log = self._notes[self._new.name].log
-        for topic in record.names():
-            holder = log.holder(topic)
-            if holder is None or holder.switch != record.id:
+        log = self._homes_topics[self._new.name].log
+        for topic in state.names():
+            claim = log.holder(topic)
+            if claim is None or claim.switch != state.id:
                 raise RefusedError("switch.claim-lost", topic=topic, cluster=self._new.name)
         if not self.holds(HOLD_MARGIN_S):
             raise KafkaError("the hold would run out before the new home has the topics", retriable=True)
 
     def _write(self, cluster: KafkaCluster, lines: Sequence[HomeRecord], may: Callable[[], None] | None = None) -> None:
-        notes = self._notes[cluster.name]
-        notes.say(lines, wall_ms(), may)
-        lost = [line for line in lines if not notes.log.is_current(line)]
+        homes_topic = self._homes_topics[cluster.name]
+        homes_topic.say(lines, wall_ms(), may)
+        lost = [record for record in lines if not homes_topic.log.is_current(record)]
         if lost:
             raise KafkaError(
                 f"{cluster.name}: somebody else spoke of the home of {lost[0].topic} at this very moment",
@@ -306,26 +319,26 @@ class HomeAnnouncer:
             )
 
 
-def _must_be_read(cluster: KafkaCluster, lines: Mapping[str, HomeRecord], record: SwitchState) -> None:
+def _must_be_read(cluster: KafkaCluster, records: Mapping[str, HomeRecord], state: SwitchState) -> None:
     """Raises RefusedError if the home of a topic of the switch is unknown."""
-    for topic in record.names():
-        if (there := lines.get(topic)) is not None and there.newer:
+    for topic in state.names():
+        if (there := records.get(topic)) is not None and there.newer:
             raise RefusedError("routing.newer-home", topic=topic, version=there.newer, place=homes_place(cluster.name))
 
 
-def claim_on_cluster(cluster: KafkaCluster, notes: HomesTopic, record: SwitchState) -> str:
+def claim_on_cluster(cluster: KafkaCluster, homes_topic: HomesTopic, state: SwitchState) -> str:
     """Returns why another switch has one of the topics, or an empty string."""
-    notes.make()
-    for topic, holder in notes.claim(record.names(), record.id, record.by, wall_ms()).items():
-        if holder.switch != record.id:
-            return f"topic {topic} is in switch {holder.switch[:8]} of {holder.by}, as {cluster.name} says"
+    homes_topic.make()
+    for topic, claim in homes_topic.claim(state.names(), state.id, state.by, wall_ms()).items():
+        if claim.switch != state.id:
+            return f"topic {topic} is in switch {claim.switch[:8]} of {claim.by}, as {cluster.name} says"
     return ""
 
 
-def _elsewhere(record: SwitchState, there: HomeRecord) -> str:
+def _elsewhere(state: SwitchState, there: HomeRecord) -> str:
     """Returns why the topic's home is newer than the plan of this switch, or an empty string."""
-    (term,) = (one.term for one in record.topics if one.topic == there.topic)
-    if there.term <= max(term, FIRST_TERM) or there.switch == record.id:
+    (term,) = (move.term for move in state.topics if move.topic == there.topic)
+    if there.term <= max(term, FIRST_TERM) or there.switch == state.id:
         return ""
     return (
         f"is at home on {there.home} in term {there.term} by now, as the clusters say: the store is behind, and a "
@@ -333,25 +346,29 @@ def _elsewhere(record: SwitchState, there: HomeRecord) -> str:
     )
 
 
-def _by(line: HomeRecord | None, record: SwitchState) -> HomeRecord | None:
-    return line if line is not None and line.switch == record.id and line.home == record.new else None
+def _by(home_record: HomeRecord | None, state: SwitchState) -> HomeRecord | None:
+    return (
+        home_record
+        if home_record is not None and home_record.switch == state.id and home_record.home == state.new
+        else None
+    )
 
 
-def _flipped(record: SwitchState, one: HomeChange, cluster_id: str) -> HomeRecord:
+def _flipped(state: SwitchState, change: HomeChange, cluster_id: str) -> HomeRecord:
     return HomeRecord(
-        topic=one.topic,
-        home=one.home,
+        topic=change.topic,
+        home=change.home,
         cluster_id=cluster_id,
-        term=one.term,
-        switch=record.id,
-        source=record.old,
-        since_ms=one.since_ms,
-        set_by=one.set_by,
-        pair=one.pair,
-        link=one.link,
-        back=one.back,
-        source_topic_id=one.source_topic_id,
-        target_topic_id=one.target_topic_id,
-        points=one.points,
-        how=PLANNED_SWITCH if record.kind in HOLDS else FORCED_SWITCH,
+        term=change.term,
+        switch=state.id,
+        source=state.old,
+        since_ms=change.since_ms,
+        set_by=change.set_by,
+        pair=change.pair,
+        link=change.link,
+        back=change.back,
+        source_topic_id=change.source_topic_id,
+        target_topic_id=change.target_topic_id,
+        points=change.points,
+        how=PLANNED_SWITCH if state.kind in HOLDS else FORCED_SWITCH,
     )

@@ -72,14 +72,18 @@ def read_topics_left_to_link(link: Link, store: Store) -> tuple[str, ...]:
 
 def find_stopped_partitions(link: Link, topics: Sequence[str], store: Store) -> dict[str, IncidentKind | None]:
     """Returns stopped partitions and topics, with the incident; None if only the progress shows the stop."""
-    rows = [row.incident for row in store.incidents.rows(link.name, open_only=True)]
+    incidents = [row.incident for row in store.incidents.rows(link.name, open_only=True)]
     told: dict[str, IncidentKind | None] = {
-        f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic: one.kind
-        for one in rows
-        if one.topic in topics and (one.policy.stops or one.policy.effect is IncidentEffect.TOPIC)
+        f"{incident.topic}-{incident.partition}" if incident.partition >= 0 else incident.topic: incident.kind
+        for incident in incidents
+        if incident.topic in topics and (incident.policy.stops or incident.policy.effect is IncidentEffect.TOPIC)
     }
     placed = store.progress.positions(link.name)
-    rest = {f"{at.topic}-{at.partition}" for at in placed if at.topic in topics and at.state != PartitionState.FLOWING}
+    rest = {
+        f"{position.topic}-{position.partition}"
+        for position in placed
+        if position.topic in topics and position.state != PartitionState.FLOWING
+    }
     return dict(sorted((dict.fromkeys(rest) | told).items()))
 
 
@@ -113,7 +117,7 @@ class CommandResult:
 
 
 class StepHandler(Protocol):
-    def once(self, record: SwitchState) -> StepOutcome: ...
+    def once(self, state: SwitchState) -> StepOutcome: ...
 
 
 class CommandSteps:
@@ -123,49 +127,49 @@ class CommandSteps:
         self._settings, self._others = settings, others
         self._begun: set[str] = set()
 
-    def once(self, record: SwitchState) -> StepOutcome:
-        if self._others is not None and record.deed not in (SwitchStep.BEFORE, SwitchStep.AFTER):
-            return self._others.once(record)
-        back = record.state is SwitchStatus.ROLLING_BACK
-        which = "after" if back or record.deed is SwitchStep.AFTER else "before"
+    def once(self, state: SwitchState) -> StepOutcome:
+        if self._others is not None and state.step not in (SwitchStep.BEFORE, SwitchStep.AFTER):
+            return self._others.once(state)
+        back = state.state is SwitchStatus.ROLLING_BACK
+        which = "after" if back or state.step is SwitchStep.AFTER else "before"
         command = self._settings.before if which == "before" else self._settings.after
-        if back and not record.command:
-            return StepDone(record, "`before` was not run" if self._settings.before else "no command is set")
+        if back and not state.command:
+            return StepDone(state, "`before` was not run" if self._settings.before else "no command is set")
         if not command:
-            return StepDone(record, "no command is to be run" if back else "")
+            return StepDone(state, "no command is to be run" if back else "")
         moment = f"{which}, turned back" if back else which
-        if record.command == f"{moment}{ENDED_WELL_SUFFIX}":
-            return StepDone(record)  # run without the store, by a process that left the rest to it
-        if record.command != moment:
+        if state.command == f"{moment}{ENDED_WELL_SUFFIX}":
+            return StepDone(state)  # run without the store, by a process that left the rest to it
+        if state.command != moment:
             # Saved first: a process that resumes must know that it may have run.
             self._begun.add(moment)
             return StepPending(
-                f"`{command[0]}` is run, for {self._settings.timeout_s:g} s at most", replace(record, command=moment)
+                f"`{command[0]}` is run, for {self._settings.timeout_s:g} s at most", replace(state, command=moment)
             )
         again = "" if moment in self._begun else "it may have run before, for a process that is no more; "
         ran = run_command(
-            command, command_environment(record, which, back=back), record.names(), self._settings.timeout_s
+            command, command_environment(state, which, back=back), state.names(), self._settings.timeout_s
         )
         said = again + ran.sentence(command[0])
         if ran.why and which == "before":
             return StepFailed(said)
         if ran.why:
-            return StepDone(replace(record, unfinished=said), said)
-        return StepDone(replace(record, command=f"{moment}{ENDED_WELL_SUFFIX}", unfinished=""), said)
+            return StepDone(replace(state, unfinished=said), said)
+        return StepDone(replace(state, command=f"{moment}{ENDED_WELL_SUFFIX}", unfinished=""), said)
 
 
-def command_environment(record: SwitchState, moment: str, *, back: bool) -> dict[str, str]:
+def command_environment(state: SwitchState, moment: str, *, back: bool) -> dict[str, str]:
     """Twinshore's own variables have another prefix, so the command can call `twinshore`."""
-    home = record.new if moment == "after" and not back else record.old
-    topics = " ".join(record.names())
+    home = state.new if moment == "after" and not back else state.old
+    topics = " ".join(state.names())
     return {
-        "SWITCH_ID": record.id,
-        "SWITCH_KIND": record.kind.value,
+        "SWITCH_ID": state.id,
+        "SWITCH_KIND": state.kind.value,
         "SWITCH_MOMENT": moment,
-        "SWITCH_FROM": record.old,
-        "SWITCH_TO": record.new,
+        "SWITCH_FROM": state.old,
+        "SWITCH_TO": state.new,
         "SWITCH_HOME": home,
-        "SWITCH_GROUP": record.group,
+        "SWITCH_GROUP": state.group,
         "SWITCH_TOPICS": topics if len(topics) <= TOPICS_CHARS_MAX else "",
     }
 
@@ -237,22 +241,23 @@ class LogEndsSnapshot:
 
 
 def read_log_ends(cluster: KafkaCluster, topics: Iterable[TopicMove]) -> LogEndsSnapshot:
-    some = list(topics)
-    parts = [TopicPartition(one.topic, number) for one in some for number in range(one.partitions)]
+    moves = list(topics)
+    partitions = [TopicPartition(move.topic, number) for move in moves for number in range(move.partitions)]
     # The end first: a log that grows between the questions is neither behind nor held by a transaction.
     end, high, stable = (
-        cluster.list_offsets(parts, kind)
+        cluster.list_offsets(partitions, kind)
         for kind in (OffsetKind.LOG_END, OffsetKind.HIGH_WATERMARK, OffsetKind.LAST_STABLE)
     )
-    lagging = [str(named) for named in parts if high[named] < end[named]]
-    held = [str(named) for named in parts if stable[named] < high[named]]
+    lagging = [str(partition) for partition in partitions if high[partition] < end[partition]]
+    held = [str(partition) for partition in partitions if stable[partition] < high[partition]]
     unsettled = ""
     if lagging:
         unsettled = f"replicas on {cluster.name} are behind their leaders in {join_names(lagging, NAMED_MAX)}"
     elif held:
         unsettled = f"a transaction is open on {cluster.name} in {join_names(held, NAMED_MAX)}"
     ends = {
-        one.topic: tuple(end[TopicPartition(one.topic, number)] for number in range(one.partitions)) for one in some
+        move.topic: tuple(end[TopicPartition(move.topic, number)] for number in range(move.partitions))
+        for move in moves
     }
     return LogEndsSnapshot(ends, unsettled)
 
@@ -262,94 +267,98 @@ def open_transactions(cluster: KafkaCluster, topics: Iterable[str]) -> dict[str,
     names = set(topics)
     asker = TransactionalIds(cluster, patience_s=REQUEST_TIMEOUT_S, go=lambda: None)
     found = {
-        name: tuple(sorted(str(named) for named in parts if named.topic in names))
-        for name, parts in asker.open_by_id("").items()
+        name: tuple(sorted(str(partition) for partition in partitions if partition.topic in names))
+        for name, partitions in asker.open_by_id("").items()
     }
     return {name: parts for name, parts in found.items() if parts}
 
 
-def drain(old: KafkaCluster, record: SwitchState) -> StepOutcome:
+def drain(old: KafkaCluster, state: SwitchState) -> StepOutcome:
     """Done once no transaction is open on the topics, and two successive reads saw the same log ends."""
-    due = open_transactions(old, record.names())
+    due = open_transactions(old, state.names())
     parts = join_names(sorted({named for some in due.values() for named in some}), NAMED_MAX)
-    if record.kind is SwitchKind.DRILL:
-        seen = read_log_ends(old, record.topics)
+    if state.kind is SwitchKind.DRILL:
+        log_ends = read_log_ends(old, state.topics)
         would = f"; transactions are open in {parts}, and would be waited for" if due else ""
-        return StepDone(_ending(record, seen), f"the logs on {old.name} as they are now{would}")
+        return StepDone(_ending(state, log_ends), f"the logs on {old.name} as they are now{would}")
     if due:
         return StepPending(
             f"{join_names(list(due), NAMED_MAX)} {has_or_have(due)} a transaction open on {old.name} in {parts}"
         )
-    seen = read_log_ends(old, record.topics)
-    found = _ending(record, seen)
-    if seen.unsettled:
-        return StepPending(seen.unsettled, found)
-    if not all(one.ends for one in record.topics):
+    log_ends = read_log_ends(old, state.topics)
+    found = _ending(state, log_ends)
+    if log_ends.unsettled:
+        return StepPending(log_ends.unsettled, found)
+    if not all(move.ends for move in state.topics):
         return StepPending(f"the logs on {old.name} are looked at a second time", found)
-    if grows := _grown(record, {one.topic: one.ends for one in record.topics}, seen):
+    if grows := _grown(state, {move.topic: move.ends for move in state.topics}, log_ends):
         return StepPending(f"somebody still writes to {grows} on {old.name}", found)
     return StepDone(found, f"nothing is open on {old.name}, and two looks saw the same ends")
 
 
-def check_twins_level(new: KafkaCluster, record: SwitchState) -> StepOutcome:
+def check_twins_level(new: KafkaCluster, state: SwitchState) -> StepOutcome:
     """Done once the twins end where the old home does. These ends are the points at which the topics change homes."""
-    seen = read_log_ends(new, record.topics)
+    log_ends = read_log_ends(new, state.topics)
     behind = sum(
         max(0, old_end - new_end)
-        for one in record.topics
-        for old_end, new_end in zip(one.ends, seen.ends[one.topic], strict=True)
+        for move in state.topics
+        for old_end, new_end in zip(move.ends, log_ends.ends[move.topic], strict=True)
     )
     if behind:
         return StepPending(f"the twins on {new.name} are {count_phrase(behind, 'offset')} behind")
-    if record.kind is SwitchKind.DRILL:
-        points = tuple(replace(one, points=one.ends) for one in record.topics)
-        return StepDone(replace(record, topics=points), f"the twins on {new.name} have come as far")
-    if seen.unsettled:
-        return StepPending(seen.unsettled)
-    beyond = [one.topic for one in record.topics if one.ends != seen.ends[one.topic]]
+    if state.kind is SwitchKind.DRILL:
+        points = tuple(replace(move, points=move.ends) for move in state.topics)
+        return StepDone(replace(state, topics=points), f"the twins on {new.name} have come as far")
+    if log_ends.unsettled:
+        return StepPending(log_ends.unsettled)
+    beyond = [move.topic for move in state.topics if move.ends != log_ends.ends[move.topic]]
     if beyond:
         return StepFailed(
             f"{join_names(beyond, NAMED_MAX)} on {new.name} ends beyond the old home: somebody else wrote there"
         )
-    return StepDone(_at(record, seen), f"the twins on {new.name} are level")
+    return StepDone(_at(state, log_ends), f"the twins on {new.name} are level")
 
 
 def describe_topic_changes(cluster: KafkaCluster, topics: Iterable[TopicMove], *, new: bool) -> str:
     """Returns what differs from the plan: a recreated topic, or another partition count (a new partition would be left
     behind). Empty if nothing.
     """
-    some = list(topics)
-    seen = cluster.metadata([one.topic for one in some], refresh=True).topics
-    for one in some:
-        topic = seen.get(one.topic)
+    moves = list(topics)
+    seen = cluster.metadata([move.topic for move in moves], refresh=True).topics
+    for move in moves:
+        topic = seen.get(move.topic)
         if topic is None or topic.error:
-            return f"topic {one.topic} is not on {cluster.name} now"
-        if topic.topic_id.hex() != (one.new_id if new else one.old_id):
-            return f"topic {one.topic} was deleted and made again on {cluster.name}"
-        if len(topic.partitions) != one.partitions:
+            return f"topic {move.topic} is not on {cluster.name} now"
+        if topic.topic_id.hex() != (move.new_id if new else move.old_id):
+            return f"topic {move.topic} was deleted and made again on {cluster.name}"
+        if len(topic.partitions) != move.partitions:
             count = count_phrase(len(topic.partitions), "partition")
-            return f"topic {one.topic} has {count} on {cluster.name}, and the link carries {one.partitions}: plan again"
+            return (
+                f"topic {move.topic} has {count} on {cluster.name}, and the link carries {move.partitions}: plan again"
+            )
     return ""
 
 
 def count_missing_offsets(old: KafkaCluster, new: KafkaCluster, topics: Iterable[TopicMove]) -> int:
     """Returns how many offsets the twins lack now, by the logs and not by the stored progress."""
-    some = list(topics)
-    ours, theirs = (read_log_ends(cluster, some).ends for cluster in (old, new))
-    return sum(max(0, end - twin) for one in some for end, twin in zip(ours[one.topic], theirs[one.topic], strict=True))
+    moves = list(topics)
+    ours, theirs = (read_log_ends(cluster, moves).ends for cluster in (old, new))
+    return sum(
+        max(0, end - twin) for move in moves for end, twin in zip(ours[move.topic], theirs[move.topic], strict=True)
+    )
 
 
-def describe_writes_since(old: KafkaCluster, record: SwitchState) -> str:
+def describe_writes_since(old: KafkaCluster, state: SwitchState) -> str:
     """Returns which logs have grown past the points, or an empty string."""
-    grown = _grown(record, {one.topic: one.points for one in record.topics}, read_log_ends(old, record.topics))
+    grown = _grown(state, {move.topic: move.points for move in state.topics}, read_log_ends(old, state.topics))
     return f"somebody wrote to {grown} on {old.name} while writers were held" if grown else ""
 
 
-def _grown(record: SwitchState, before: Mapping[str, tuple[int, ...]], seen: LogEndsSnapshot) -> str:
+def _grown(state: SwitchState, before: Mapping[str, tuple[int, ...]], log_ends: LogEndsSnapshot) -> str:
     grown = [
-        f"{one.topic}-{number}"
-        for one in record.topics
-        for number, (then, now) in enumerate(zip(before[one.topic], seen.ends[one.topic], strict=True))
+        f"{move.topic}-{number}"
+        for move in state.topics
+        for number, (then, now) in enumerate(zip(before[move.topic], log_ends.ends[move.topic], strict=True))
         if then != now
     ]
     return join_names(grown, NAMED_MAX)
@@ -365,25 +374,25 @@ def why_unreachable(cluster: KafkaCluster) -> str:
     return ""
 
 
-def _ending(record: SwitchState, seen: LogEndsSnapshot) -> SwitchState:
-    return replace(record, topics=tuple(replace(one, ends=seen.ends[one.topic]) for one in record.topics))
+def _ending(state: SwitchState, log_ends: LogEndsSnapshot) -> SwitchState:
+    return replace(state, topics=tuple(replace(move, ends=log_ends.ends[move.topic]) for move in state.topics))
 
 
-def _at(record: SwitchState, seen: LogEndsSnapshot) -> SwitchState:
-    return replace(record, topics=tuple(replace(one, points=seen.ends[one.topic]) for one in record.topics))
+def _at(state: SwitchState, log_ends: LogEndsSnapshot) -> SwitchState:
+    return replace(state, topics=tuple(replace(move, points=log_ends.ends[move.topic]) for move in state.topics))
 
 
-def finish_drill(old: KafkaCluster, words: HomeAnnouncer, done: StepDone) -> StepDone:
+def finish_drill(old: KafkaCluster, announcer: HomeAnnouncer, done: StepDone) -> StepDone:
     """Ends a drill, and reports writes to topics that no rule can keep writers from."""
-    record = done.record
-    open_to = plan_denial(read_acl_snapshot(old, record.names())).open_to_all
+    state = done.state
+    open_to = plan_denial(read_acl_snapshot(old, state.names())).open_to_all
     if not open_to:
         return done
-    ends = read_log_ends(old, record.topics).ends
-    written = {one.topic for one in record.topics if one.topic in open_to and ends[one.topic] != one.points}
-    followed = words.followed(record)
+    ends = read_log_ends(old, state.topics).ends
+    written = {move.topic for move in state.topics if move.topic in open_to and ends[move.topic] != move.points}
+    followed = announcer.followed(state)
     if unheld := written - followed:
-        return replace(done, record=replace(record, why=describe_drill_failure(unheld)))
+        return replace(done, state=replace(state, why=describe_drill_failure(unheld)))
     return replace(done, sentence=f"{done.sentence}; {describe_drill_writes(open_to, written)}")
 
 

@@ -38,75 +38,75 @@ FILL_S_MAX = 2.0  # per attempt, so that progress is reported
 TOPIC_SETTINGS: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 
-def describe_old_home_changes(old: KafkaCluster, record: SwitchState) -> str:
-    return describe_topic_changes(old, record.topics, new=False)
+def describe_old_home_changes(old: KafkaCluster, state: SwitchState) -> str:
+    return describe_topic_changes(old, state.topics, new=False)
 
 
-def create_topics(new: KafkaCluster, record: SwitchState) -> StepOutcome:
+def create_topics(new: KafkaCluster, state: SwitchState) -> StepOutcome:
     """Done once each topic exists, with its id in the switch state."""
-    seen = new.metadata(list(record.names()), refresh=True).topics
-    there = {name: one for name, one in seen.items() if not one.error}
-    for one in record.topics:
-        if one.topic not in there:
+    seen = new.metadata(list(state.names()), refresh=True).topics
+    topics = {name: topic for name, topic in seen.items() if not topic.error}
+    for move in state.topics:
+        if move.topic not in topics:
             try:
-                new.admin.create_topic(one.topic, partitions=one.partitions, settings=TOPIC_SETTINGS)
+                new.admin.create_topic(move.topic, partitions=move.partitions, settings=TOPIC_SETTINGS)
             except KafkaError as error:
                 if error.code != Code.TOPIC_ALREADY_EXISTS:
                     raise
-    if lacking := [one.topic for one in record.topics if one.topic not in there]:
+    if lacking := [move.topic for move in state.topics if move.topic not in topics]:
         return StepPending(f"{join_names(lacking, LOGS_NAMED_MAX)} {is_or_are(lacking)} made on {new.name}")
-    found = tuple(replace(one, new_id=one.new_id or there[one.topic].topic_id.hex()) for one in record.topics)
+    found = tuple(replace(move, new_id=move.new_id or topics[move.topic].topic_id.hex()) for move in state.topics)
     if why := describe_topic_changes(new, found, new=True):
         return StepFailed(why)
-    fresh = [one.topic for one in record.topics if not one.new_id]
-    unled = [
-        f"{one.topic}-{part.partition}" for one in found for part in there[one.topic].partitions if part.leader < 0
-    ]
+    fresh = [move.topic for move in state.topics if not move.new_id]
+    unled = [f"{move.topic}-{tp.partition}" for move in found for tp in topics[move.topic].partitions if tp.leader < 0]
     if unled:
         return StepPending(f"{join_names(unled, LOGS_NAMED_MAX)} {has_or_have(unled)} no leader on {new.name} yet")
-    logs = [TopicPartition(one.topic, at) for one in found for at in range(one.partitions) if one.topic in fresh]
+    logs = [TopicPartition(move.topic, at) for move in found for at in range(move.partitions) if move.topic in fresh]
     starts, ends = new.list_offsets(logs, OffsetKind.EARLIEST), new.list_offsets(logs, OffsetKind.LOG_END)
-    if taken := [str(named) for named in logs if starts[named] < ends[named]]:
+    if taken := [str(partition) for partition in logs if starts[partition] < ends[partition]]:
         return StepFailed(f"{join_names(taken, LOGS_NAMED_MAX)} on {new.name} holds records of others: {NOT_CUT_OFF}")
-    return StepDone(replace(record, topics=found))
+    return StepDone(replace(state, topics=found))
 
 
 def is_nearly_filled(new: KafkaCluster, ends: Mapping[str, Sequence[int]]) -> bool:
     """Writers continue until they are held, so the log ends still move."""
     wanted = _by_partition(ends)
     stands = new.list_offsets(wanted, OffsetKind.LOG_END)
-    return all(end - stands[named] <= NEAR_OFFSETS_MAX for named, end in wanted.items())
+    return all(end - stands[partition] <= NEAR_OFFSETS_MAX for partition, end in wanted.items())
 
 
-def fill_logs(filling: LogFiller, record: SwitchState, ends: Mapping[str, Sequence[int]]) -> StepOutcome:
+def fill_logs(filling: LogFiller, state: SwitchState, ends: Mapping[str, Sequence[int]]) -> StepOutcome:
     """Done once each log is empty and ends at the given offset."""
     new, wanted = filling.new, _by_partition(ends)
-    ids = {one.topic: bytes.fromhex(one.new_id) for one in record.topics}
+    ids = {move.topic: bytes.fromhex(move.new_id) for move in state.topics}
     stands = new.list_offsets(wanted, OffsetKind.LOG_END)
-    if beyond := [str(named) for named, end in wanted.items() if stands[named] > end]:
+    if beyond := [str(partition) for partition, end in wanted.items() if stands[partition] > end]:
         return StepFailed(
             f"{join_names(beyond, LOGS_NAMED_MAX)} on {new.name} ends beyond the old home: somebody writes there"
         )
-    lacking = {named: end for named, end in wanted.items() if stands[named] < end}
+    lacking = {partition: end for partition, end in wanted.items() if stands[partition] < end}
     if lacking:
-        filling.take({named: (stands[named], end) for named, end in lacking.items()}, ids)
-        left = sum(end - stands[named] for named, end in lacking.items())
+        filling.take({partition: (stands[partition], end) for partition, end in lacking.items()}, ids)
+        left = sum(end - stands[partition] for partition, end in lacking.items())
         return StepPending(
-            f"{count_phrase(left, 'offset')} of {join_names([str(one) for one in lacking], LOGS_NAMED_MAX)} were to "
+            f"{count_phrase(left, 'offset')} of {join_names([str(tp) for tp in lacking], LOGS_NAMED_MAX)} were to "
             "be taken"
         )
     starts = new.list_offsets(wanted, OffsetKind.EARLIEST)
-    below = {named: end for named, end in wanted.items() if starts[named] < end}
-    if strange := [str(named) for named, end in below.items() if not _is_ours(new, named, starts[named], end)]:
+    below = {partition: end for partition, end in wanted.items() if starts[partition] < end}
+    if strange := [
+        str(partition) for partition, end in below.items() if not _is_ours(new, partition, starts[partition], end)
+    ]:
         return StepFailed(
             f"{join_names(strange, LOGS_NAMED_MAX)} on {new.name} was written by others meanwhile: {NOT_CUT_OFF}"
         )
     if below:
         new.delete_records(below, ids)
         return StepPending(
-            f"{join_names([str(one) for one in below], LOGS_NAMED_MAX)} {is_or_are(below)} cut to its end on {new.name}"
+            f"{join_names([str(tp) for tp in below], LOGS_NAMED_MAX)} {is_or_are(below)} cut to its end on {new.name}"
         )
-    return StepDone(record, f"the logs on {new.name} are empty, and end where those on {record.old} do")
+    return StepDone(state, f"the logs on {new.name} are empty, and end where those on {state.old} do")
 
 
 def _by_partition(ends: Mapping[str, Sequence[int]]) -> dict[TopicPartition, int]:
@@ -126,22 +126,22 @@ class LogFiller:
     def take(self, spans: Mapping[TopicPartition, tuple[int, int]], ids: Mapping[str, bytes]) -> None:
         self._writer = self._writer or self.new.init_producer_id()
         over_s = steady_s() + FILL_S_MAX
-        for named, (begin, end) in spans.items():
-            first = self._begins.setdefault(named, begin)
+        for partition, (begin, end) in spans.items():
+            first = self._begins.setdefault(partition, begin)
             for at, count in _pieces(begin, end):
                 made = make_filler(count)
                 head = made.encode_header(*self._writer, (at - first) % SEQUENCE_SPAN)
                 batch = bytes(head[:HEADER_BYTES]) + made.body
-                self._append(named, ids[named.topic], batch)
+                self._append(partition, ids[partition.topic], batch)
                 if steady_s() > over_s:
                     return
 
-    def _append(self, named: TopicPartition, topic_id: bytes, batch: bytes) -> None:
+    def _append(self, partition: TopicPartition, topic_id: bytes, batch: bytes) -> None:
         def ask(connection: Connection, timeout_s: float) -> int:
             timeout_s = max(timeout_s, REQUEST_TIMEOUT_S)
-            return produce_batch(connection, self.new.name, named, topic_id, batch, timeout_s=timeout_s)
+            return produce_batch(connection, self.new.name, partition, topic_id, batch, timeout_s=timeout_s)
 
-        self.new.at(self.new.leader_of(named), "filler", ask)
+        self.new.at(self.new.leader_of(partition), "filler", ask)
 
 
 def _pieces(begin: int, end: int) -> Iterator[tuple[int, int]]:
@@ -149,9 +149,9 @@ def _pieces(begin: int, end: int) -> Iterator[tuple[int, int]]:
         yield at, min(FILLER_RECORDS_MAX, end - at)
 
 
-def _is_ours(new: KafkaCluster, named: TopicPartition, begin: int, end: int) -> bool:
+def _is_ours(new: KafkaCluster, partition: TopicPartition, begin: int, end: int) -> bool:
     """Whether all that would be cut off is filler."""
-    reader = LogReader(new, named, begin, end, client_id=SWITCH_CLIENT_ID)
+    reader = LogReader(new, partition, begin, end, client_id=SWITCH_CLIENT_ID)
     try:
         found = (batch for fetched in reader.fetches() for batch in split_batches(fetched.records))
         return all(is_filler(data, header) for data, header in found)
@@ -169,55 +169,56 @@ class SwitchWithoutDataSteps(SwitchSteps):
             **self._doing,
             SwitchStep.CREATE_TOPICS: self._make,
             SwitchStep.FILL_LOGS: self._fill,
-            SwitchStep.APPLY_SETTINGS: lambda record: handover.apply_topic_settings(self._new, self._link, record),
+            SwitchStep.APPLY_SETTINGS: lambda state: handover.apply_topic_settings(self._new, self._link, state),
             SwitchStep.PROMOTE: self._flip_bare,
             SwitchStep.BLOCK_WRITES: self._guard,
         }
 
-    def _make(self, record: SwitchState) -> StepOutcome:
+    def _make(self, state: SwitchState) -> StepOutcome:
         """Creates topics with the settings of a twin, so that filler neither expires nor counts as records."""
-        if why := describe_old_home_changes(self._old, record):
+        if why := describe_old_home_changes(self._old, state):
             return StepFailed(why)
-        if not record.given:
+        if not state.given:
             return StepPending(
-                "the settings of the topics are written down first", handover.record_home_settings(self._old, record)
+                "the settings of the topics are written down first", handover.record_home_settings(self._old, state)
             )
-        made = create_topics(self._new, record)
+        made = create_topics(self._new, state)
         if not isinstance(made, StepDone):
             return made
-        if made.record != record:
-            return StepPending("the ids of the topics are written down before anything is filled in", made.record)
-        ends = read_log_ends(self._old, record.topics).ends
+        if made.state != state:
+            return StepPending("the ids of the topics are written down before anything is filled in", made.state)
+        ends = read_log_ends(self._old, state.topics).ends
         if is_nearly_filled(self._new, ends):
-            return StepDone(made.record, f"the topics are there on {record.new}, and nearly end where the old ones do")
-        filled = fill_logs(self._filling, made.record, ends)
-        return replace(filled, record=made.record)
+            return StepDone(made.state, f"the topics are there on {state.new}, and nearly end where the old ones do")
+        filled = fill_logs(self._filling, made.state, ends)
+        return replace(filled, state=made.state)
 
-    def _fill(self, record: SwitchState) -> StepOutcome:
-        filled = fill_logs(self._filling, record, {one.topic: one.ends for one in record.topics})
+    def _fill(self, state: SwitchState) -> StepOutcome:
+        filled = fill_logs(self._filling, state, {move.topic: move.ends for move in state.topics})
         if not isinstance(filled, StepDone):
             return filled
-        points = tuple(replace(one, points=one.ends) for one in record.topics)
-        return StepDone(replace(record, topics=points), filled.sentence)
+        points = tuple(replace(move, points=move.ends) for move in state.topics)
+        return StepDone(replace(state, topics=points), filled.sentence)
 
-    def _flip_bare(self, record: SwitchState) -> StepOutcome:
+    def _flip_bare(self, state: SwitchState) -> StepOutcome:
         now_ms, pair = wall_ms(), pair_name(self._link)
-        flips = tuple(home_change_of(record, one, pair, now_ms) for one in record.topics)
-        said = self._words.flip(record, flips)
-        told = [_told(record, one, self._link.name) for one in flips]
-        done = {one.topic for one in self._store.topics_in_switch.change_homes(flips, told)}
-        if lacking := [one.topic for one in record.topics if one.topic not in done]:
-            return StepPending(f"the store has another home of {join_names(lacking, NAMED_MAX)}", said)
-        names = record.names()
+        flips = tuple(home_change_of(state, move, pair, now_ms) for move in state.topics)
+        switch_state = self._announcer.flip(state, flips)
+        rows = [_told(state, change, self._link.name) for change in flips]
+        done = {change.topic for change in self._store.topics_in_switch.change_homes(flips, rows)}
+        if lacking := [move.topic for move in state.topics if move.topic not in done]:
+            return StepPending(f"the store has another home of {join_names(lacking, NAMED_MAX)}", switch_state)
+        names = state.names()
         return StepDone(
-            said, f"{join_names(names, NAMED_MAX)} {is_or_are(names)} at home on {record.new}; writers go on there"
+            switch_state,
+            f"{join_names(names, NAMED_MAX)} {is_or_are(names)} at home on {state.new}; writers go on there",
         )
 
-    def _guard(self, record: SwitchState) -> StepOutcome:
-        self._words.announce_to_old_home(record)
-        return self._writers.guard(record)
+    def _guard(self, state: SwitchState) -> StepOutcome:
+        self._announcer.announce_to_old_home(state)
+        return self._writers.guard(state)
 
 
-def _told(record: SwitchState, one: HomeChange, way: str) -> AuditRow:
-    words = f"by {record.by}, without its data"
-    return AuditRow(one.since_ms, way, "home", one.topic, record.old, record.new, words, record.by, one.topic)
+def _told(state: SwitchState, change: HomeChange, way: str) -> AuditRow:
+    words = f"by {state.by}, without its data"
+    return AuditRow(change.since_ms, way, "home", change.topic, state.old, state.new, words, state.by, change.topic)

@@ -47,9 +47,9 @@ PAGE_BYTES = 1 << 20
 FOREIGN_READ_S = 5.0  # time to read foreign writes in one attempt, all partitions together
 
 
-def switch_points(record: SwitchState) -> dict[TopicPartition, int]:
+def switch_points(state: SwitchState) -> dict[TopicPartition, int]:
     return {
-        TopicPartition(one.topic, number): point for one in record.topics for number, point in enumerate(one.points)
+        TopicPartition(move.topic, number): point for move in state.topics for number, point in enumerate(move.points)
     }
 
 
@@ -60,14 +60,14 @@ class FencedProducer:
     producer_id: int
     epochs: Mapping[str, int]
 
-    def epoch(self, named: TopicPartition) -> int:
-        return fence_epoch(self.epochs[named.topic])
+    def epoch(self, partition: TopicPartition) -> int:
+        return fence_epoch(self.epochs[partition.topic])
 
 
 def check_twins_settled(
     new: KafkaCluster,
-    record: SwitchState,
-    shut: FencedProducer,
+    state: SwitchState,
+    fenced_producer: FencedProducer,
     *,
     look_s: float = FOREIGN_READ_S,
     page_bytes: int = PAGE_BYTES,
@@ -75,45 +75,46 @@ def check_twins_settled(
     """Forced switch: done once the link's records have stopped growing, regardless of foreign records after them. A
     fence left by an earlier, forgotten switch is past the point.
     """
-    if why := describe_topic_changes(new, record.topics, new=True):
+    if why := describe_topic_changes(new, state.topics, new=True):
         return StepFailed(why)
-    parts = [TopicPartition(one.topic, number) for one in record.topics for number in range(one.partitions)]
+    partitions = [TopicPartition(move.topic, number) for move in state.topics for number in range(move.partitions)]
     # The end first: a log that grows between the questions is not behind.
-    ends, high = (new.list_offsets(parts, kind) for kind in (OffsetKind.LOG_END, OffsetKind.HIGH_WATERMARK))
-    before = switch_points(record)
+    ends, high = (new.list_offsets(partitions, kind) for kind in (OffsetKind.LOG_END, OffsetKind.HIGH_WATERMARK))
+    before = switch_points(state)
     if before.keys() != ends.keys():
-        fenced = _fenced(new, ends, shut)
-        first = _with_points(record, {named: end - (named in fenced) for named, end in ends.items()})
+        fenced = _fenced(new, ends, fenced_producer)
+        first = _with_points(state, {partition: end - (partition in fenced) for partition, end in ends.items()})
         return StepPending(f"the twins on {new.name} are looked at a second time", first)
-    grown = {named: end for named, end in ends.items() if end > before[named]}
-    behind = _behind(new, record, grown, shut, look_s, page_bytes) if grown else {}
-    points = {named: behind[named].point if named in behind else end for named, end in ends.items()}
-    found = _with_points(record, points, behind.values())
+    grown = {partition: end for partition, end in ends.items() if end > before[partition]}
+    behind = _behind(new, state, grown, fenced_producer, look_s, page_bytes) if grown else {}
+    points = {partition: behind[partition].point if partition in behind else end for partition, end in ends.items()}
+    found = _with_points(state, points, behind.values())
     if points != before:
         return StepPending(f"the twins on {new.name} still grow", found)
-    if lagging := [str(named) for named, point in points.items() if high[named] < point]:
+    if lagging := [str(partition) for partition, point in points.items() if high[partition] < point]:
         return StepPending(
             f"replicas on {new.name} are behind their leaders in {join_names(lagging, NAMED_MAX)}", found
         )
-    if unread := [str(named) for named, one in behind.items() if one.what is PastPointContent.UNREAD]:
+    if unread := [str(partition) for partition, one in behind.items() if one.what is PastPointContent.UNREAD]:
         return StepPending(f"what others write to {join_names(unread, NAMED_MAX)} on {new.name} is read first", found)
     return StepDone(found, f"the twins on {new.name} stand still, but for what others write")
 
 
-def _fenced(new: KafkaCluster, ends: Mapping[TopicPartition, int], shut: FencedProducer) -> set[TopicPartition]:
+def _fenced(new: KafkaCluster, ends: Mapping[TopicPartition, int], fenced: FencedProducer) -> set[TopicPartition]:
     known = new.describe_producers(ends)
     may_be = [
-        named
-        for named, states in known.items()
-        if ends[named] and any((one.producer_id, one.epoch) == (shut.producer_id, shut.epoch(named)) for one in states)
+        partition
+        for partition, states in known.items()
+        if ends[partition]
+        and any((one.producer_id, one.epoch) == (fenced.producer_id, fenced.epoch(partition)) for one in states)
     ]
-    return {named for named in may_be if is_fence(new, named, ends[named] - 1, shut)}
+    return {partition for partition in may_be if is_fence(new, partition, ends[partition] - 1, fenced)}
 
 
 def write_fence(
     new: KafkaCluster,
-    record: SwitchState,
-    shut: FencedProducer,
+    state: SwitchState,
+    fenced: FencedProducer,
     *,
     look_s: float = FOREIGN_READ_S,
     page_bytes: int = PAGE_BYTES,
@@ -122,56 +123,58 @@ def write_fence(
     crashed process is not repeated. The points of a forced switch, not announced yet, move past the link's last
     records, which are then below the fence too.
     """
-    points = switch_points(record)
+    points = switch_points(state)
     ends = new.list_offsets(points, OffsetKind.LOG_END)
-    lacking = [named for named, point in points.items() if ends[named] == point]
-    others = [named for named, point in points.items() if ends[named] != point]
-    foreign = {named: ends[named] for named in others if not is_fence(new, named, points[named], shut)}
+    lacking = [partition for partition, point in points.items() if ends[partition] == point]
+    others = [partition for partition, point in points.items() if ends[partition] != point]
+    foreign = {
+        partition: ends[partition] for partition in others if not is_fence(new, partition, points[partition], fenced)
+    }
     unread: list[str] = []
     if foreign:
         # A client that writes there before the topics have moved must not delay all others.
-        behind = _behind(new, record, foreign, shut, look_s, page_bytes)
-        record = _with_points(record, {named: one.point for named, one in behind.items()}, behind.values())
-        lost = [str(named) for named, one in behind.items() if one.what is PastPointContent.LINK_WRITES]
+        behind = _behind(new, state, foreign, fenced, look_s, page_bytes)
+        state = _with_points(state, {partition: one.point for partition, one in behind.items()}, behind.values())
+        lost = [str(partition) for partition, one in behind.items() if one.what is PastPointContent.LINK_WRITES]
         if lost:
             why = f"{join_names(lost, NAMED_MAX)} on {new.name} ends neither at its point nor behind the fence"
-            return StepPending(why, record)
-        lacking += [named for named, one in behind.items() if one.what is PastPointContent.FOREIGN_WRITES]
-        unread = [str(named) for named, one in behind.items() if one.what is PastPointContent.UNREAD]
+            return StepPending(why, state)
+        lacking += [partition for partition, one in behind.items() if one.what is PastPointContent.FOREIGN_WRITES]
+        unread = [str(partition) for partition, one in behind.items() if one.what is PastPointContent.UNREAD]
     if lacking:
-        refused = _write(new, lacking, shut)
+        refused = _write(new, lacking, fenced)
         if refused:
-            named, code = next(iter(refused.items()))
-            return StepPending(f"{new.name} does not take the fence of {named}: {error_kind(code).sentence}", record)
+            partition, code = next(iter(refused.items()))
+            return StepPending(f"{new.name} does not take the fence of {partition}: {error_kind(code).sentence}", state)
     if unread:
-        return StepPending(f"what others write to {join_names(unread, NAMED_MAX)} on {new.name} is read first", record)
+        return StepPending(f"what others write to {join_names(unread, NAMED_MAX)} on {new.name} is read first", state)
     if lacking:
-        return StepPending("the fence is written, and its place is looked at again", record)
-    record = replace(record, strays=())
+        return StepPending("the fence is written, and its place is looked at again", state)
+    state = replace(state, foreign_writes=())
     of = count_phrase(len(points), "partition")
-    return StepDone(record, f"late requests of {record.link} are shut out of {of} on {new.name}")
+    return StepDone(state, f"late requests of {state.link} are shut out of {of} on {new.name}")
 
 
 def _with_points(
-    record: SwitchState, points: Mapping[TopicPartition, int], read: Iterable[PastPointScan] = ()
+    state: SwitchState, points: Mapping[TopicPartition, int], read: Iterable[PastPointScan] = ()
 ) -> SwitchState:
     """Sets `points`; the other partitions keep theirs. `read`: scans past the points."""
-    known = {**switch_points(record), **points}
+    known = {**switch_points(state), **points}
     return replace(
-        record,
-        strays=tuple(one.stray for one in read),
+        state,
+        foreign_writes=tuple(scan.writes for scan in read),
         topics=tuple(
-            replace(one, points=tuple(known[TopicPartition(one.topic, number)] for number in range(one.partitions)))
-            for one in record.topics
+            replace(move, points=tuple(known[TopicPartition(move.topic, number)] for number in range(move.partitions)))
+            for move in state.topics
         ),
     )
 
 
 def _behind(
     cluster: KafkaCluster,
-    record: SwitchState,
+    state: SwitchState,
     ends: Mapping[TopicPartition, int],
-    shut: FencedProducer,
+    fenced: FencedProducer,
     look_s: float,
     page_bytes: int,
 ) -> dict[TopicPartition, PastPointScan]:
@@ -179,24 +182,24 @@ def _behind(
     the end however fast clients write. A log that ends below the point counts as LINK_WRITES: the link has to repair
     it.
     """
-    points, theirs = switch_points(record), (shut.producer_id, marker_producer_id(shut.producer_id))
-    known = {TopicPartition(one.topic, one.partition): one for one in record.strays}
+    points, theirs = switch_points(state), (fenced.producer_id, marker_producer_id(fenced.producer_id))
+    known = {TopicPartition(writes.topic, writes.partition): writes for writes in state.foreign_writes}
     starts = cluster.list_offsets(ends, OffsetKind.EARLIEST)
     found: dict[TopicPartition, PastPointScan] = {}
-    for named, end in ends.items():
-        stray = next_scan_range(known.get(named), named, points[named], starts[named], end)
-        if end < points[named]:
-            found[named] = PastPointScan(PastPointContent.LINK_WRITES, stray, points[named])
+    for partition, end in ends.items():
+        writes = next_scan_range(known.get(partition), partition, points[partition], starts[partition], end)
+        if end < points[partition]:
+            found[partition] = PastPointScan(PastPointContent.LINK_WRITES, writes, points[partition])
             continue
         over_s = steady_s() + look_s / len(ends)
-        found[named] = scan_past_point(
-            stray,
-            points[named],
+        found[partition] = scan_past_point(
+            writes,
+            points[partition],
             theirs,
-            partial(_is_fence, named=named, shut=shut),
-            partial(_page, cluster, named, page_bytes),
+            partial(_is_fence, partition=partition, fenced=fenced),
+            partial(_page, cluster, partition, page_bytes),
             partial(_is_before, over_s),
-            follows=record.kind is SwitchKind.FORCED,
+            follows=state.kind is SwitchKind.FORCED,
         )
     return found
 
@@ -205,46 +208,55 @@ def _is_before(over_s: float) -> bool:
     return steady_s() < over_s
 
 
-def _page(cluster: KafkaCluster, named: TopicPartition, page_bytes: int, at: int) -> list[BatchHeader]:
-    fetched = cluster.read_from(named, at, bytes_max=page_bytes, committed=False)
+def _page(cluster: KafkaCluster, partition: TopicPartition, page_bytes: int, at: int) -> list[BatchHeader]:
+    fetched = cluster.read_from(partition, at, bytes_max=page_bytes, committed=False)
     return [header for _, header in split_batches(fetched.records)]
 
 
-def is_fence(cluster: KafkaCluster, named: TopicPartition, point: int, shut: FencedProducer) -> bool:
-    header = cluster.read_tail_batch(named, point)
-    return header is not None and header.base_offset == point and _is_fence(header, named, shut)
+def is_fence(cluster: KafkaCluster, partition: TopicPartition, point: int, fenced: FencedProducer) -> bool:
+    header = cluster.read_tail_batch(partition, point)
+    return header is not None and header.base_offset == point and _is_fence(header, partition, fenced)
 
 
-def _is_fence(header: BatchHeader, named: TopicPartition, shut: FencedProducer) -> bool:
+def _is_fence(header: BatchHeader, partition: TopicPartition, fenced: FencedProducer) -> bool:
     writer = header.producer_id, header.producer_epoch
-    return bool(header.attributes & CONTROL_FLAG) and writer == (shut.producer_id, shut.epoch(named))
+    return bool(header.attributes & CONTROL_FLAG) and writer == (fenced.producer_id, fenced.epoch(partition))
 
 
-def _write(new: KafkaCluster, parts: Iterable[TopicPartition], shut: FencedProducer) -> dict[TopicPartition, int]:
+def _write(
+    new: KafkaCluster, partitions: Iterable[TopicPartition], fenced: FencedProducer
+) -> dict[TopicPartition, int]:
     by_node: dict[int, list[TopicPartition]] = {}
-    for named in parts:
-        by_node.setdefault(new.leader_of(named), []).append(named)
+    for partition in partitions:
+        by_node.setdefault(new.leader_of(partition), []).append(partition)
     refused: dict[TopicPartition, int] = {}
     for node, ours in by_node.items():
-        refused |= new.at(node, "the fence", partial(_ask, fences=_fences(new, ours, shut.producer_id), shut=shut))
+        refused |= new.at(
+            node, "the fence", partial(_ask, fences=_fences(new, ours, fenced.producer_id), fenced=fenced)
+        )
     return refused
 
 
-def _fences(new: KafkaCluster, parts: Iterable[TopicPartition], producer_id: int) -> dict[TopicPartition, int]:
-    known = new.describe_producers(parts)
+def _fences(new: KafkaCluster, partitions: Iterable[TopicPartition], producer_id: int) -> dict[TopicPartition, int]:
+    known = new.describe_producers(partitions)
     return {
-        named: 1 + max((one.coordinator_epoch for one in states if one.producer_id == producer_id), default=-1)
-        for named, states in known.items()
+        partition: 1 + max((one.coordinator_epoch for one in states if one.producer_id == producer_id), default=-1)
+        for partition, states in known.items()
     }
 
 
 def _ask(
-    connection: Connection, timeout_s: float, *, fences: Mapping[TopicPartition, int], shut: FencedProducer
+    connection: Connection, timeout_s: float, *, fences: Mapping[TopicPartition, int], fenced: FencedProducer
 ) -> dict[TopicPartition, int]:
     connection.handwritten_version(MARKERS_KEY)
     markers = [
-        (TransactionMarker(shut.producer_id, shut.epoch(named), False, fence, [(named.topic, [named.partition])]), 1)
-        for named, fence in fences.items()
+        (
+            TransactionMarker(
+                fenced.producer_id, fenced.epoch(partition), False, fence, [(partition.topic, [partition.partition])]
+            ),
+            1,
+        )
+        for partition, fence in fences.items()
     ]
     answered = connection.ask(
         MARKERS_KEY, MARKERS_VERSION, encode_markers(markers), parse_markers, timeout_s=max(timeout_s, FENCE_TIMEOUT_S)
@@ -258,7 +270,7 @@ APPEND_TIMEOUT_S = 30.0
 
 
 def append_batch(
-    cluster: KafkaCluster, named: TopicPartition, who: tuple[int, int], sequence: int, records: Sequence[Record]
+    cluster: KafkaCluster, partition: TopicPartition, who: tuple[int, int], sequence: int, records: Sequence[Record]
 ) -> int:
     """Returns the offset after the batch once all in-sync replicas have it; 0 if the broker reports a duplicate. A
     retry does not write twice. `who`: producer id and epoch.
@@ -266,10 +278,10 @@ def append_batch(
     batch = encode_batch(records, producer_id=who[0], producer_epoch=who[1], base_sequence=sequence)
     for number in range(TRIES_MAX):
         try:
-            part = cluster.partition_of(named, refresh=number > 0)
-            topic_id = cluster.metadata([named.topic], refresh=False).topics[named.topic].topic_id
-            line = cluster.connection_to(part.leader)
-            at = produce_batch(line, cluster.name, named, topic_id, batch, timeout_s=APPEND_TIMEOUT_S)
+            tp = cluster.partition_of(partition, refresh=number > 0)
+            topic_id = cluster.metadata([partition.topic], refresh=False).topics[partition.topic].topic_id
+            connection = cluster.connection_to(tp.leader)
+            at = produce_batch(connection, cluster.name, partition, topic_id, batch, timeout_s=APPEND_TIMEOUT_S)
             return at + len(records)
         except KafkaError as error:
             if error.code == Code.DUPLICATE_SEQUENCE_NUMBER:

@@ -63,96 +63,94 @@ class GroupSwitchSteps(StepExecutor):
             SwitchStep.COMMIT_OFFSETS: self._set_back,
         }
 
-    def _see(self, record: SwitchState) -> GroupOnBothSides:
-        return offset_move.inspect_group(self._links, self._settings, self._store, record.group, record.new)
+    def _see(self, state: SwitchState) -> GroupOnBothSides:
+        return offset_move.inspect_group(self._links, self._settings, self._store, state.group, state.new)
 
-    def _claim(self, record: SwitchState) -> StepOutcome:
-        pair = pair_name(Link(record.old, record.new))
-        if others := claim_topics(self._store, record, [group_claim_name(record.group)]):
-            return StepFailed(f"group {record.group} is in another switch already ({others[0].switch_id[:8]})")
-        busy = sorted({one.topic for one in self._store.topics_in_switch.of(pair)} & set(record.names()))
+    def _claim(self, state: SwitchState) -> StepOutcome:
+        pair = pair_name(Link(state.old, state.new))
+        if others := claim_topics(self._store, state, [group_claim_name(state.group)]):
+            return StepFailed(f"group {state.group} is in another switch already ({others[0].switch_id[:8]})")
+        busy = sorted({switch.topic for switch in self._store.topics_in_switch.of(pair)} & set(state.names()))
         if busy:
             return StepFailed(
                 f"{join_names(busy, NAMED_MAX)}, which it reads, is in a switch: try again once that has ended"
             )
-        return StepDone(record)
+        return StepDone(state)
 
-    def _leave(self, record: SwitchState) -> StepOutcome:
-        seen = self._see(record)
-        if seen.unheard:
-            return StepPending(seen.unheard, unanswered=True)
-        if seen.new_live:
-            return StepFailed(f"group {record.group} has members on {record.new} already: stop them first")
-        if seen.old_live:
-            return StepPending(f"stop the consumers of group {record.group} on {record.old}: it has members there")
-        return StepDone(record, f"group {record.group} has no members on {record.old}")
+    def _leave(self, state: SwitchState) -> StepOutcome:
+        group = self._see(state)
+        if group.unheard:
+            return StepPending(group.unheard, unanswered=True)
+        if group.new_live:
+            return StepFailed(f"group {state.group} has members on {state.new} already: stop them first")
+        if group.old_live:
+            return StepPending(f"stop the consumers of group {state.group} on {state.old}: it has members there")
+        return StepDone(state, f"group {state.group} has no members on {state.old}")
 
-    def _reach(self, record: SwitchState) -> StepOutcome:
-        seen = self._see(record)
-        if why := self._why_not(record, seen):
+    def _reach(self, state: SwitchState) -> StepOutcome:
+        group = self._see(state)
+        if why := self._why_not(state, group):
             return why
-        if not seen.goals:
-            return StepFailed(f"group {record.group} has no place on {record.old} in a topic that these links carry")
-        if seen.lost:
+        if not group.goals:
+            return StepFailed(f"group {state.group} has no place on {state.old} in a topic that these links carry")
+        if group.lost:
             return StepFailed(
-                f"nobody knows where it would stand on {record.new} in {join_names(seen.lost, NAMED_MAX)}"
+                f"nobody knows where it would stand on {state.new} in {join_names(group.lost, NAMED_MAX)}"
             )
-        if why_not := describe_ahead(seen.goals, record.old, record.new):
-            return StepFailed(f"group {record.group} {why_not}")
-        if short := describe_short_logs(seen.goals):
-            return StepPending(f"{record.new}: {short}")
-        return StepDone(replace(record, places=goals_to_json(seen.goals)), f"{record.new} holds all that it has read")
+        if why_not := describe_ahead(group.goals, state.old, state.new):
+            return StepFailed(f"group {state.group} {why_not}")
+        if short := describe_short_logs(group.goals):
+            return StepPending(f"{state.new}: {short}")
+        return StepDone(replace(state, places=goals_to_json(group.goals)), f"{state.new} holds all that it has read")
 
-    def _set(self, record: SwitchState) -> StepOutcome:
-        goals = goals_from_json(record.places)
-        moves = {record.group: [one for one in goals if one.moves]}
-        steps = offset_move.set_offsets(self._links, self._settings, self._store, moves, record.by)
+    def _set(self, state: SwitchState) -> StepOutcome:
+        goals = goals_from_json(state.places)
+        moves = {state.group: [goal for goal in goals if goal.moves]}
+        steps = offset_move.set_offsets(self._links, self._settings, self._store, moves, state.by)
         if failed := _failed(steps):
             return StepPending(failed)
-        return StepDone(record, f"{count_phrase(len(goals), 'place')} stand on {record.new} as on {record.old}")
+        return StepDone(state, f"{count_phrase(len(goals), 'place')} stand on {state.new} as on {state.old}")
 
-    def _commit(self, record: SwitchState) -> StepOutcome:
+    def _commit(self, state: SwitchState) -> StepOutcome:
         """Fails if any offset moved: a reader without membership shows only in this way."""
-        seen = self._see(record)
-        if why := self._why_not(record, seen):
+        group = self._see(state)
+        if why := self._why_not(state, group):
             return why
-        if why_not := describe_changes(goals_from_json(record.places), seen.goals, record.old, record.new):
+        if why_not := describe_changes(goals_from_json(state.places), group.goals, state.old, state.new):
             return StepFailed(why_not)
-        return StepDone(record, f"group {record.group} continues on {record.new}")
+        return StepDone(state, f"group {state.group} continues on {state.new}")
 
-    def _why_not(self, record: SwitchState, seen: GroupOnBothSides) -> StepOutcome | None:
-        if seen.unheard:
-            return StepPending(seen.unheard, unanswered=True)
-        if seen.old_live:
-            return StepFailed(f"consumers of group {record.group} have come back on {record.old}")
-        if seen.new_live:
-            return StepFailed(f"consumers of group {record.group} have begun on {record.new} too early")
+    def _why_not(self, state: SwitchState, group: GroupOnBothSides) -> StepOutcome | None:
+        if group.unheard:
+            return StepPending(group.unheard, unanswered=True)
+        if group.old_live:
+            return StepFailed(f"consumers of group {state.group} have come back on {state.old}")
+        if group.new_live:
+            return StepFailed(f"consumers of group {state.group} have begun on {state.new} too early")
         return None
 
-    def _follow(self, record: SwitchState) -> StepOutcome:
-        goals = goals_from_json(record.places)
-        steps = offset_move.resume_sync(self._links, self._settings, self._store, {record.group: goals}, record.by)
-        row = (wall_ms(), self._links[0].name, "group", f"{record.group} alone", record.old, record.new, DONE)
-        self._store.audit.add([AuditRow(*row, record.by, "", record.group)])
+    def _follow(self, state: SwitchState) -> StepOutcome:
+        goals = goals_from_json(state.places)
+        steps = offset_move.resume_sync(self._links, self._settings, self._store, {state.group: goals}, state.by)
+        row = (wall_ms(), self._links[0].name, "group", f"{state.group} alone", state.old, state.new, DONE)
+        self._store.audit.add([AuditRow(*row, state.by, "", state.group)])
         if failed := _failed(steps):
-            return StepDone(record, f"`twinshore groups move` has it followed again on {record.old}: {failed}")
-        stays = (
-            f"its places on {record.old} follow it again" if steps else f"its places on {record.old} stay as they are"
-        )
-        return StepDone(record, stays)
+            return StepDone(state, f"`twinshore groups move` has it followed again on {state.old}: {failed}")
+        stays = f"its places on {state.old} follow it again" if steps else f"its places on {state.old} stay as they are"
+        return StepDone(state, stays)
 
-    def _release(self, record: SwitchState) -> StepOutcome:
-        return release_claims(self._store, record, (), self._now_ms())
+    def _release(self, state: SwitchState) -> StepOutcome:
+        return release_claims(self._store, state, (), self._now_ms())
 
-    def _set_back(self, record: SwitchState) -> StepOutcome:
-        goals = goals_from_json(record.places)
-        steps = offset_move.restore_offsets(self._links, self._settings, self._store, {record.group: goals}, record.by)
+    def _set_back(self, state: SwitchState) -> StepOutcome:
+        goals = goals_from_json(state.places)
+        steps = offset_move.restore_offsets(self._links, self._settings, self._store, {state.group: goals}, state.by)
         failed = _failed(steps)
-        if failed and not record.tried_for(UNREACHABLE_MS_MAX, self._now_ms()):
+        if failed and not state.tried_for(UNREACHABLE_MS_MAX, self._now_ms()):
             return StepPending(failed)
         if failed:
-            return StepDone(record, f"set by hand what could not be set back: {failed}")
-        return StepDone(record, f"its places on {record.new} are what they were")
+            return StepDone(state, f"set by hand what could not be set back: {failed}")
+        return StepDone(state, f"its places on {state.new} are what they were")
 
 
 def _failed(steps: Mapping[str, Sequence[OffsetStep]]) -> str:

@@ -77,8 +77,8 @@ def copy_group_offsets(
         if view.why or view.said_s_ago is not None:
             return CopiedOffsets((), (), (), (view.group, view.why or "its old home does not answer"))
         meant = set(topics) - find_topics_moved_for_group(before, view.group, topics, link.target)
-        ours = replace(view, parts=tuple(one for one in view.parts if one.topic in meant))
-        goals = [one for one in build_goals(link, ours, back=False)[0] if one.moves]
+        ours = replace(view, parts=tuple(partition for partition in view.parts if partition.topic in meant))
+        goals = [goal for goal in build_goals(link, ours, back=False)[0] if goal.moves]
         if goals and view.target_state not in STATES_WITHOUT_MEMBERS:
             left.append(view.group)
         elif ours.parts:
@@ -110,16 +110,20 @@ def let_offsets_follow_home(
     behind: list[str] = []
     for view in view_groups(link, settings, store):
         meant = set(topics) - find_topics_moved_for_group(before, view.group, topics, link.target)
-        ours = tuple(part for part in view.parts if part.topic in meant)
+        ours = tuple(partition for partition in view.parts if partition.topic in meant)
         if not ours:
             continue
         if view.said_s_ago is not None:
             raise KafkaError(f"{link.source} does not answer", retriable=True)
-        unread = [part for part in ours if (part.target or 0) < ends.get((part.topic, part.partition), 0)]
-        if any(_is_left(part, left_there) for part in unread):
+        unread = [
+            partition
+            for partition in ours
+            if (partition.target or 0) < ends.get((partition.topic, partition.partition), 0)
+        ]
+        if any(_is_left(partition, left_there) for partition in unread):
             behind.append(view.group)
         goals = goals_to_follow_home(link, replace(view, parts=tuple(p for p in ours if p not in unread)), left_there)
-        if any(part.state == GroupSyncStatus.OWN and part.topic not in left_there for part in ours):
+        if any(partition.state == GroupSyncStatus.OWN and partition.topic not in left_there for partition in ours):
             alone.append(view.group)
         if view.why or (goals and view.target_state not in STATES_WITHOUT_MEMBERS):
             left.append(view.group)
@@ -136,22 +140,22 @@ def find_topics_with_own_offsets(link: Link, store: Store, topics: Collection[st
 
 
 def _records(store: Store) -> list[SwitchState]:
-    return [record for row in store.switches.all() if (record := parse_switch_state(row.switch_state))]
+    return [state for row in store.switches.all() if (state := parse_switch_state(row.switch_state))]
 
 
 def goals_to_follow_home(link: Link, view: GroupView, left_there: Collection[str]) -> list[OffsetGoal]:
     """Returns where the group's own offsets go, so that the mirror treats them as the link's. A group that writes to
     topics of the link keeps its offsets until its output is replicated.
     """
-    parts = tuple(part for part in view.parts if _is_left(part, left_there))
-    goals = build_goals(link, replace(view, parts=parts), back=False)[0]
+    partitions = tuple(partition for partition in view.parts if _is_left(partition, left_there))
+    goals = build_goals(link, replace(view, parts=partitions), back=False)[0]
     if output_patterns(link.groups.outputs, view.group):
-        return [replace(one, to=one.has, short=0) for one in goals if one.has is not None]
+        return [replace(goal, to=goal.has, short=0) for goal in goals if goal.has is not None]
     return goals
 
 
-def _is_left(part: PartitionView, left_there: Collection[str]) -> bool:
-    return part.state == GroupSyncStatus.OWN and part.topic in left_there
+def _is_left(partition: PartitionView, left_there: Collection[str]) -> bool:
+    return partition.state == GroupSyncStatus.OWN and partition.topic in left_there
 
 
 def _follow(
@@ -203,7 +207,7 @@ def restore_group_offsets(
     lacking: list[str] = []
     with closing(ConsumerGroups(cluster)) as groups:
         located = groups.located(sorted(places))
-        for error in located.refused.values():
+        for error in located.errors.values():
             raise error
         for name, wanted in places.items():
             node = located.nodes.get(name)
@@ -274,8 +278,8 @@ def _of(
 def describe_inconsistent_groups(new: KafkaCluster, link: Link, topics: Collection[str]) -> Iterator[str]:
     """Yields a sentence per group; or why they are unknown, which blocks no switch."""
     try:
-        for one in _writing(new, link, topics):
-            yield one.sentence()
+        for group in _writing(new, link, topics):
+            yield group.sentence()
     except KafkaError as error:
         yield f"which groups may be torn is not known: {error.message}"
 
@@ -287,88 +291,95 @@ def _writing(new: KafkaCluster, link: Link, topics: Collection[str]) -> list[Inc
     rules = link.groups.outputs
     read = frozenset[str]().union(*(topics_read_by_group(name, rules, topics, some) for name, some in places.items()))
     shown = new.metadata(sorted(read)).topics if read else {}
-    every = [TopicPartition(topic, one.partition) for topic in read & shown.keys() for one in shown[topic].partitions]
+    every = [TopicPartition(topic, tp.partition) for topic in read & shown.keys() for tp in shown[topic].partitions]
     begins, ends = (new.list_offsets(every, kind) for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END))
-    spans = {(named.topic, named.partition): (begins[named], ends[named]) for named in every}
+    spans = {(partition.topic, partition.partition): (begins[partition], ends[partition]) for partition in every}
     known = (assess_group(name, rules, topics, places[name], spans) for name in sorted(places))
-    return [one for one in known if one is not None]
+    return [group for group in known if group is not None]
 
 
-def record_home_settings(old: KafkaCluster, record: SwitchState) -> SwitchState:
-    found = old.admin.topic_settings(record.names())
+def record_home_settings(old: KafkaCluster, state: SwitchState) -> SwitchState:
+    found = old.admin.topic_settings(state.names())
     values = {
         topic: dump_promotion_settings(
             TopicSettings(
-                {name: one.value for name, one in settings.items() if one.value is not None},
-                {name: one.value for name, one in settings.items() if one.own and one.value is not None},
+                {name: entry.value for name, entry in settings.items() if entry.value is not None},
+                {name: entry.value for name, entry in settings.items() if entry.own and entry.value is not None},
             )
         )
         for topic, settings in found.items()
     }
-    return replace(record, given=json.dumps(values, sort_keys=True))
+    return replace(state, given=json.dumps(values, sort_keys=True))
 
 
-def record_last_known_settings(store: Store, record: SwitchState) -> SwitchState:
+def record_last_known_settings(store: Store, state: SwitchState) -> SwitchState:
     """Saves the settings that the mirror saw last, if the old home does not answer."""
-    rows = store.link_states.of(record.link, decisions.SETTING_KIND)
-    values = {row.subject: row.value for row in rows if row.subject in record.names()}
-    return replace(record, given=json.dumps(values, sort_keys=True))
+    rows = store.link_states.of(state.link, decisions.SETTING_KIND)
+    values = {row.subject: row.value for row in rows if row.subject in state.names()}
+    return replace(state, given=json.dumps(values, sort_keys=True))
 
 
-def apply_topic_settings(new: KafkaCluster, link: Link, record: SwitchState) -> StepOutcome:
+def apply_topic_settings(new: KafkaCluster, link: Link, state: SwitchState) -> StepOutcome:
     """Applies the old home's settings, and removes those that only a twin needs. If run late, later changes by users
     stay.
     """
-    known: Mapping[str, str] = json.loads(record.given or "{}")
-    held = read_replication_factors(new, list(record.names()))
+    known: Mapping[str, str] = json.loads(state.given or "{}")
+    held = read_replication_factors(new, list(state.names()))
     stays: list[str] = []
-    for one in record.topics:
-        if one.topic not in known:
+    for move in state.topics:
+        if move.topic not in known:
             continue
         wanted: dict[str, str | None] = dict.fromkeys(TWIN_SETTINGS)
-        wanted |= restore_promotion_settings(known[one.topic], link, held.get(one.topic, 1))
-        now = new.admin.topic_settings([one.topic])[one.topic]
-        own = {name: setting.value for name, setting in now.items() if setting.own}
+        wanted |= restore_promotion_settings(known[move.topic], link, held.get(move.topic, 1))
+        now = new.admin.topic_settings([move.topic])[move.topic]
+        own = {name: entry.value for name, entry in now.items() if entry.own}
         changes = {name: value for name, value in wanted.items() if own.get(name) != value}
-        if record.late:
+        if state.late:
             since = sorted(name for name in changes if not _is_twins(name, own.get(name)))
             changes = {name: value for name, value in changes.items() if name not in since}
-            stays += [f"{name} of {one.topic}" for name in since]
+            stays += [f"{name} of {move.topic}" for name in since]
         if changes:
-            new.admin.alter_topic_settings(one.topic, changes, topic_id=bytes.fromhex(one.new_id))
-    unknown = sorted(set(record.names()) - known.keys())
+            new.admin.alter_topic_settings(move.topic, changes, topic_id=bytes.fromhex(move.new_id))
+    unknown = sorted(set(state.names()) - known.keys())
     rest = f"; nothing is known of those of {join_names(unknown, NAMED_MAX)}" if unknown else ""
     left = f"; not the twin's any more, and left as it is: {join_names(stays, NAMED_MAX)}" if stays else ""
-    return StepDone(record, f"the topics have their settings on {new.name}{rest}{left}")
+    return StepDone(state, f"the topics have their settings on {new.name}{rest}{left}")
 
 
 def _is_twins(name: str, value: str | None) -> bool:
     return value == TWIN_SETTINGS.get(name) or (name, value) == ("cleanup.policy", COMPACTED_POLICY)
 
 
-def prove_twins(link: Link, settings: Settings, store: Store, record: SwitchState, *, whole: bool) -> StepOutcome:
+def prove_twins(link: Link, settings: Settings, store: Store, state: SwitchState, *, whole: bool) -> StepOutcome:
     """Continues from earlier proofs. `whole`: up to the points; else as far as both logs are now."""
     tasks = settings.proof.tasks
-    wishes = replace(proof_options(settings.proof), digest=False).per_task(tasks)
+    options = replace(proof_options(settings.proof), digest=False).per_task(tasks)
     proving = ProofRounds(
-        settings, store, run_bundle_in_process, wishes=wishes, tasks=tasks, way=None, stopped=lambda: False
+        settings, store, run_bundle_in_process, options=options, tasks=tasks, mode=None, stopped=lambda: False
     )
-    report = proving.round([link], list(record.names()), again=False)
-    differing = [f"{one.row.topic}-{one.row.partition}" for one in report.partitions if one.differs]
+    report = proving.round([link], list(state.names()), again=False)
+    differing = [
+        f"{partition_report.row.topic}-{partition_report.row.partition}"
+        for partition_report in report.partitions
+        if partition_report.differs
+    ]
     if differing:
         return StepFailed(
             f"the twins are not the same: {join_names(differing, NAMED_MAX)}; `twinshore prove` shows where"
         )
-    records = sum(one.compared for one in report.partitions)
+    records = sum(partition_report.compared for partition_report in report.partitions)
     if not whole:
-        return StepDone(record, f"proven but for the tails; {count_phrase(records, 'record')} compared now")
-    points = {(one.topic, number): point for one in record.topics for number, point in enumerate(one.points)}
-    through = {(one.row.topic, one.row.partition): _through(one) for one in report.partitions}
+        return StepDone(state, f"proven but for the tails; {count_phrase(records, 'record')} compared now")
+    points = {(move.topic, number): point for move in state.topics for number, point in enumerate(move.points)}
+    through = {
+        (partition_report.row.topic, partition_report.row.partition): _through(partition_report)
+        for partition_report in report.partitions
+    }
     lacking = [f"{topic}-{number}" for (topic, number), at in points.items() if through.get((topic, number), 0) < at]
     if lacking:
         return StepPending(f"not proven through its end yet: {join_names(lacking, NAMED_MAX)}")
-    return StepDone(record, f"the tails are proven; {count_phrase(records, 'record')} compared")
+    return StepDone(state, f"the tails are proven; {count_phrase(records, 'record')} compared")
 
 
-def _through(one: PartitionReport) -> int:
-    return max(one.row.to_offset, one.row.source_end if not one.unknown else 0)
+def _through(report: PartitionReport) -> int:
+    return max(report.row.to_offset, report.row.source_end if not report.unknown else 0)

@@ -34,8 +34,8 @@ OPERATOR_GRACE_S = 5.0  # an operator who ends it by hand goes first
 class HeldWriters:
     """Watches the switches that move topics away from this link's source."""
 
-    def __init__(self, beside: LinkContext) -> None:
-        self._beside, self._link, self._store = beside, beside.link, beside.store
+    def __init__(self, context: LinkContext) -> None:
+        self._context, self._link, self._store = context, context.link, context.store
         self._owner = f"link {self._link.name}, process {os.getpid()}, {secrets.token_hex(4)}"
         self._version, self._switches = -1, frozenset[str]()
         self._keepers: dict[str, LeaseKeeper] = {}
@@ -62,7 +62,7 @@ class HeldWriters:
         return CHECK_INTERVAL_S
 
     def _look(self) -> None:
-        if not self._beside.active():
+        if not self._context.active():
             self._leave_all()
             return
         held = self._held()
@@ -74,12 +74,12 @@ class HeldWriters:
         for switch in held.keys() - self._keepers.keys() - self._ending.keys():
             name, grace_s = f"switch {switch}", lease_keeper.GRACE_S + OPERATOR_GRACE_S
             self._keepers[switch] = LeaseKeeper(self._store, name, self._owner, lease_keeper.LEASE_S, grace_s).begin()
-        self._tell([one for one in held.values() if now_s >= self._since_s[one.id] + REPORT_AFTER_S])
-        for switch, record in held.items():
+        self._tell([state for state in held.values() if now_s >= self._since_s[state.id] + REPORT_AFTER_S])
+        for switch, switch_state in held.items():
             if switch in self._keepers and self._keepers[switch].generation():
                 self._leave(switch)
                 ends = threading.Thread(
-                    target=self._end, args=(record,), name=f"end of switch {switch[:8]}", daemon=True
+                    target=self._end, args=(switch_state,), name=f"end of switch {switch[:8]}", daemon=True
                 )
                 self._ending[switch] = ends
                 ends.start()
@@ -92,22 +92,22 @@ class HeldWriters:
         found: dict[str, SwitchState] = {}
         for switch in self._switches:
             row = self._store.switches.of(switch)
-            record = parse_switch_state(row.switch_state) if row else None
-            if record is not None and record.holds_writers:
-                found[switch] = record
+            state = parse_switch_state(row.switch_state) if row else None
+            if state is not None and state.holds_writers:
+                found[switch] = state
         return found
 
-    def _end(self, record: SwitchState) -> None:
-        self._log.warning(f"the process of switch {record.id[:8]} is gone while it holds writers: it is ended here")
-        asking = SwitchCaller(f"link {self._link.name}", self._log.info, threading.Event())
+    def _end(self, state: SwitchState) -> None:
+        self._log.warning(f"the process of switch {state.id[:8]} is gone while it holds writers: it is ended here")
+        caller = SwitchCaller(f"link {self._link.name}", self._log.info, threading.Event())
         try:
-            ended = (resume if record.committed else roll_back)(record.id, self._beside.settings, self._store, asking)
+            ended = (resume if state.committed else roll_back)(state.id, self._context.settings, self._store, caller)
             self._log.info(ended.verdict())
         except Exception as error:
-            self._log.error(f"switch {record.id[:8]} is not ended: {describe_error(error)}")
+            self._log.error(f"switch {state.id[:8]} is not ended: {describe_error(error)}")
 
     def _tell(self, held: list[SwitchState]) -> None:
-        said = [f"writers wait for switch {one.id[:8]} of {one.by}: {one.called()}" for one in held]
+        said = [f"writers wait for switch {state.id[:8]} of {state.by}: {state.called()}" for state in held]
         sentence = "; ".join(sorted(said))
         if sentence != self._told:
             stopped.report_link_incident(self._store, self._link.name, IncidentKind.WRITERS_HELD, sentence)

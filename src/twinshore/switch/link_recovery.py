@@ -42,48 +42,50 @@ class RecoveredLink:
         return {row.topic: row.home for row in self.homes if row.home != self.link.source}
 
 
-def recover_link(link: Link, target: KafkaCluster, lines: Mapping[str, HomeRecord]) -> RecoveredLink | None:
-    """Returns None if no state record shows that the link writes there. `lines`: the home records of that cluster."""
-    told = _told(link, target)
-    if told is None or told.writer is None:
+def recover_link(link: Link, target: KafkaCluster, records: Mapping[str, HomeRecord]) -> RecoveredLink | None:
+    """Returns None if no state record shows that the link writes there. `records`: the home records of that cluster."""
+    state = _told(link, target)
+    if state is None or state.writer is None:
         return None
-    return rebuild_link_state(link, told, told.writer, lines)
+    return rebuild_link_state(link, state, state.writer, records)
 
 
 def rebuild_link_state(
-    link: Link, told: LinkClaimState, writer: LinkWriter, lines: Mapping[str, HomeRecord]
+    link: Link, state: LinkClaimState, writer: LinkWriter, records: Mapping[str, HomeRecord]
 ) -> RecoveredLink:
-    ids = {told.source_id: link.source, writer.target_cluster_id: link.target}
+    ids = {state.source_id: link.source, writer.target_cluster_id: link.target}
     identity = LinkIdentity(
-        link.name, writer.producer_id, writer.producer_epoch, told.source_id, writer.target_cluster_id
+        link.name, writer.producer_id, writer.producer_epoch, state.source_id, writer.target_cluster_id
     )
     rows = [
         TwinRow(
-            *(link.name, topic, partition, note.source_topic_id, note.target_topic_id),
+            *(link.name, topic, partition, anchors.source_topic_id, anchors.target_topic_id),
             *(run.offset, run.sequence, 0, run.inherited, run.epoch),
         )
-        for (topic, _), note in sorted(told.twins.items())
-        for partition, run in iter_anchors([note])
+        for (topic, _), anchors in sorted(state.twins.items())
+        for partition, run in iter_anchors([anchors])
     ]
     topics = {row.topic for row in rows}
     homes = [
-        HomeRow(pair_name(link), topic, ids.get(line.cluster_id, line.home), line.term, line.since_ms, line.set_by)
-        for topic, line in sorted(lines.items())
+        HomeRow(
+            pair_name(link), topic, ids.get(record.cluster_id, record.home), record.term, record.since_ms, record.set_by
+        )
+        for topic, record in sorted(records.items())
         # A mirror that runs forgets a twin that has become a home. An unknown home is none of a store's.
-        if not line.newer and (topic in topics or ids.get(line.cluster_id) == link.target)
+        if not record.newer and (topic in topics or ids.get(record.cluster_id) == link.target)
     ]
-    mapped = sorted({topic for (topic, _), note in told.twins.items() if note.mapped})
+    mapped = sorted({topic for (topic, _), anchors in state.twins.items() if anchors.mapped})
     return RecoveredLink(link, identity, tuple(rows), tuple(homes), tuple(mapped))
 
 
 def store_recovered_links(store: Store, found: Iterable[RecoveredLink], also: Collection[str] = ()) -> None:
     """Of topics whose home is elsewhere, only the twins in `also` are saved."""
-    for one in found:
-        gone = (one.elsewhere().keys() | set(one.mapped)) - set(also)
-        store.links.save_identity(one.identity)
+    for recovered_link in found:
+        gone = (recovered_link.elsewhere().keys() | set(recovered_link.mapped)) - set(also)
+        store.links.save_identity(recovered_link.identity)
         # Before the twins, which `flip` removes.
-        store.topics_in_switch.change_homes([_said(row) for row in one.homes])
-        store.twins.save([row for row in one.twins if row.topic not in gone])
+        store.topics_in_switch.change_homes([_said(row) for row in recovered_link.homes])
+        store.twins.save([row for row in recovered_link.twins if row.topic not in gone])
 
 
 def _said(row: HomeRow) -> HomeChange:
@@ -126,16 +128,16 @@ def find_last_writers(target: KafkaCluster, found: RecoveredLink, topics: Collec
     below = {TopicPartition(row.topic, row.partition): row.inherited_end for row in found.twins if row.topic in topics}
     writers = target.describe_producers(below)
     others = [
-        named
-        for named, some in writers.items()
+        partition
+        for partition, some in writers.items()
         if any(one.producer_id not in ours and one.last_sequence >= 0 for one in some)
     ]
     ends = target.list_offsets(others, OffsetKind.HIGH_WATERMARK) if others else {}
     strange = []
-    for named in others:
-        last = target.read_tail_batch(named, ends[named] - 1) if ends[named] > below[named] else None
+    for partition in others:
+        last = target.read_tail_batch(partition, ends[partition] - 1) if ends[partition] > below[partition] else None
         if last is not None and not last.attributes & CONTROL_FLAG and last.producer_id not in ours:
-            strange.append(str(named))
+            strange.append(str(partition))
     known = any(one.producer_id in ours for some in writers.values() for one in some)
     return LastWriters(tuple(sorted(strange)), known)
 
@@ -148,13 +150,13 @@ def _told(link: Link, target: KafkaCluster) -> LinkClaimState | None:
         for notes, _ in notebook.pages(0):
             for note in notes:
                 found.take(note.key, note.value)
-        if versions := [told.newer_writer for told in found.by_source.values() if told.newer_writer]:
+        if versions := [state.newer_writer for state in found.by_source.values() if state.newer_writer]:
             raise RefusedError("replication.newer-claim", link=link.name, cluster=target.name, version=versions[0])
         several = found.written(target.cluster_id())
         if len(several) > 1:
             several = _of_now(link, several, target)
     if len(several) > 1:
-        sources = join_names([told.source_id for told in several], len(several))
+        sources = join_names([state.source_id for state in several], len(several))
         raise RefusedError(
             "switch.several-claims", cluster=target.name, link=link.name, sources=sources, source=link.source
         )
@@ -162,7 +164,7 @@ def _told(link: Link, target: KafkaCluster) -> LinkClaimState | None:
 
 
 def _of_now(link: Link, several: list[LinkClaimState], target: KafkaCluster) -> list[LinkClaimState]:
-    names = sorted({link.twin_of(topic) for told in several for topic, _ in told.twins})
-    seen = target.metadata(names, refresh=True).topics
-    ids = {topic.topic_id.hex() for topic in seen.values() if not topic.error}
-    return [told for told in several if any(note.target_topic_id in ids for note in told.twins.values())]
+    names = sorted({link.twin_of(topic) for state in several for topic, _ in state.twins})
+    topics = target.metadata(names, refresh=True).topics
+    ids = {topic.topic_id.hex() for topic in topics.values() if not topic.error}
+    return [state for state in several if any(anchors.target_topic_id in ids for anchors in state.twins.values())]

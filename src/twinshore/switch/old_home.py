@@ -49,11 +49,11 @@ REQUEST_TIMEOUT_S = 5.0
 class OldHomeGuard:
     """For a link whose target was the home of topics which the link now replicates."""
 
-    def __init__(self, beside: LinkContext) -> None:
-        self._beside, self._link, self._store = beside, beside.link, beside.store
+    def __init__(self, context: LinkContext) -> None:
+        self._context, self._link, self._store = context, context.link, context.store
         self._guards = WriteBlockKeeper(self._store, f"link {self._link.name}")
-        self._ends: LinkClients | None = None
-        self._notes: dict[str, HomesTopic] = {}
+        self._clients: LinkClients | None = None
+        self._homes_topics: dict[str, HomesTopic] = {}
         self._may_be_told = True  # by an earlier process
         self._log = LinkLogger(log, self._link.name)
         self._trouble, self._remarks, self._unpaid = (RepeatFilter(self._log) for _ in range(3))
@@ -65,10 +65,10 @@ class OldHomeGuard:
         self._task.close()
 
     def _let_go(self) -> None:
-        if self._ends is not None:
-            self._ends.close()
-            self._ends = None
-            self._notes.clear()
+        if self._clients is not None:
+            self._clients.close()
+            self._clients = None
+            self._homes_topics.clear()
 
     def _turn(self) -> float:
         try:
@@ -78,7 +78,7 @@ class OldHomeGuard:
         return CHECK_INTERVAL_S
 
     def _look(self) -> bool:
-        topics, active = self._left(), self._beside.active()
+        topics, active = self._left(), self._context.active()
         debts = self._store.link_states.of_each((pair_name(self._link), self._link.name), DEFERRED_CLEANUP_KIND)
         if not active:
             self._let_go()
@@ -105,15 +105,15 @@ class OldHomeGuard:
         """Returns why the old home is still open to writers; empty if it is not, or if no rule can block them. A
         blocked home that stops answering stays blocked.
         """
-        ends = self._dialled()
+        clients = self._dialled()
         try:
-            if not pin_cluster_ids(self._link, self._store, ends.source, ends.target):
+            if not pin_cluster_ids(self._link, self._store, clients.source, clients.target):
                 return describe_open_old_home(self._link, topics, "the link has not begun yet")
-            self._tell_home(ends.source, ends.target, topics)
-            self._guard(ends.target, topics)
-            known = self._guards.known(self._link.target)
-            if left_open := known.left_open.intersection(topics):
-                return describe_open_old_home(self._link, left_open, "; ".join(known.plan.remarks))
+            self._tell_home(clients.source, clients.target, topics)
+            self._guard(clients.target, topics)
+            block = self._guards.known(self._link.target)
+            if left_open := block.left_open.intersection(topics):
+                return describe_open_old_home(self._link, left_open, "; ".join(block.plan.remarks))
         except KafkaError as error:
             if not error.retriable:
                 return describe_open_old_home(self._link, topics, str(error))
@@ -123,21 +123,21 @@ class OldHomeGuard:
         return ""
 
     def _dialled(self) -> LinkClients:
-        self._ends = self._ends or LinkClients(
+        self._clients = self._clients or LinkClients(
             self._link,
-            self._beside.settings,
+            self._context.settings,
             patience_s=REQUEST_TIMEOUT_S,
             call_s=REQUEST_TIMEOUT_S,
             shared=LONG_TIMEOUT_CONNECTIONS,
         )
-        return self._ends
+        return self._clients
 
     def _silent(self, topics: Collection[str]) -> str:
         """Uses the same sentence each time, else each attempt would add an incident row."""
         return describe_open_old_home(self._link, topics, f"{self._link.target} was not reached since")
 
     def _tell_home(self, new: KafkaCluster, old: KafkaCluster, topics: Collection[str]) -> None:
-        here, there = (self._notes.setdefault(one.name, HomesTopic(one)) for one in (new, old))
+        here, there = (self._homes_topics.setdefault(cluster.name, HomesTopic(cluster)) for cluster in (new, old))
         homes = self._store.homes.of(pair_name(self._link))
         lines = missing_home_records(topics, homes, new.cluster_id(), here.read(), there.read())
         if lines:
@@ -158,9 +158,9 @@ class OldHomeGuard:
 
     def _stands(self, topics: Collection[str]) -> bool:
         """Returns whether the cluster itself blocks writers of these twins now."""
-        ends = self._dialled()
-        return pin_cluster_ids(self._link, self._store, ends.source, ends.target) and self._guards.stands(
-            ClusterAclAccess(ends.target), target_principal(self._link, ends.target), topics
+        clients = self._dialled()
+        return pin_cluster_ids(self._link, self._store, clients.source, clients.target) and self._guards.stands(
+            ClusterAclAccess(clients.target), target_principal(self._link, clients.target), topics
         )
 
     def _guarded_at_home(self) -> tuple[str, ...]:
@@ -179,43 +179,43 @@ class OldHomeGuard:
         topics = self._guarded_at_home()
         if not topics:
             return
-        ends = self._dialled()
+        clients = self._dialled()
         try:
-            if pin_cluster_ids(self._link, self._store, ends.source, ends.target):
-                self._guards.drop(ClusterAclAccess(ends.target), self._guarded_at_home)
+            if pin_cluster_ids(self._link, self._store, clients.source, clients.target):
+                self._guards.drop(ClusterAclAccess(clients.target), self._guarded_at_home)
                 these = f"{count_phrase(len(topics), 'topic')} {is_or_are(topics)}"
-                self._log.info(f"{these} at home on {ends.target.name} again: nobody is kept out any more")
+                self._log.info(f"{these} at home on {clients.target.name} again: nobody is kept out any more")
         except KafkaError as error:
             if not error.retriable:
-                self._unpaid.say(f"the guard of topics that are at home on {ends.target.name} still stands: {error}")
+                self._unpaid.say(f"the guard of topics that are at home on {clients.target.name} still stands: {error}")
 
     def _pay(self, debts: Iterable[LinkStateRow]) -> None:
         """Performs deferred cleanups. A write block is up before a denial is removed."""
         for row in debts:
-            debt = DeferredCleanup.from_json(row.value)
+            cleanup = DeferredCleanup.from_json(row.value)
             try:
-                self._must_be_free(debt)
+                self._must_be_free(cleanup)
                 # Read after the other check: a switch may have ended in between.
                 homes = self._store.homes.of(pair_name(self._link))
                 moved = {topic for topic, home in homes.items() if home.home != self._link.source}
-                if not may_clean_up(debt, self._link, moved, self._left(), self._stands):
+                if not may_clean_up(cleanup, self._link, moved, self._left(), self._stands):
                     continue
-                ends = self._dialled()
-                if pin_cluster_ids(self._link, self._store, ends.source, ends.target):
-                    if debt.old == self._link.target:
-                        self._tell_home(ends.source, ends.target, debt.topics)
-                    old = ends.target if debt.old == self._link.target else ends.source
-                    clean_up(old, debt, f"link {self._link.name}", partial(self._must_be_free, debt))
+                clients = self._dialled()
+                if pin_cluster_ids(self._link, self._store, clients.source, clients.target):
+                    if cleanup.old == self._link.target:
+                        self._tell_home(clients.source, clients.target, cleanup.topics)
+                    old = clients.target if cleanup.old == self._link.target else clients.source
+                    clean_up(old, cleanup, f"link {self._link.name}", partial(self._must_be_free, cleanup))
                     self._store.link_states.forget([row])
-                    self._log.info(f"what switch {debt.switch[:8]} had left on {debt.old} is undone")
+                    self._log.info(f"what switch {cleanup.switch[:8]} had left on {cleanup.old} is undone")
             except KafkaError as error:
                 if not error.retriable:
-                    self._unpaid.say(f"what switch {debt.switch[:8]} left on {debt.old} is not undone: {error}")
+                    self._unpaid.say(f"what switch {cleanup.switch[:8]} left on {cleanup.old} is not undone: {error}")
 
-    def _must_be_free(self, debt: DeferredCleanup) -> None:
+    def _must_be_free(self, cleanup: DeferredCleanup) -> None:
         """Raises KafkaError if a switch has begun in between: it may rely on rules that the cleanup would remove."""
-        if any(row.topic in debt.topics for row in self._store.topics_in_switch.of(pair_name(self._link))):
-            raise KafkaError(f"topics of switch {debt.switch[:8]} are in another switch", retriable=True)
+        if any(row.topic in cleanup.topics for row in self._store.topics_in_switch.of(pair_name(self._link))):
+            raise KafkaError(f"topics of switch {cleanup.switch[:8]} are in another switch", retriable=True)
 
     def _tell(self, sentence: str) -> None:
         stopped.report_link_incident(self._store, self._link.name, IncidentKind.OLD_HOME_OPEN, sentence)
@@ -224,14 +224,14 @@ class OldHomeGuard:
 class SwitchServices:
     """Runs `OldHomeGuard` and `HeldWriters` beside links whose topics can switch."""
 
-    def __init__(self, beside: LinkContext) -> None:
-        kinds = (OldHomeGuard, HeldWriters) if beside.link.naming is TwinNaming.SAME else ()
-        self._each = [kind(beside) for kind in kinds]
+    def __init__(self, context: LinkContext) -> None:
+        kinds = (OldHomeGuard, HeldWriters) if context.link.naming is TwinNaming.SAME else ()
+        self._each = [kind(context) for kind in kinds]
 
     def close(self) -> None:
         for one in self._each:
             one.close()
 
 
-def start_switch_services(beside: LinkContext) -> LinkService:
-    return SwitchServices(beside)
+def start_switch_services(context: LinkContext) -> LinkService:
+    return SwitchServices(context)

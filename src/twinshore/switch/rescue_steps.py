@@ -45,7 +45,7 @@ from twinshore.kafka.protocol.transactions import (
     encode_describe_transactions,
     parse_describe_transactions,
 )
-from twinshore.replication.sync.core.lifecycle import BEGIN_AGAIN_APPROVAL, Approval, parse_compacted
+from twinshore.replication.sync.core.lifecycle import RECREATE_APPROVAL, Approval, parse_compacted
 from twinshore.replication.sync.topic_deletion import DeletionGuard
 from twinshore.replication.task.core.markers import marker_producer_id
 from twinshore.state.core.values import AuditRow, Incident, LinkStateRow
@@ -107,58 +107,62 @@ def inspect_old_home(
     """The link's progress is read first, since it only grows. `every`: also compare partitions that are not stopped;
     otherwise only those in topics that would be deleted.
     """
-    some = list(topics)
-    carried = {(at.topic, at.partition): at.to_offset for at in store.progress.positions(back)}
-    rows = [row.incident for row in store.incidents.rows(back, open_only=True)]
+    moves = list(topics)
+    carried = {(position.topic, position.partition): position.to_offset for position in store.progress.positions(back)}
+    incidents = [row.incident for row in store.incidents.rows(back, open_only=True)]
     # Of several incidents the least exact comes last, so that more is saved.
-    rows.sort(key=lambda one: one.kind not in EXACT_DIVERGENCE_KINDS)
-    stopped = {(one.topic, one.partition): one for one in rows if one.kind in DIVERGENCE_KINDS}
-    differing = {(one.topic, one.partition) for one in rows if one.kind is IncidentKind.CONTENT_DIFFERS}
-    parts = [TopicPartition(one.topic, number) for one in some for number in range(one.partitions)]
-    starts, ends = (old.list_offsets(parts, kind) for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END))
+    incidents.sort(key=lambda one: one.kind not in EXACT_DIVERGENCE_KINDS)
+    stopped = {(one.topic, one.partition): one for one in incidents if one.kind in DIVERGENCE_KINDS}
+    differing = {(one.topic, one.partition) for one in incidents if one.kind is IncidentKind.CONTENT_DIFFERS}
+    partitions = [TopicPartition(move.topic, number) for move in moves for number in range(move.partitions)]
+    starts, ends = (old.list_offsets(partitions, kind) for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END))
     found = []
-    for one in some:
-        for number, point in enumerate(one.points):
-            named, where = TopicPartition(one.topic, number), (one.topic, number)
-            why = stopped.get(where)
+    for move in moves:
+        for number, point in enumerate(move.points):
+            tp, where = TopicPartition(move.topic, number), (move.topic, number)
+            incident = stopped.get(where)
             found.append(
                 OldHomePartition(
                     *where,
-                    starts[named],
-                    ends[named],
+                    starts[tp],
+                    ends[tp],
                     point,
                     carried.get(where, -1),
-                    why.kind if why else None,
-                    why.from_offset if why else -1,
+                    incident.kind if incident else None,
+                    incident.from_offset if incident else -1,
                     differs=where in differing,
                 )
             )
     ours = link_producer_ids(store, back)
-    found = [_walked(old, one, ours) if ours and has_unchecked_records(one) else one for one in found]
+    found = [
+        _walked(old, partition, ours) if ours and has_unchecked_records(partition) else partition for partition in found
+    ]
     return tuple(_compared(old, new, found, ours, every=every))
 
 
-def _walked(old: KafkaCluster, one: OldHomePartition, ours: frozenset[int]) -> OldHomePartition:
+def _walked(old: KafkaCluster, partition: OldHomePartition, ours: frozenset[int]) -> OldHomePartition:
     """Scans past the progress. Batches of the link without a progress row yet are not foreign. A batch of another
     producer past `carried` is foreign, even if the link has not met it; but right at the point the link must report
     first.
     """
-    begin = max(one.point, one.carried, one.start)
-    upto, stray = scan_own_batches(old, TopicPartition(one.topic, one.partition), begin, one.end, ours)
-    if stray and max(one.carried, upto) > one.point:
-        return replace(one, carried=max(one.carried, upto), strays_at=upto)
-    return replace(one, carried=upto) if upto > begin else one
+    begin = max(partition.point, partition.carried, partition.start)
+    upto, foreign = scan_own_batches(
+        old, TopicPartition(partition.topic, partition.partition), begin, partition.end, ours
+    )
+    if foreign and max(partition.carried, upto) > partition.point:
+        return replace(partition, carried=max(partition.carried, upto), strays_at=upto)
+    return replace(partition, carried=upto) if upto > begin else partition
 
 
 def scan_own_batches(
-    cluster: KafkaCluster, named: TopicPartition, begin: int, end: int, ours: Container[int]
+    cluster: KafkaCluster, partition: TopicPartition, begin: int, end: int, ours: Container[int]
 ) -> tuple[int, bool]:
     """Returns how far from `begin` the log is the link's own, and whether a foreign batch follows. Reads a long log in
     part: call again to read on.
     """
     at, read = begin, 0
     while at < end and read < WALK_BYTES_MAX:
-        fetched = cluster.read_from(named, at, bytes_max=WALK_PAGE_BYTES, committed=False)
+        fetched = cluster.read_from(partition, at, bytes_max=WALK_PAGE_BYTES, committed=False)
         batches = [header for _, header in split_batches(fetched.records) if header.last_offset >= at]
         if not batches:
             break
@@ -176,40 +180,46 @@ def _compared(
     """Compares what is right below the divergence, or right below `carried`. Partitions that are not stopped are
     compared only if their topics would be deleted, or with `every`.
     """
-    topics = {one.topic for one in found if every or has_diverged(one)}
-    for one in found:
-        at = divergence_offset(one) if has_diverged(one) else min(max(one.point, one.carried), one.end)
-        if one.topic not in topics or at <= one.start:
-            yield one
-        elif has_diverged(one):
-            yield replace(one, one_past=_same_below(old, new, one, at, ours, unsure=False))
+    topics = {partition.topic for partition in found if every or has_diverged(partition)}
+    for partition in found:
+        at = (
+            divergence_offset(partition)
+            if has_diverged(partition)
+            else min(max(partition.point, partition.carried), partition.end)
+        )
+        if partition.topic not in topics or at <= partition.start:
+            yield partition
+        elif has_diverged(partition):
+            yield replace(partition, one_past=_same_below(old, new, partition, at, ours, unsure=False))
         else:
-            yield replace(one, differs=one.differs or not _same_below(old, new, one, at, ours, unsure=True))
+            yield replace(
+                partition, differs=partition.differs or not _same_below(old, new, partition, at, ours, unsure=True)
+            )
 
 
 def _same_below(
-    old: KafkaCluster, new: KafkaCluster, one: OldHomePartition, at: int, ours: frozenset[int], *, unsure: bool
+    old: KafkaCluster, new: KafkaCluster, partition: OldHomePartition, at: int, ours: frozenset[int], *, unsure: bool
 ) -> bool:
     """Returns whether the last record below `at` is the link's own, or the same on both clusters. `unsure`: the result
     if unknown: only one log holds a record there, the new home has deleted it, or it is too far back.
     """
-    named = TopicPartition(one.topic, one.partition)
-    if at > one.point:
-        last = old.read_tail_batch(named, at - 1)
+    tp = TopicPartition(partition.topic, partition.partition)
+    if at > partition.point:
+        last = old.read_tail_batch(tp, at - 1)
         if last is not None and last.producer_id in ours:
             return True
-    start = new.list_offsets([named], OffsetKind.EARLIEST)[named]
-    reads = [partial(_between, cluster, named, at) for cluster in (old, new)]
-    found = compare_logs_below(at, one.start, start, *reads)
+    start = new.list_offsets([tp], OffsetKind.EARLIEST)[tp]
+    reads = [partial(_between, cluster, tp, at) for cluster in (old, new)]
+    found = compare_logs_below(at, partition.start, start, *reads)
     return unsure if found is LogMatch.UNKNOWN else found is LogMatch.SAME
 
 
-def _between(cluster: KafkaCluster, named: TopicPartition, at: int, first: int) -> list[BatchBytes] | None:
+def _between(cluster: KafkaCluster, partition: TopicPartition, at: int, first: int) -> list[BatchBytes] | None:
     """Returns None if the batches from `first` up to `at` are too many or unreadable."""
     found: list[BatchBytes] = []
     upto, read, page_bytes = first, 0, min(WALK_PAGE_BYTES, (at - first) * MARKER_BYTES)
     while upto < at:
-        fetched = cluster.read_from(named, upto, bytes_max=page_bytes, committed=False)
+        fetched = cluster.read_from(partition, upto, bytes_max=page_bytes, committed=False)
         batches = [batch for batch in split_batches(fetched.records) if batch[1].last_offset >= upto]
         if not batches or read >= WALK_BYTES_MAX:
             return None
@@ -224,25 +234,25 @@ def link_producer_ids(store: Store, link: str) -> frozenset[int]:
 
 
 def read_high_watermarks(cluster: KafkaCluster, parts: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
-    named = [TopicPartition(*where) for where in parts]
-    found = cluster.list_offsets(named, OffsetKind.HIGH_WATERMARK) if named else {}
-    return {(one.topic, one.partition): end for one, end in found.items()}
+    partitions = [TopicPartition(*where) for where in parts]
+    found = cluster.list_offsets(partitions, OffsetKind.HIGH_WATERMARK) if partitions else {}
+    return {(partition.topic, partition.partition): end for partition, end in found.items()}
 
 
 def describe_loading_coordinator(cluster: KafkaCluster) -> str:
     """Describes a coordinator that has not loaded its partition of the transaction log yet; empty once all have."""
-    seen = cluster.metadata([TRANSACTION_TOPIC], refresh=True).topics.get(TRANSACTION_TOPIC)
-    if seen is None or seen.error == Code.UNKNOWN_TOPIC_OR_PARTITION:
+    topic = cluster.metadata([TRANSACTION_TOPIC], refresh=True).topics.get(TRANSACTION_TOPIC)
+    if topic is None or topic.error == Code.UNKNOWN_TOPIC_OR_PARTITION:
         return ""  # no transaction was ever begun there
-    if seen.error:
+    if topic.error:
         raise kafka_error(
-            seen.error, f"{cluster.name}: {TRANSACTION_TOPIC}", right=f"Describe on topic {TRANSACTION_TOPIC}"
+            topic.error, f"{cluster.name}: {TRANSACTION_TOPIC}", right=f"Describe on topic {TRANSACTION_TOPIC}"
         )
-    for one in seen.partitions:
-        if one.leader == NO_LEADER:
-            return f"part {one.partition} of the log of transactions has no coordinator on {cluster.name} yet"
-        if not _has_read(cluster, one.leader, transactional_id_in(one.partition, len(seen.partitions))):
-            return f"broker {one.leader} of {cluster.name} still reads its log of transactions"
+    for partition in topic.partitions:
+        if partition.leader == NO_LEADER:
+            return f"part {partition.partition} of the log of transactions has no coordinator on {cluster.name} yet"
+        if not _has_read(cluster, partition.leader, transactional_id_in(partition.partition, len(topic.partitions))):
+            return f"broker {partition.leader} of {cluster.name} still reads its log of transactions"
     return ""
 
 
@@ -259,9 +269,9 @@ def transactional_id_in(part: int, parts: int) -> str:
 
 
 def _has_read(cluster: KafkaCluster, node: int, probe: str) -> bool:
-    def ask(line: Connection, timeout_s: float) -> list[TransactionState]:
-        version, body = line.handwritten_version(TRANSACTIONS_KEY), encode_describe_transactions([probe])
-        return line.ask(
+    def ask(connection: Connection, timeout_s: float) -> list[TransactionState]:
+        version, body = connection.handwritten_version(TRANSACTIONS_KEY), encode_describe_transactions([probe])
+        return connection.ask(
             TRANSACTIONS_KEY, version, body, lambda view: parse_describe_transactions(view, 0), timeout_s=timeout_s
         )
 
@@ -285,12 +295,12 @@ class HomeToCompare:
 
 
 def home_to_compare(
-    link: str, tail: UnreplicatedRange, home: KafkaCluster, store: Store, known_to: int
+    link: str, offset_range: UnreplicatedRange, home: KafkaCluster, store: Store, known_to: int
 ) -> HomeToCompare:
     """Returns the home to read beside the range. `link` writes the twin."""
-    named = TopicPartition(tail.topic, tail.partition)
-    start = home.list_offsets([named], OffsetKind.EARLIEST)[named]
-    compacted = tail.topic in parse_compacted(store.link_states.of(link))
+    partition = TopicPartition(offset_range.topic, offset_range.partition)
+    start = home.list_offsets([partition], OffsetKind.EARLIEST)[partition]
+    compacted = offset_range.topic in parse_compacted(store.link_states.of(link))
     return HomeToCompare(home, HomeComparison(start, link_producer_ids(store, link), known_to, compacted))
 
 
@@ -302,7 +312,7 @@ def read_unreplicated_records(
     end.
     """
     if home is None:
-        return (one.saved for one in _written(cluster, origin))
+        return (record.saved for record in _written(cluster, origin))
     theirs = _held(home.cluster, replace(origin, first=max(origin.first, home.beside.start)))
     return records_missing_at_home(_written(cluster, origin), theirs, home.beside)
 
@@ -324,8 +334,8 @@ def _written(cluster: KafkaCluster, origin: RescueOrigin) -> Iterator[TwinRecord
 
 
 def _held(cluster: KafkaCluster, origin: RescueOrigin) -> Iterator[Record]:
-    named = TopicPartition(origin.topic, origin.partition)
-    end = cluster.list_offsets([named], OffsetKind.HIGH_WATERMARK)[named]
+    partition = TopicPartition(origin.topic, origin.partition)
+    end = cluster.list_offsets([partition], OffsetKind.HIGH_WATERMARK)[partition]
     for view, header in _batches(cluster, replace(origin, end=min(end, origin.end))):
         if not header.attributes & CONTROL_FLAG:
             yield from iter_records(view, header)
@@ -335,8 +345,8 @@ def count_unreplicated_records(
     cluster: KafkaCluster, origin: RescueOrigin, home: HomeToCompare | None = None
 ) -> RecordCount:
     count = RecordCount()
-    for one in read_unreplicated_records(cluster, origin, home):
-        count = count.with_one(one.ending)
+    for record in read_unreplicated_records(cluster, origin, home):
+        count = count.with_one(record.ending)
     return count
 
 
@@ -360,13 +370,13 @@ def read_rescued_file(path: Path) -> Iterator[UnreplicatedRecord]:
 
 
 def _batches(cluster: KafkaCluster, origin: RescueOrigin) -> Iterator[tuple[memoryview, BatchHeader]]:
-    named, position = TopicPartition(origin.topic, origin.partition), origin.first
+    partition, position = TopicPartition(origin.topic, origin.partition), origin.first
     while position < origin.end:
-        fetched = cluster.read_from(named, position, bytes_max=PAGE_BYTES, committed=False)
+        fetched = cluster.read_from(partition, position, bytes_max=PAGE_BYTES, committed=False)
         found = split_batches(fetched.records)
         if not found:
             # Records that are deleted next must not be missed for one empty response.
-            raise KafkaError(f"{cluster.name}: {named} cannot be read from offset {position} on", retriable=True)
+            raise KafkaError(f"{cluster.name}: {partition} cannot be read from offset {position} on", retriable=True)
         for view, header in found:
             check_crc(view, header)
             if header.base_offset >= origin.end:
@@ -384,93 +394,112 @@ TOPIC_ABSENT_CODES = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TO
 HomeOf = Callable[[SwitchState, UnreplicatedRange], HomeToCompare]
 
 
-def origin_of(record: SwitchState, tail: UnreplicatedRange) -> RescueOrigin:
-    old_id = next(one.old_id for one in record.topics if one.topic == tail.topic)
-    return RescueOrigin(record.id, record.old, record.new, tail.topic, old_id, tail.partition, tail.first, tail.end)
+def origin_of(state: SwitchState, offset_range: UnreplicatedRange) -> RescueOrigin:
+    old_id = next(move.old_id for move in state.topics if move.topic == offset_range.topic)
+    return RescueOrigin(
+        state.id,
+        state.old,
+        state.new,
+        offset_range.topic,
+        old_id,
+        offset_range.partition,
+        offset_range.first,
+        offset_range.end,
+    )
 
 
 def save_unreplicated(
-    record: SwitchState, topics: Collection[str], old: KafkaCluster, new: KafkaCluster, store: Store, home_of: HomeOf
+    state: SwitchState, topics: Collection[str], old: KafkaCluster, new: KafkaCluster, store: Store, home_of: HomeOf
 ) -> StepDone:
     """Saves all ranges to the new home's topic of rescued records and to the incident log, before anything is deleted;
     and the group offsets in `topics`.
     """
     done, exported, lacks = [], 0, ""
-    for tail in ranges_from_json(record.tails):
-        saved = _saved(record, tail, old, RescuedTopic(new), home_of)
+    for offset_range in ranges_from_json(state.tails):
+        saved = _saved(state, offset_range, old, RescuedTopic(new), home_of)
         if saved.saved_as:
             try:
-                path = Path(record.folder) / origin_of(record, saved).file_name()
+                path = Path(state.folder) / origin_of(state, saved).file_name()
                 export(RescuedTopic(new).read(copy_of(saved)), path)
                 saved, exported = replace(saved, file=str(path)), exported + 1
             except ConfigError as error:
                 lacks = f"; {error.message}: `twinshore switch rescue export` writes them"
-        if saved.saved_as or saved.end <= tail.first:
-            _account(record, saved, store)
+        if saved.saved_as or saved.end <= offset_range.first:
+            _account(state, saved, store)
         done.append(saved)
     places = read_group_offsets(old, topics)[0] if topics else {}
-    record = replace(record, tails=ranges_to_json(done), places=offsets_to_json(places))
+    state = replace(state, tails=ranges_to_json(done), places=offsets_to_json(places))
     if not any(one.saved_as for one in done):
-        return StepDone(record, "nothing is to be rescued")
+        return StepDone(state, "nothing is to be rescued")
     records = count_phrase(sum(one.records for one in done), "record")
-    files = f" and {count_phrase(exported, 'file')} in {record.folder}" if exported else ""
-    return StepDone(record, f"{records} saved to {RESCUED_TOPIC} on {new.name}{files}{lacks}")
+    files = f" and {count_phrase(exported, 'file')} in {state.folder}" if exported else ""
+    return StepDone(state, f"{records} saved to {RESCUED_TOPIC} on {new.name}{files}{lacks}")
 
 
-def copy_of(tail: UnreplicatedRange) -> RescueCopy:
-    return RescueCopy(tail.saved_at, tail.saved_as.encode())
+def copy_of(offset_range: UnreplicatedRange) -> RescueCopy:
+    return RescueCopy(offset_range.saved_at, offset_range.saved_as.encode())
 
 
 def _saved(
-    record: SwitchState, tail: UnreplicatedRange, old: KafkaCluster, rescued: RescuedTopic, home_of: HomeOf
+    state: SwitchState, offset_range: UnreplicatedRange, old: KafkaCluster, rescued: RescuedTopic, home_of: HomeOf
 ) -> UnreplicatedRange:
     """Returns the range once saved. With `beside`, only records that the home lacks are saved, if any."""
-    if tail.end <= tail.first:
-        return tail
-    origin = origin_of(record, tail)
-    found = read_unreplicated_records(old, origin, home_of(record, tail) if tail.beside else None)
-    if tail.beside:
+    if offset_range.end <= offset_range.first:
+        return offset_range
+    origin = origin_of(state, offset_range)
+    found = read_unreplicated_records(old, origin, home_of(state, offset_range) if offset_range.beside else None)
+    if offset_range.beside:
         first = next(found, None)
         if first is None:
-            return replace(tail, first=tail.end)
-        tail, found = replace(tail, first=first.record.offset), chain((first,), found)
-    copy, count = rescued.save(origin_of(record, tail), found)
-    saved = replace(tail, records=count.records, committed=count.committed)
+            return replace(offset_range, first=offset_range.end)
+        offset_range, found = replace(offset_range, first=first.record.offset), chain((first,), found)
+    copy, count = rescued.save(origin_of(state, offset_range), found)
+    saved = replace(offset_range, records=count.records, committed=count.committed)
     return replace(saved, saved_at=copy.at, saved_as=copy.key.decode())
 
 
 def find_unsaved_ranges(
-    record: SwitchState, fresh: Iterable[UnreplicatedRange], topic: str, new: KafkaCluster
+    state: SwitchState, fresh: Iterable[UnreplicatedRange], topic: str, new: KafkaCluster
 ) -> tuple[UnreplicatedRange, ...]:
     """Returns what to save before the topic may be deleted: parts of `fresh` outside the saved ranges, and saved ranges
     without a complete copy.
     """
-    known = [one for one in ranges_from_json(record.tails) if one.topic == topic]
-    upto = {one.where: one.end for one in sorted(known, key=lambda one: one.end)}
-    since = {one.where: one.first for one in sorted(known, key=lambda one: -one.first)}
-    found = [one for one in known if one.end > one.first and not _is_whole(one, new)]
-    for one in fresh:
-        if one.where not in upto:
-            found.append(one)
+    offset_ranges = [offset_range for offset_range in ranges_from_json(state.tails) if offset_range.topic == topic]
+    upto = {
+        offset_range.where: offset_range.end
+        for offset_range in sorted(offset_ranges, key=lambda offset_range: offset_range.end)
+    }
+    since = {
+        offset_range.where: offset_range.first
+        for offset_range in sorted(offset_ranges, key=lambda offset_range: -offset_range.first)
+    }
+    found = [
+        offset_range
+        for offset_range in offset_ranges
+        if offset_range.end > offset_range.first and not _is_whole(offset_range, new)
+    ]
+    for offset_range in fresh:
+        if offset_range.where not in upto:
+            found.append(offset_range)
             continue
-        if one.end > upto[one.where]:
-            found.append(replace(one, first=upto[one.where], gone=0))
-        if not one.beside and one.first < since[one.where]:
-            found.append(replace(one, end=since[one.where]))
+        if offset_range.end > upto[offset_range.where]:
+            found.append(replace(offset_range, first=upto[offset_range.where], gone=0))
+        if not offset_range.beside and offset_range.first < since[offset_range.where]:
+            found.append(replace(offset_range, end=since[offset_range.where]))
     return tuple(found)
 
 
-def _is_whole(tail: UnreplicatedRange, new: KafkaCluster) -> bool:
+def _is_whole(offset_range: UnreplicatedRange, new: KafkaCluster) -> bool:
     try:
-        return bool(tail.saved_as) and RescuedTopic(new).count(copy_of(tail)) == RecordCount(
-            tail.records, tail.committed
+        return bool(offset_range.saved_as) and RescuedTopic(new).count(copy_of(offset_range)) == RecordCount(
+            offset_range.records, offset_range.committed
         )
     except WireError:
         return False
 
 
 def save_more_ranges(
-    record: SwitchState,
+    state: SwitchState,
     more: Sequence[UnreplicatedRange],
     old: KafkaCluster,
     new: KafkaCluster,
@@ -478,34 +507,53 @@ def save_more_ranges(
     home_of: HomeOf,
 ) -> StepPending:
     """Saves more ranges, and returns pending: the topic is checked once more afterwards."""
-    saved = save_unreplicated(replace(record, tails=ranges_to_json(more)), (), old, new, store, home_of)
-    spans = {(one.where, one.first) for one in more}
-    kept = [one for one in ranges_from_json(record.tails) if (one.where, one.first) not in spans]
-    tails = ranges_to_json([*kept, *ranges_from_json(saved.record.tails)])
+    saved = save_unreplicated(replace(state, tails=ranges_to_json(more)), (), old, new, store, home_of)
+    spans = {(offset_range.where, offset_range.first) for offset_range in more}
+    kept = [
+        offset_range
+        for offset_range in ranges_from_json(state.tails)
+        if (offset_range.where, offset_range.first) not in spans
+    ]
+    tails = ranges_to_json([*kept, *ranges_from_json(saved.state.tails)])
     return StepPending(
-        f"{join_names([str(one) for one in more], NAMED_MAX)}: {saved.sentence}", replace(record, tails=tails)
+        f"{join_names([str(offset_range) for offset_range in more], NAMED_MAX)}: {saved.sentence}",
+        replace(state, tails=tails),
     )
 
 
-def _account(record: SwitchState, tail: UnreplicatedRange, store: Store) -> None:
+def _account(state: SwitchState, offset_range: UnreplicatedRange, store: Store) -> None:
     """Adds one row to the incident log and one to the audit. Idempotent."""
-    saved = f"saved in {RESCUED_TOPIC} on {record.new}" if tail.saved_as else "nothing is left to be saved"
-    sentence = f"{tail} of {record.old} never crossed: {count_phrase(tail.records, 'record')}, {saved}"
-    if tail.gone:
-        sentence += f"; {count_phrase(tail.gone, 'offset')} before were deleted there before anybody saw them"
-    place = (record.back, tail.topic, tail.partition, IncidentKind.TAIL_RESCUED, tail.first, tail.end)
-    rows = [row for row in store.incidents.rows(record.back) if row.incident.sentence == sentence]
+    saved = f"saved in {RESCUED_TOPIC} on {state.new}" if offset_range.saved_as else "nothing is left to be saved"
+    sentence = f"{offset_range} of {state.old} never crossed: {count_phrase(offset_range.records, 'record')}, {saved}"
+    if offset_range.gone:
+        sentence += f"; {count_phrase(offset_range.gone, 'offset')} before were deleted there before anybody saw them"
+    place = (
+        state.back,
+        offset_range.topic,
+        offset_range.partition,
+        IncidentKind.TAIL_RESCUED,
+        offset_range.first,
+        offset_range.end,
+    )
+    rows = [row for row in store.incidents.rows(state.back) if row.incident.sentence == sentence]
     if rows:
         return
     now_ms = wall_ms()
-    audit = (now_ms, record.back, "rescue", f"{tail.topic}-{tail.partition}", str(tail.first), str(tail.end))
-    store.audit.add([AuditRow(*audit, saved, record.by, tail.topic)])
+    audit = (
+        now_ms,
+        state.back,
+        "rescue",
+        f"{offset_range.topic}-{offset_range.partition}",
+        str(offset_range.first),
+        str(offset_range.end),
+    )
+    store.audit.add([AuditRow(*audit, saved, state.by, offset_range.topic)])
     row = store.incidents.add(Incident(*place, POLICY_RESCUE, sentence, IncidentKind.TAIL_RESCUED.side), now_ms=now_ms)
     store.incidents.close(row.id, now_ms=now_ms)
 
 
 def recreate_topics(
-    record: SwitchState,
+    state: SwitchState,
     topics: Iterable[TopicMove],
     old: KafkaCluster,
     store: Store,
@@ -517,61 +565,65 @@ def recreate_topics(
     checks a topic right before its deletion, and returns why the topic must stay for now.
     """
     waits, names = [], []
-    for one in topics:
-        names.append(one.topic)
-        shown = set(read_topic_ids(old, one.topic).values())
-        rows = [row for row in store.twins.of(record.back) if row.topic == one.topic]
-        if {row.target_topic_id for row in rows} == shown and shown not in ({one.old_id}, {""}):
+    for move in topics:
+        names.append(move.topic)
+        shown = set(read_topic_ids(old, move.topic).values())
+        rows = [row for row in store.twins.of(state.back) if row.topic == move.topic]
+        if {row.target_topic_id for row in rows} == shown and shown not in ({move.old_id}, {""}):
             continue
-        waits.append(one.topic)
-        if one.old_id in shown:
-            if refused := guard.refusal([one.topic]):
+        waits.append(move.topic)
+        if move.old_id in shown:
+            if refused := guard.refusal([move.topic]):
                 return StepPending(refused.message)
-            if pending := not_yet(record, one):
+            if pending := not_yet(state, move):
                 return pending
-        if not rows or rows[0].target_topic_id == one.old_id:
-            _agree(store, record.back, one, record.by, wall_ms())
-        if one.old_id in shown:
-            _delete(record, one, old, store, guard)
+        if not rows or rows[0].target_topic_id == move.old_id:
+            _agree(store, state.back, move, state.by, wall_ms())
+        if move.old_id in shown:
+            _delete(state, move, old, store, guard)
     if waits:
-        return mirror.waiting(f"the mirror of {record.back} makes {join_names(waits, NAMED_MAX)} anew")
+        return mirror.waiting(f"the mirror of {state.back} makes {join_names(waits, NAMED_MAX)} anew")
     return StepDone(
-        record, f"{join_names(names, NAMED_MAX)} {is_or_are(names)} made anew on {record.old}" if names else ""
+        state, f"{join_names(names, NAMED_MAX)} {is_or_are(names)} made anew on {state.old}" if names else ""
     )
 
 
 def read_topic_ids(cluster: KafkaCluster, topic: str) -> dict[int, str]:
     """Returns the topic's hex id by broker; empty where a broker does not know the topic."""
 
-    def ask(line: Connection, timeout_s: float) -> str:
-        seen = read_metadata(line, [topic], timeout_s=timeout_s).topics.get(topic)
-        there = seen is not None and seen.error not in TOPIC_ABSENT_CODES and seen.topic_id != NO_TOPIC_ID
-        return seen.topic_id.hex() if there and seen is not None else ""
+    def ask(connection: Connection, timeout_s: float) -> str:
+        topic_metadata = read_metadata(connection, [topic], timeout_s=timeout_s).topics.get(topic)
+        there = (
+            topic_metadata is not None
+            and topic_metadata.error not in TOPIC_ABSENT_CODES
+            and topic_metadata.topic_id != NO_TOPIC_ID
+        )
+        return topic_metadata.topic_id.hex() if there and topic_metadata is not None else ""
 
     return {node: cluster.at(node, "topic id", ask) for node in cluster.metadata([], refresh=True).brokers}
 
 
-def _agree(store: Store, back: str, one: TopicMove, by: str, now_ms: int) -> None:
-    word = Approval(now_ms, one.new_id).to_json()
-    told = AuditRow(now_ms, back, "topic", one.topic, "", "begins again", f"agreed by {by}", by, one.topic)
-    known = {row.subject: row for row in store.link_states.of(back, BEGIN_AGAIN_APPROVAL)}.get(one.topic)
+def _agree(store: Store, back: str, move: TopicMove, by: str, now_ms: int) -> None:
+    word = Approval(now_ms, move.new_id).to_json()
+    audit_row = AuditRow(now_ms, back, "topic", move.topic, "", "begins again", f"agreed by {by}", by, move.topic)
+    known = {row.subject: row for row in store.link_states.of(back, RECREATE_APPROVAL)}.get(move.topic)
     first = known is None or known.value != word
     if known is not None and not first and 0 <= now_ms - known.since_ms < AGREEMENT_RENEWAL_MS:
         return
-    row = LinkStateRow(back, BEGIN_AGAIN_APPROVAL, one.topic, word, "agreed", now_ms)
-    store.link_states.remember([row], [told] if first else [])
+    row = LinkStateRow(back, RECREATE_APPROVAL, move.topic, word, "agreed", now_ms)
+    store.link_states.remember([row], [audit_row] if first else [])
 
 
-def _delete(record: SwitchState, one: TopicMove, old: KafkaCluster, store: Store, guard: DeletionGuard) -> None:
+def _delete(state: SwitchState, move: TopicMove, old: KafkaCluster, store: Store, guard: DeletionGuard) -> None:
     """Idempotent. The audit row comes first, so that the deletion is recorded
     even if the response is lost or this process dies.
     """
-    before, after = f"id {one.old_id}", f"deleted on {record.old}, to be filled anew from {record.new}"
-    told_before = store.audit.page(AuditFilter((record.back,), "twin", topic=one.topic))
+    before, after = f"id {move.old_id}", f"deleted on {state.old}, to be filled anew from {state.new}"
+    told_before = store.audit.page(AuditFilter((state.back,), "twin", topic=move.topic))
     if before not in {row.before for row in told_before}:
-        told = AuditRow(wall_ms(), record.back, "twin", one.topic, before, after, "asked", record.by, one.topic)
-        store.audit.add([told])
-    guard.delete(old, one.topic, one.old_id)
+        audit_row = AuditRow(wall_ms(), state.back, "twin", move.topic, before, after, "asked", state.by, move.topic)
+        store.audit.add([audit_row])
+    guard.delete(old, move.topic, move.old_id)
 
 
 class RestoreGroupOffsets:
@@ -588,8 +640,8 @@ class RestoreGroupOffsets:
         self._old, self._link, self._settings, self._store, self._now_ms = old, link, settings, store, now_ms
         self._lacked_ms = 0
 
-    def __call__(self, record: SwitchState) -> StepOutcome:
-        wanted = self._wanted(record)
+    def __call__(self, state: SwitchState) -> StepOutcome:
+        wanted = self._wanted(state)
         stands = ""
         if wanted:
             lacking = restore_group_offsets(self._old, wanted)
@@ -599,19 +651,21 @@ class RestoreGroupOffsets:
             # A clock that went back counts as past the time.
             if 0 <= now_ms - self._lacked_ms < OFFSETS_STABLE_MS:
                 names = lacking or sorted(wanted)
-                return StepPending(f"{join_names(names, NAMED_MAX)} {is_or_are(names)} put back on {record.old}")
-            stands = f"{count_phrase(len(wanted), 'group')} stands on {record.old} where it stood"
-        followed = let_groups_follow_home(record, self._link, self._settings, self._store, self._now_ms())
+                return StepPending(f"{join_names(names, NAMED_MAX)} {is_or_are(names)} put back on {state.old}")
+            stands = f"{count_phrase(len(wanted), 'group')} stands on {state.old} where it stood"
+        followed = let_groups_follow_home(state, self._link, self._settings, self._store, self._now_ms())
         return replace(followed, sentence="; ".join(filter(None, (stands, followed.sentence))))
 
-    def _wanted(self, record: SwitchState) -> dict[str, dict[TopicPartitionTuple, SavedOffset]]:
+    def _wanted(self, state: SwitchState) -> dict[str, dict[TopicPartitionTuple, SavedOffset]]:
         starts: dict[TopicPartitionTuple, int] = {}
-        for one in ranges_from_json(record.tails):
-            starts[one.where] = min(one.first - one.gone, starts.get(one.where, one.first))
+        for offset_range in ranges_from_json(state.tails):
+            starts[offset_range.where] = min(
+                offset_range.first - offset_range.gone, starts.get(offset_range.where, offset_range.first)
+            )
         # Offsets left here by a forced switch count as the link's from now on: they follow.
-        theirs = find_topics_with_own_offsets(self._link, self._store, record.names())
+        theirs = find_topics_with_own_offsets(self._link, self._store, state.names())
         found = {}
-        for group, places in offsets_from_json(record.places).items():
+        for group, places in offsets_from_json(state.places).items():
             at = clamp_offsets({where: one.offset for where, one in places.items()}, starts)
             found[group] = {
                 where: SavedOffset(one, CommittedOffset(at[where], COMMIT_MARK if where[0] in theirs else one.metadata))
@@ -620,17 +674,21 @@ class RestoreGroupOffsets:
         return found
 
 
-def let_groups_follow_home(record: SwitchState, link: Link, settings: Settings, store: Store, now_ms: int) -> StepDone:
+def let_groups_follow_home(state: SwitchState, link: Link, settings: Settings, store: Store, now_ms: int) -> StepDone:
     """Makes offsets that groups left on twins at a forced switch follow the home. On a mapped twin, offsets below
     unreplicated records stay: the group may still read these. While a cluster does not answer, raises KafkaError for
     some seconds, then leaves the rest to the next fail-back.
     """
-    unread = ranges_from_json(record.tails) if record.kind is SwitchKind.MAPPED_FAILBACK else ()
-    ends = {(one.topic, one.partition): one.end for one in unread if one.first < one.end}
+    unread = ranges_from_json(state.tails) if state.kind is SwitchKind.MAPPED_FAILBACK else ()
+    ends = {
+        (offset_range.topic, offset_range.partition): offset_range.end
+        for offset_range in unread
+        if offset_range.first < offset_range.end
+    }
     try:
-        return StepDone(record, let_offsets_follow_home(link, settings, store, record.names(), record.by, ends))
+        return StepDone(state, let_offsets_follow_home(link, settings, store, state.names(), state.by, ends))
     except KafkaError as error:
-        if error.retriable and not record.tried_for(UNREACHABLE_MS_MAX, now_ms):
+        if error.retriable and not state.tried_for(UNREACHABLE_MS_MAX, now_ms):
             raise
         why = f"whether groups follow {link.source} again is not known ({error.message})"
-        return StepDone(replace(record, unfollowed=True), f"{why}: see `twinshore groups`, and fail back again")
+        return StepDone(replace(state, unfollowed=True), f"{why}: see `twinshore groups`, and fail back again")

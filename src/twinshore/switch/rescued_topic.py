@@ -55,8 +55,8 @@ class RescuedTopic:
         writer = self._cluster.init_producer_id()
         some: list[Record] = []
         size = written = 0
-        for line, one in _lines(origin, records):
-            count = count.with_one(one.ending) if one else count
+        for line, record in _lines(origin, records):
+            count = count.with_one(record.ending) if record else count
             some.append(Record(len(some), wall_ms(), copy.key, line))
             size += len(line)
             if size >= BATCH_BYTES:
@@ -81,8 +81,8 @@ class RescuedTopic:
         """Counts the records of the copy. Raises WireError if the copy is incomplete."""
         lines, count = self.read(copy), RecordCount()
         next(lines, "")
-        for one in read_lines(lines, RESCUED_TOPIC):
-            count = count.with_one(one.ending)
+        for record in read_lines(lines, RESCUED_TOPIC):
+            count = count.with_one(record.ending)
         return count
 
     def copies(self) -> dict[RescueOrigin, tuple[RescueCopy, RecordCount]]:
@@ -134,5 +134,5 @@ def _lines(
     origin: RescueOrigin, records: Iterable[UnreplicatedRecord]
 ) -> Iterator[tuple[bytes, UnreplicatedRecord | None]]:
     yield header_line(origin).encode(), None
-    for one in records:
-        yield record_line(one).encode(), one
+    for record in records:
+        yield record_line(record).encode(), record

@@ -141,38 +141,38 @@ CONFIRM_TIMEOUT_S = 5.0
 UNREACHABLE_MS_MAX = 15_000  # a cluster that is silent for so long gets a deferred cleanup
 
 
-def defer_cleanup(store: Store, record: SwitchState, topics: Collection[str] | None = None) -> bool:
+def defer_cleanup(store: Store, state: SwitchState, topics: Collection[str] | None = None) -> bool:
     """Stores the deferred cleanup of this switch, or of these topics. Returns whether there is one."""
-    debt = deferred_cleanup_of(record, topics)
-    if debt is not None:
-        _keep(store, record, debt)
-    return debt is not None
+    cleanup = deferred_cleanup_of(state, topics)
+    if cleanup is not None:
+        _keep(store, state, cleanup)
+    return cleanup is not None
 
 
-def _keep(store: Store, record: SwitchState, debt: DeferredCleanup) -> None:
-    pair = pair_name(Link(record.old, record.new))
-    subject = f"{debt.switch} {debt.old}"
+def _keep(store: Store, state: SwitchState, cleanup: DeferredCleanup) -> None:
+    pair = pair_name(Link(state.old, state.new))
+    subject = f"{cleanup.switch} {cleanup.old}"
     before = next((row for row in store.link_states.of(pair, DEFERRED_CLEANUP_KIND) if row.subject == subject), None)
-    whole = merge_cleanups(debt, DeferredCleanup.from_json(before.value) if before else None)
+    whole = merge_cleanups(cleanup, DeferredCleanup.from_json(before.value) if before else None)
     store.link_states.remember([LinkStateRow(pair, DEFERRED_CLEANUP_KIND, subject, whole.to_json(), "owed", wall_ms())])
 
 
-def end_holds(record: SwitchState, clusters: Sequence[KafkaCluster], store: Store, now_ms: int) -> str:
+def end_holds(state: SwitchState, clusters: Sequence[KafkaCluster], store: Store, now_ms: int) -> str:
     """Ends the holds on each cluster; the topics stay claimed. Errors as for `release_topics`."""
-    return _said_on_each(end_hold_on_cluster, "that nobody is held", record, clusters, store, now_ms)
+    return _said_on_each(end_hold_on_cluster, "that nobody is held", state, clusters, store, now_ms)
 
 
-def release_topics(record: SwitchState, clusters: Sequence[KafkaCluster], store: Store, now_ms: int) -> str:
+def release_topics(state: SwitchState, clusters: Sequence[KafkaCluster], store: Store, now_ms: int) -> str:
     """Ends the holds and frees the claims on each cluster. Raises KafkaError if none answers, and for some seconds if
     one does not; then defers the cleanup there and returns a sentence.
     """
-    return _said_on_each(release_topics_on_cluster, "that the topics are free", record, clusters, store, now_ms)
+    return _said_on_each(release_topics_on_cluster, "that the topics are free", state, clusters, store, now_ms)
 
 
 def _said_on_each(
     say: Callable[[KafkaCluster, str, Collection[str], str], object],
     what: str,
-    record: SwitchState,
+    state: SwitchState,
     clusters: Sequence[KafkaCluster],
     store: Store,
     now_ms: int,
@@ -181,62 +181,69 @@ def _said_on_each(
     silent: list[tuple[KafkaCluster, KafkaError]] = []
     for cluster in clusters:
         try:
-            say(cluster, record.id, record.names(), record.by)
+            say(cluster, state.id, state.names(), state.by)
         except KafkaError as error:
             if not error.retriable:
                 raise
             silent.append((cluster, error))
     if not silent:
         return ""
-    if len(silent) == len(clusters) or not record.tried_for(UNREACHABLE_MS_MAX, now_ms):
+    if len(silent) == len(clusters) or not state.tried_for(UNREACHABLE_MS_MAX, now_ms):
         raise silent[0][1]
     for cluster, _ in silent:
-        _keep(store, record, DeferredCleanup(record.id, cluster.name, record.names()))
+        _keep(store, state, DeferredCleanup(state.id, cluster.name, state.names()))
     away = silent[0][0].name
     return f"{away} does not answer: the mirror tells it when it does {what}"
 
 
 def end_hold_on_cluster(cluster: KafkaCluster, switch: str, topics: Collection[str], by: str) -> HomesTopic:
-    notes = HomesTopic(cluster)
-    ours = [line for topic, line in notes.read().items() if topic in topics and line.switch == switch]
-    held = [line for line in ours if line.state is not HomeState.SETTLED]
-    over = [replace(one, step=one.step + 1, state=HomeState.SETTLED, switch="", set_by=by, hold_ms=0) for one in held]
+    homes_topic = HomesTopic(cluster)
+    ours = [
+        home_record
+        for topic, home_record in homes_topic.read().items()
+        if topic in topics and home_record.switch == switch
+    ]
+    held = [home_record for home_record in ours if home_record.state is not HomeState.SETTLED]
+    over = [
+        replace(record, step=record.step + 1, state=HomeState.SETTLED, switch="", set_by=by, hold_ms=0)
+        for record in held
+    ]
     if over:
-        notes.say(over, wall_ms())
-    return notes
+        homes_topic.say(over, wall_ms())
+    return homes_topic
 
 
 def release_topics_on_cluster(cluster: KafkaCluster, switch: str, topics: Collection[str], by: str) -> None:
-    notes = end_hold_on_cluster(cluster, switch, topics, by)
-    if notes.log.claimed(switch):
-        notes.release(topics, switch, wall_ms())
+    homes_topic = end_hold_on_cluster(cluster, switch, topics, by)
+    if homes_topic.log.claimed(switch):
+        homes_topic.release(topics, switch, wall_ms())
 
 
-def earlier_denials(store: Store, record: SwitchState) -> frozenset[Acl]:
+def earlier_denials(store: Store, state: SwitchState) -> frozenset[Acl]:
     """Returns denials by earlier switches between these homes that are still to be removed on the old home."""
-    rows = store.link_states.of(pair_name(Link(record.old, record.new)), DEFERRED_CLEANUP_KIND)
-    return frozenset(acl for row in rows for acl in _denied(row, record.old))
+    rows = store.link_states.of(pair_name(Link(state.old, state.new)), DEFERRED_CLEANUP_KIND)
+    return frozenset(acl for row in rows for acl in _denied(row, state.old))
 
 
 def _denied(row: LinkStateRow, cluster: str) -> tuple[Acl, ...]:
     """A row that this version cannot read must not block a switch."""
     try:
-        debt = DeferredCleanup.from_json(row.value)
-        ours = debt.old == cluster and debt.rights
-        return RulesPlan.from_record(json.loads(debt.rights)).deny if ours else ()
+        cleanup = DeferredCleanup.from_json(row.value)
+        ours = cleanup.old == cluster and cleanup.rights
+        return RulesPlan.from_record(json.loads(cleanup.rights)).deny if ours else ()
     except (WireError, ValueError, KeyError, TypeError):
         return ()
 
 
-def clean_up(old: KafkaCluster, debt: DeferredCleanup, by: str, may: Callable[[], None] = lambda: None) -> None:
+def clean_up(old: KafkaCluster, cleanup: DeferredCleanup, by: str, may: Callable[[], None] = lambda: None) -> None:
     """Restores the rules, ends the holds, frees the claims. `may` is called before each change of rules, and raises to
     stop.
     """
-    if debt.rights:
-        plan = RulesPlan.from_record(json.loads(debt.rights))
+    if cleanup.rights:
+        plan = RulesPlan.from_record(json.loads(cleanup.rights))
         restore_rules(old, plan, may)
         confirm_rules_restored(old, plan, within_s=CONFIRM_TIMEOUT_S)
-    release_topics_on_cluster(old, debt.switch, debt.topics, by)
+    release_topics_on_cluster(old, cleanup.switch, cleanup.topics, by)
 
 
 class AclAccess(Protocol):
@@ -274,11 +281,11 @@ class WriteBlockKeeper:
 
     def stands(self, rules: AclAccess, us: str, topics: Iterable[str]) -> bool:
         """Returns whether these twins are blocked, and no right has been granted since. Read-only."""
-        known = self.known(rules.name)
-        if not known.topics.issuperset(topics):
+        block = self.known(rules.name)
+        if not block.topics.issuperset(topics):
             return False
-        sight = rules.look(known.topics, us or known.us)
-        return is_write_block_up(known, renew_write_block(known, sight), sight.acls)
+        sight = rules.look(block.topics, us or block.us)
+        return is_write_block_up(block, renew_write_block(block, sight), sight.acls)
 
     def add(self, rules: AclAccess, us: str, more: Callable[[], Iterable[str]]) -> None:
         """Returns once every broker blocks these twins too. `more` is called under the lease of the block, so its
@@ -290,23 +297,23 @@ class WriteBlockKeeper:
         """Reverts rules changed for topics that are no longer twins. `less` is called again under the lease of the
         block.
         """
-        known = self.known(rules.name)
+        block = self.known(rules.name)
         # A process may have crashed after it saved this, and before it applied it.
-        if known.topics.intersection(less()) or not known.is_settled:
+        if block.topics.intersection(less()) or not block.is_settled:
             self._change(rules, "", lambda: (), less)
 
     def _change(
         self, rules: AclAccess, us: str, more: Callable[[], Iterable[str]], less: Callable[[], Iterable[str]]
     ) -> None:
         with exclusive(f"guard of {rules.name}", self._store, self._by) as lease:
-            known = self.known(rules.name)
-            topics = (known.topics | frozenset(more())).difference(less())
-            if not topics and not known.topics and known.is_settled:
+            block = self.known(rules.name)
+            topics = (block.topics | frozenset(more())).difference(less())
+            if not topics and not block.topics and block.is_settled:
                 return
-            wanted = renew_write_block(known, rules.look(topics, us or known.us))
-            self._save(rules.name, wanted, lease)
-            rules.take(wanted.plan, lambda: _must_be_ours(rules.name, lease))
-            self._save(rules.name, settle_write_block(wanted), lease)
+            write_block = renew_write_block(block, rules.look(topics, us or block.us))
+            self._save(rules.name, write_block, lease)
+            rules.take(write_block.plan, lambda: _must_be_ours(rules.name, lease))
+            self._save(rules.name, settle_write_block(write_block), lease)
 
     def _save(self, cluster: str, guard: WriteBlock, lease: LeaseKeeper) -> None:
         row = lease.row()
@@ -329,49 +336,49 @@ class WriterAccess:
     def __init__(self, old: KafkaCluster, new: KafkaCluster, link: Link, back: Link, store: Store) -> None:
         self._old, self._new, self._link, self._back, self._store = old, new, link, back, store
 
-    def deny(self, record: SwitchState) -> StepOutcome:
+    def deny(self, state: SwitchState) -> StepOutcome:
         """Done once every broker of the old home denies all writes. The sentence names what cannot be enforced."""
-        if not record.rights:
-            owed = earlier_denials(self._store, record)  # first: a cleanup in between removes them from the rules
-            plan = plan_denial(read_acl_snapshot(self._old, record.names()), owed)
-            return StepPending(f"what is to be denied on {record.old} is written down first", _with(record, plan))
-        plan = _plan_of(record)
+        if not state.rights:
+            owed = earlier_denials(self._store, state)  # first: a cleanup in between removes them from the rules
+            plan = plan_denial(read_acl_snapshot(self._old, state.names()), owed)
+            return StepPending(f"what is to be denied on {state.old} is written down first", _with(state, plan))
+        plan = _plan_of(state)
         apply_rules_plan(self._old, plan)
         confirm_rules_plan(self._old, plan, within_s=CONFIRM_TIMEOUT_S)
-        return StepDone(record, "; ".join(plan.remarks) or f"nobody may write on {self._old.name}")
+        return StepDone(state, "; ".join(plan.remarks) or f"nobody may write on {self._old.name}")
 
-    def restore_rights(self, record: SwitchState) -> StepOutcome:
-        if record.rights:
-            plan = _plan_of(record)
+    def restore_rights(self, state: SwitchState) -> StepOutcome:
+        if state.rights:
+            plan = _plan_of(state)
             restore_rules(self._old, plan)
             confirm_rules_restored(self._old, plan, within_s=CONFIRM_TIMEOUT_S)
-        return StepDone(record)
+        return StepDone(state)
 
-    def given(self, record: SwitchState) -> StepOutcome:
+    def given(self, state: SwitchState) -> StepOutcome:
         """Gives writers their rights on the new home, and removes the write block of the twin."""
-        WriteBlockKeeper(self._store, record.by).drop(ClusterAclAccess(self._new), record.names)
-        plan = _plan_of(record)
+        WriteBlockKeeper(self._store, state.by).drop(ClusterAclAccess(self._new), state.names)
+        plan = _plan_of(state)
         rows = self._store.link_states.of(self._link.name)
-        twins = {topic: self._link.twin_of(topic) for topic in record.names()}
+        twins = {topic: self._link.twin_of(topic) for topic in state.names()}
         self._store.link_states.forget(acl_rows_to_forget(rows, twins.values()))
-        rules = acls_for_new_home(rows, twins, earlier_denials(self._store, record).union(plan.deny))
+        rules = acls_for_new_home(rows, twins, earlier_denials(self._store, state).union(plan.deny))
         for error in create_acls(self._new, sorted(rules)).values() if rules else ():
             raise error
-        return StepDone(record)
+        return StepDone(state)
 
-    def guard(self, record: SwitchState) -> StepOutcome:
+    def guard(self, state: SwitchState) -> StepOutcome:
         """Blocks all writers but the reverse link on the old home; then removes the denial."""
         us = target_principal(self._back, self._old)
-        WriteBlockKeeper(self._store, record.by).add(ClusterAclAccess(self._old), us, record.names)
-        return self.restore_rights(record)
+        WriteBlockKeeper(self._store, state.by).add(ClusterAclAccess(self._old), us, state.names)
+        return self.restore_rights(state)
 
 
-def _plan_of(record: SwitchState) -> RulesPlan:
+def _plan_of(state: SwitchState) -> RulesPlan:
     try:
-        return RulesPlan.from_record(json.loads(record.rights)) if record.rights else RulesPlan()
+        return RulesPlan.from_record(json.loads(state.rights)) if state.rights else RulesPlan()
     except (ValueError, KeyError, TypeError) as error:
         raise KafkaError("the rules that the switch changed cannot be read from its record") from error
 
 
-def _with(record: SwitchState, plan: RulesPlan) -> SwitchState:
-    return replace(record, rights=json.dumps(plan.as_record(), sort_keys=True))
+def _with(state: SwitchState, plan: RulesPlan) -> SwitchState:
+    return replace(state, rights=json.dumps(plan.as_record(), sort_keys=True))

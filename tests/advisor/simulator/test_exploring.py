@@ -82,12 +82,12 @@ def test_a_fault_that_cannot_happen_is_not_said_to_be_looked_at(asked: Explorati
     left = ", ".join(fault for fault in FaultKind if fault in never)
     assert last == f"Left out: {left}." if never else not last.startswith("Left out")
     # Nor does it happen: each other one does in some schedule.
-    state, seen, met = build_initial_state(found.setup), set(), set()
+    state, seen, met = build_initial_state(found.config), set(), set()
     queue = [(state, 0)]
     while queue:
         state, spent = queue.pop()
         for move, then in chain(
-            faultless_transitions(found.setup, state), fault_transitions(found.setup, state) if spent < 1 else ()
+            faultless_transitions(found.config, state), fault_transitions(found.config, state) if spent < 1 else ()
         ):
             met |= {FAULT_BY_ACTION[move.deed]} if move.is_fault else set()
             if (then, spent + move.is_fault) not in seen:

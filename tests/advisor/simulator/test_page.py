@@ -46,7 +46,7 @@ def test_it_has_every_sentence_and_needs_nothing_else() -> None:
     ids = [attrs.get("id") for tag, attrs in tags.known if tag == "section"]
     assert ids == [story.name for story in STORIES]
     for story in STORIES:
-        assert all(f"{escape(describe_step(story.setup, step))}</li>" in text for step in play_story(story))
+        assert all(f"{escape(describe_step(story.config, step))}</li>" in text for step in play_story(story))
         assert escape(story.moral) in text
     assert not re.search(r"https?:|<link|src=|@import|url\(", text)
     assert [tag for tag, _ in tags.known].count("script") == 2

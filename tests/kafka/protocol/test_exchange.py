@@ -210,9 +210,9 @@ def test_what_was_sent_is_taken_from_the_front(buffers: list[bytes], data: st.Da
 
 def said(exchange: InFlightRequests, data: bytes) -> list[Response]:
     """The answers among these bytes."""
-    exchange.framer.lend(bytearray(len(data)))
-    exchange.framer.room()[:] = data
-    exchange.framer.took(len(data))
+    exchange.frame_reader.lend(bytearray(len(data)))
+    exchange.frame_reader.room()[:] = data
+    exchange.frame_reader.took(len(data))
     found: list[Response] = []
     while (answer := exchange.answer()) is not None:
         found.append(answer)
@@ -267,7 +267,7 @@ def test_an_answer_may_be_as_large_as_its_api_s_are() -> None:
     exchange = InFlightRequests("me")
     exchange.ask(FETCH, 13, [], 0.0)
     assert said(exchange, struct.pack(">i", FETCH_RESPONSE_BYTES_MAX)) == []
-    assert exchange.framer.lacks == FETCH_RESPONSE_BYTES_MAX
+    assert exchange.frame_reader.lacks == FETCH_RESPONSE_BYTES_MAX
 
 
 def test_numbers_start_again_after_two_to_the_31() -> None:
@@ -290,10 +290,10 @@ class Asking(asyncio.BufferedProtocol):
             cast(asyncio.WriteTransport, transport).writelines(request)
 
     def get_buffer(self, _: int) -> memoryview:
-        return self.exchange.framer.room()
+        return self.exchange.frame_reader.room()
 
     def buffer_updated(self, got: int) -> None:
-        self.exchange.framer.took(got)
+        self.exchange.frame_reader.took(got)
         while (answer := self.exchange.answer()) is not None:
             self.bodies.append(bytes(answer.view[answer.position :]))
         if not self.exchange.asking:

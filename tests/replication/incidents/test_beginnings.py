@@ -33,7 +33,7 @@ topics = ["orders"]
 ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def test_only_a_twin_that_begins_later_than_pumps_told_is_looked_into() -> None:
+def test_only_a_twin_that_begins_later_than_tasks_told_is_looked_into() -> None:
     told = {ONE: 5, TWO: 5}
     assert select_suspect_twins({ONE: 5, TWO: 6}, told, {}) == [TWO]
     assert select_suspect_twins({ONE: 5, TWO: 0}, told, {ONE: MissingOffsets(0, 5)}) == [ONE], "its row may be over"
@@ -72,7 +72,7 @@ class Log:
 
 
 class Pumps:
-    """What pumps told of the link."""
+    """What tasks told of the link."""
 
     def __init__(self) -> None:
         self.live = LinkStats()
@@ -91,15 +91,15 @@ class Place:
         self.store.twins.save(self.twins)
         self.source = Log({ONE: 0, TWO: 0})
         self.target = Log({ONE: 0, TWO: 0})
-        self.pumps = Pumps()
-        self.live = self.pumps.live
+        self.tasks = Pumps()
+        self.live = self.tasks.live
         self.said = said
         self.watch = self.begun()
 
     def begun(self) -> LogStartWatch:
         link = parse_settings(SETTINGS, name="settings.toml", env={}).links[0]
         sides: tuple[Any, Any] = (self.source, self.target)
-        return LogStartWatch(link, *sides, self.store, self.pumps)
+        return LogStartWatch(link, *sides, self.store, self.tasks)
 
     def open(self) -> list[IncidentRow]:
         return list(self.store.incidents.rows(LINK, open_only=True))

@@ -32,7 +32,7 @@ def test_a_transaction_is_named_once_it_has_held_for_too_long() -> None:
     assert patience.seen({ONE: OldestTransaction(3, 40, 90)}, 100.0) == []
     assert patience.seen({ONE: OldestTransaction(3, 40, 95), OTHER: OldestTransaction(4, 7, 8)}, 109.0) == []
     (found,) = patience.seen({ONE: OldestTransaction(3, 40, 120), OTHER: OldestTransaction(4, 7, 8)}, 111.0)
-    assert (found.named, found.age_s) == (ONE, 11.0)
+    assert (found.partition, found.age_s) == (ONE, 11.0)
     told = found.stoppage()
     assert (told.topic, told.partition, told.kind, told.from_offset, told.to_offset) == (
         "orders",

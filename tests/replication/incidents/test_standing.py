@@ -40,20 +40,20 @@ CARRIED = PartitionProgress("orders", 1, 0, 5, 5, 50, 1, 9, 2, 1, 2)
 
 
 class Place:
-    """A store, a desk with three partitions on one lane that nobody pumps, and whoever begins a term."""
+    """A store, a coordinator with three partitions on one task that nobody tasks, and whoever begins a term."""
 
     def __init__(self, folder: Path, said: LogLines) -> None:
         self.said = said
         self.folder = folder
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
         self.recorder = ProgressRecorder(self.store, "first", 0.02)
-        self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=self.recorder.take)
-        self.desk.open_task((LINK, 0), 9.0)
-        self.desk.assign((LINK, 0), [PartitionConfig(one.topic, one.partition, "00", "00") for one in ORDERS])
+        self.coordinator = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=self.recorder.take)
+        self.coordinator.open_task((LINK, 0), 9.0)
+        self.coordinator.assign((LINK, 0), [PartitionConfig(one.topic, one.partition, "00", "00") for one in ORDERS])
         self.standing = self.begun()
 
     def begun(self) -> StoppedPartitions:
-        made = StoppedPartitions(LINK, self.store, self.desk, self.recorder)
+        made = StoppedPartitions(LINK, self.store, self.coordinator, self.recorder)
         made.begin()
         return made
 
@@ -71,7 +71,7 @@ class Place:
         return found
 
     def close(self) -> None:
-        self.desk.close()
+        self.coordinator.close()
         self.recorder.close()
         self.store.close()
 
@@ -85,12 +85,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) 
     made.close()
 
 
-def test_what_stopped_leaves_its_lane_alone_and_rests_until_its_row_is_closed(place: Place) -> None:
+def test_what_stopped_leaves_its_task_alone_and_rests_until_its_row_is_closed(place: Place) -> None:
     place.tell(carried=(CARRIED,))
     place.tell(CORRUPT)
     place.turned(lambda: ORDERS[1] in place.standing)
-    place.turned(lambda: ORDERS[1] not in place.desk.placed(LINK))
-    assert set(place.desk.placed(LINK)) == {ORDERS[0], ORDERS[2]}
+    place.turned(lambda: ORDERS[1] not in place.coordinator.placed(LINK))
+    assert set(place.coordinator.placed(LINK)) == {ORDERS[0], ORDERS[2]}
     assert ORDERS[0] not in place.standing
     (row,) = place.store.incidents.rows(LINK, open_only=True)
     assert (row.incident.from_offset, row.incident.to_offset, row.closed_ms) == (5, 7, None)
@@ -116,7 +116,7 @@ def test_it_rests_over_a_restart(place: Place) -> None:
 
 def test_rewording_what_the_ledger_says_releases_nothing(place: Place) -> None:
     place.tell(CORRUPT)
-    place.turned(lambda: ORDERS[1] in place.standing and ORDERS[1] not in place.desk.placed(LINK))
+    place.turned(lambda: ORDERS[1] in place.standing and ORDERS[1] not in place.coordinator.placed(LINK))
     database = Database(f"sqlite:///{place.folder}/store.db", Secret())
     reworded = update(incidents).values(policy="leave it where it is", sentence="said otherwise")
     assert database.write(lambda connection: connection.execute(reworded)).rowcount == 1
@@ -142,18 +142,18 @@ def test_rights_are_tried_again_and_the_row_closes_when_they_are_back(place: Pla
     place.tell(carried=(CARRIED,))
     time.sleep(0.5)
     assert place.standing.turn() == set()
-    assert place.store.incidents.rows(LINK, open_only=True), "a pump looked, and nothing crossed"
+    assert place.store.incidents.rows(LINK, open_only=True), "a task looked, and nothing crossed"
     place.tell(carried=(replace(CARRIED, from_offset=5, to_offset=6),))
     place.turned(lambda: not place.store.incidents.rows(LINK, open_only=True))
     assert place.standing.turn() == set()
 
 
-@pytest.mark.claim("topics", "held-is-told", "partitions that a disk near its end holds are no lanes that flow")
+@pytest.mark.claim("topics", "held-is-told", "partitions that a disk near its end holds are no tasks that flow")
 def test_what_is_held_is_counted_as_resting(place: Place) -> None:
     """As where the target's disk is near its end: status said that the link flows, with no partition."""
     held = set(ORDERS[:2])
     place.tell(CORRUPT)
-    made = StoppedPartitions(LINK, place.store, place.desk, place.recorder, held=lambda: frozenset(held))
+    made = StoppedPartitions(LINK, place.store, place.coordinator, place.recorder, held=lambda: frozenset(held))
     until_s = time.monotonic() + 5.0
     while ORDERS[1] not in made or len(made) < 2:
         assert time.monotonic() < until_s
@@ -161,7 +161,7 @@ def test_what_is_held_is_counted_as_resting(place: Place) -> None:
         time.sleep(0.01)
     assert len(made) == 2, "the second is held, and rests by its row"
     state, sentence = describe_link_state(ActiveLink(0, 1, resting=len(made)))
-    assert (state, sentence) == ("waiting", "0 partitions on 1 lane; 2 partitions stopped by incidents")
+    assert (state, sentence) == ("waiting", "0 partitions on 1 task; 2 partitions stopped by incidents")
 
 
 def test_what_the_target_lost_is_told_once_and_closes_when_it_is_there_again(place: Place) -> None:
@@ -169,7 +169,7 @@ def test_what_the_target_lost_is_told_once_and_closes_when_it_is_there_again(pla
     place.tell(lost)
     place.tell(replace(lost, from_offset=7))
     place.turned(lambda: bool(place.store.incidents.rows(LINK)))
-    assert ORDERS[2] in place.desk.placed(LINK), "it is carried all the while"
+    assert ORDERS[2] in place.coordinator.placed(LINK), "it is carried all the while"
     place.tell(carried=(replace(CARRIED, partition=2, from_offset=9, to_offset=10),))
     place.turned(lambda: not place.store.incidents.rows(LINK, open_only=True))
     (row,) = place.store.incidents.rows(LINK)

@@ -137,8 +137,8 @@ def test_a_new_twin_is_untouched_and_one_that_holds_something_may_not_be(
 ) -> None:
     for target in (0, 5):
         row = TwinRow(LINK.name, "orders", 0, "aa", f"b{target}", 7, 0, 1)
-        extent = OffsetRun(SourceOffset(7), TargetOffset(target), 0, 0)
-        stage = stages(lambda: [(row, extent, "as a test says")])  # noqa: B023
+        offset_run = OffsetRun(SourceOffset(7), TargetOffset(target), 0, 0)
+        stage = stages(lambda: [(row, offset_run, "as a test says")])  # noqa: B023
         stage.target.end = target
         stage.until(lambda ready, _: bool(ready))
         step = replace(STEP, target_topic_id=row.target_topic_id)

@@ -31,13 +31,13 @@ def test_what_is_not_all_there_is_nowhere() -> None:
     assert match_latest_offsets([7, 8, 9, 9], array("q", [1, 2, 3]), array("q", [7, 8, 9])) is None
 
 
-def test_runs_of_records_are_extents_and_what_lies_between_them_was_dropped() -> None:
+def test_runs_of_records_are_offset_runs_and_what_lies_between_them_was_dropped() -> None:
     fresh = [LandedBatch(50, 3, 7), LandedBatch(53, 2, 10)]
-    extents = map_each_record(fresh, [20, 21, 30, 31, 40])
-    assert extents == [
+    offset_runs = map_each_record(fresh, [20, 21, 30, 31, 40])
+    assert offset_runs == [
         OffsetRun(SourceOffset(20), TargetOffset(50), 2, 7),
         OffsetRun(SourceOffset(30), TargetOffset(52), 2, 9),
         OffsetRun(SourceOffset(40), TargetOffset(54), 1, 11),
     ]
-    assert offsets_between(10, extents) == [(10, 20), (22, 30), (32, 40)]
-    assert offsets_between(20, extents) == [(22, 30), (32, 40)]
+    assert offsets_between(10, offset_runs) == [(10, 20), (22, 30), (32, 40)]
+    assert offsets_between(20, offset_runs) == [(22, 30), (32, 40)]

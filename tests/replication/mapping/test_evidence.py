@@ -96,11 +96,11 @@ class Stage:
     ) -> tuple[int, str]:
         link = Link("east", "west", mode=OffsetMode.MAPPED, mapped_from=stated)
         step = CarryTopic("orders", partitions, "aa", "bb", mapped=True)
-        ((_, extent, how),) = AdoptionPlanner(link, self.source, self.copy, self.store).of(
+        ((_, offset_run, how),) = AdoptionPlanner(link, self.source, self.copy, self.store).of(
             step, [0], {NAMED: list(notes)}
         )
-        assert extent.target == self.copy.end
-        return int(extent.source), how
+        assert offset_run.target == self.copy.end
+        return int(offset_run.source), how
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def test_a_twin_that_lost_what_it_had_acknowledged_stops() -> None:
 def test_a_twin_cut_beyond_the_reach_stops_only_where_nobody_knows_better() -> None:
     assert _refusal(REACH, 50, 90, None) is None
     assert _refusal(REACH, 51, 90, (8, 5)) is None, "its leader remembers"
-    assert _refusal(REACH._replace(warm=True), 51, 90, None) is None, "so does the pump"
+    assert _refusal(REACH._replace(warm=True), 51, 90, None) is None, "so does the task"
     stop = _refusal(REACH, 51, 90, None)
     assert isinstance(stop, StopAt)
     assert "cannot be known" in stop.sentence

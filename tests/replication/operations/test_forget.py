@@ -36,7 +36,7 @@ def test_a_plan_forgets_nothing_and_its_act_tells_who_asked(store: Store) -> Non
 
 
 def test_of_two_links_neither_is_touched_while_one_is_carried(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = store.leases.take(f"link {BACK}", "a mirror", 2_000, seen=None)
+    held = store.leases.take(f"link {BACK}", "a mirror", 2_000, row=None)
     assert held is not None
     # The mirror renews its lease between two looks.
     monkeypatch.setattr(time, "sleep", lambda _: store.leases.renew_each([held], {held.name: held.ttl_ms}))
@@ -51,13 +51,13 @@ def test_of_two_links_neither_is_touched_while_one_is_carried(store: Store, monk
 @pytest.mark.claim("topics", "forget-holds-the-lease", "no mirror begins while `mirror forget` deletes")
 def test_a_mirror_that_begins_meanwhile_is_met_by_no_deletion(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = plan(ForgetTopic("orders", [LINK]), SETTINGS, store)
-    gave_up = store.leases.take(f"link {LINK}", "an earlier mirror", 2_000, seen=None)
+    gave_up = store.leases.take(f"link {LINK}", "an earlier mirror", 2_000, row=None)
     assert gave_up is not None
     store.leases.release(gave_up)
     forget_topic, begun = store.forget_topic, []
 
     def begin_then_forget(*of: object) -> int:
-        begun.append(store.leases.take(f"link {LINK}", "a mirror", 2_000, seen=replace(gave_up, released=True)))
+        begun.append(store.leases.take(f"link {LINK}", "a mirror", 2_000, row=replace(gave_up, released=True)))
         return forget_topic(*of)  # type: ignore[arg-type]
 
     monkeypatch.setattr(store, "forget_topic", begin_then_forget)

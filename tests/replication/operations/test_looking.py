@@ -7,7 +7,7 @@ from tests.replication.operations.asked import BACK, LINK, settings_of
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
 from twinshore.replication.core.model import Grow
-from twinshore.replication.operations.begin_again import AuditRequest, read_audit
+from twinshore.replication.operations.recreate_twin import AuditRequest, read_audit
 from twinshore.replication.operations.run_plan import OffsetQuery, RunPlan, look_up_offsets, plan_run
 from twinshore.replication.sync.core.decisions import Remark
 from twinshore.state.core.values import AuditRow, TwinRow
@@ -23,8 +23,8 @@ NOTHING = (
 
 
 def test_an_offset_is_found_from_either_side(store: Store) -> None:
-    extent = OffsetRun(SourceOffset(10), TargetOffset(70), 0, 0)
-    store.offset_runs.adopt([(TwinRow(LINK, "bills", 0, "cc", "dd", 10, 0, 1), extent)])
+    offset_run = OffsetRun(SourceOffset(10), TargetOffset(70), 0, 0)
+    store.offset_runs.adopt([(TwinRow(LINK, "bills", 0, "cc", "dd", 10, 0, 1), offset_run)])
     (run,) = look_up_offsets(OffsetQuery("bills"), SETTINGS, store)
     assert run.sentence() == "east->west: bills-0: nothing yet; goes on with 10 of the source behind 70 of the target"
     (spot,) = look_up_offsets(OffsetQuery("bills", source_offset=12), SETTINGS, store)

@@ -38,8 +38,8 @@ def test_each_step_says_what_it_is_or_would_be(store: Store) -> None:
 
 
 def test_a_mirror_that_has_begun_since_the_plan_is_not_disturbed(store: Store) -> None:
-    planned = RecoverPlan(tuple(recover.build_recover_steps(LINK, seen(None), store)), link=LINK, seen=seen(None))
-    store.leases.take(f"link {LINK}", "a mirror", 2_000, seen=None)
+    planned = RecoverPlan(tuple(recover.build_recover_steps(LINK, seen(None), store)), link=LINK, recovery=seen(None))
+    store.leases.take(f"link {LINK}", "a mirror", 2_000, row=None)
     with raises(RefusedError, "replication.link-running", link=LINK, owner="a mirror"):
         list(act(planned, SETTINGS, store, by="anna"))
     assert store.links.identity(LINK) is None

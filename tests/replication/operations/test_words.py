@@ -9,15 +9,15 @@ from tests.replication.operations.asked import LINK, settings_of
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.incident_policy import POLICY_STOP, POLICY_TOPIC, IncidentKind, IncidentPolicy
 from twinshore.config.model import TopicPartition
-from twinshore.replication.operations import begin_again, incident_admin, twin_deletion
-from twinshore.replication.operations.begin_again import BeginAgain
+from twinshore.replication.operations import incident_admin, recreate_twin, twin_deletion
 from twinshore.replication.operations.incident_admin import ResumeStopped
+from twinshore.replication.operations.recreate_twin import RecreateTwin
 from twinshore.replication.operations.twin_deletion import AllowDeletion, KeepTwin
 from twinshore.replication.sync.core.decisions import DeletionState, RememberState
 from twinshore.replication.sync.core.lifecycle import (
-    BEGIN_AGAIN_APPROVAL,
     DELETE_APPROVAL,
     KEEP_TWIN,
+    RECREATE_APPROVAL,
     ObservedTopic,
     Presence,
     TwinRange,
@@ -68,8 +68,8 @@ def test_nobody_keeps_what_is_gone(store: Store, monkeypatch: pytest.MonkeyPatch
     )
     planned = twin_deletion.plan_keep(KeepTwin("orders"), SETTINGS, store)
     assert planned.steps == ()
-    assert isinstance(planned.refused, RefusedError)
-    assert (planned.refused.code, planned.refused.values) == ("replication.twin-gone", {"topic": "orders"})
+    assert isinstance(planned.refusal, RefusedError)
+    assert (planned.refusal.code, planned.refusal.values) == ("replication.twin-gone", {"topic": "orders"})
     seen["west"] = Presence.HIDDEN
     planned = twin_deletion.plan_keep(KeepTwin("orders"), SETTINGS, store)
     assert len(planned.steps) == 1, "a no needs no proof"
@@ -98,23 +98,23 @@ def test_a_deletion_is_agreed_to_only_where_nothing_speaks_against_it(store: Sto
     held[0] = TwinRange(0, 0, 1_001, 1_000, 1_000)
     planned = twin_deletion.plan_delete(AllowDeletion("orders"), SETTINGS, store)
     assert planned.steps == ()
-    assert isinstance(planned.refused, RefusedError)
-    assert "orders-0 holds offsets 1000 to 1000" in planned.refused.message
+    assert isinstance(planned.refusal, RefusedError)
+    assert "orders-0 holds offsets 1000 to 1000" in planned.refusal.message
 
 
 def test_a_beginning_is_agreed_to_with_what_was_seen(store: Store, held: list[TwinRange]) -> None:
     with raises(ConfigError, "replication.topic-not-recreated", topic="orders"):
-        begin_again.plan(BeginAgain("orders"), SETTINGS, store)
+        recreate_twin.plan(RecreateTwin("orders"), SETTINGS, store)
     incident(store, IncidentKind.RECREATED_TOPIC, -1, POLICY_TOPIC)
     held[0] = TwinRange(0, 0, 1_200, 1_000, 1_000)
-    planned = begin_again.plan(BeginAgain("orders"), SETTINGS, store)
-    assert isinstance(planned.refused, RefusedError) and planned.refused.code == "replication.twin-last-copy"
+    planned = recreate_twin.plan(RecreateTwin("orders"), SETTINGS, store)
+    assert isinstance(planned.refusal, RefusedError) and planned.refusal.code == "replication.twin-last-copy"
     assert any("orders-0 1000 to 1199: no receipt" in line for line in planned.shown), "and it is shown all the same"
-    planned = begin_again.plan(BeginAgain("orders", even_uncarried=True), SETTINGS, store)
-    assert store.link_states.of(LINK, BEGIN_AGAIN_APPROVAL) == ()
+    planned = recreate_twin.plan(RecreateTwin("orders", even_unreplicated=True), SETTINGS, store)
+    assert store.link_states.of(LINK, RECREATE_APPROVAL) == ()
     held[0] = TwinRange(0, 0, 9_999, 1_000, 1_000)
-    list(begin_again.act(planned, store, by="anna"))
-    (row,) = store.link_states.of(LINK, BEGIN_AGAIN_APPROVAL)
+    list(recreate_twin.act(planned, store, by="anna"))
+    (row,) = store.link_states.of(LINK, RECREATE_APPROVAL)
     assert "1200" in row.value and "9999" not in row.value, "the agreement is to what the plan saw"
 
 
@@ -123,7 +123,7 @@ def test_a_stopped_partition_goes_on_and_the_audit_knows_who_said_so(store: Stor
     incident(store, IncidentKind.REFUSED, 1, POLICY_STOP)
     store.links.save_identity(LinkIdentity(LINK, 1, 0, "e", "w"))
     planned = incident_admin.plan(ResumeStopped("orders", 0), SETTINGS, store)
-    assert [(step.named, len(step.rows)) for step in planned.steps] == [(TopicPartition("orders", 0), 1)]
+    assert [(step.partition, len(step.rows)) for step in planned.steps] == [(TopicPartition("orders", 0), 1)]
     assert len(store.incidents.rows(LINK, open_only=True)) == 2
     (step,) = incident_admin.act(planned, store, by="anna")
     assert step.sentence(done=True) == "east->west: orders-0 is resumed"

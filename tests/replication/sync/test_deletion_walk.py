@@ -32,7 +32,7 @@ LOOK_MS = 5_000
 DELAY_S = 30.0
 TOPIC = "orders"
 BOTH_DELETE = SyncRules(
-    deleted=DeletedTopicPolicy.DELETE, recreated=RecreatedTopicPolicy.BEGIN_AGAIN, delete_after_s=DELAY_S
+    deleted=DeletedTopicPolicy.DELETE, recreated=RecreatedTopicPolicy.RECREATE, delete_after_s=DELAY_S
 )
 
 
@@ -132,7 +132,7 @@ class History:
             assert dict(word.ends)[0] >= 10 + self.written, "nobody agreed to what was written since"
         else:
             assert self.written == 0, "the link did not carry it"
-            assert self._policy()[0] in (RecreatedTopicPolicy.BEGIN_AGAIN, DeletedTopicPolicy.DELETE)
+            assert self._policy()[0] in (RecreatedTopicPolicy.RECREATE, DeletedTopicPolicy.DELETE)
             assert self.now_ms - self.calm_ms >= DELAY_S * 1000, "its delay begins anew with each thing that happens"
             assert self.source or self.missed >= MISSED_POLLS_MIN
             assert "unless `twinshore mirror keep orders` forbids it" in self.told[-1]

@@ -51,7 +51,7 @@ WHOLE = [TwinRange(0, 0, 10, 10, 10), TwinRange(1, 0, 0, 0, 0)]
 FOREIGN = [TwinRange(0, 0, 51_000, 10, 10), WHOLE[1]]
 KEEP, ARCHIVE = DeletionRules(SyncRules()), DeletionRules(SyncRules(deleted=DeletedTopicPolicy.ARCHIVE))
 DELETE = DeletionRules(SyncRules(deleted=DeletedTopicPolicy.DELETE, delete_after_s=60))
-AGAIN = DeletionRules(SyncRules(recreated=RecreatedTopicPolicy.BEGIN_AGAIN, delete_after_s=60))
+AGAIN = DeletionRules(SyncRules(recreated=RecreatedTopicPolicy.RECREATE, delete_after_s=60))
 NOW = 1_800_000_000_000  # 2027-01-15 08:00:00 UTC
 NONE = LifecycleState()
 
@@ -174,7 +174,7 @@ def test_what_was_announced_is_taken_back_and_begins_anew_afterwards(rules: Dele
 
 
 def test_another_delay_is_announced_before_it_counts() -> None:
-    shorter = replace(DELETE, follow=replace(DELETE.follow, delete_after_s=5))
+    shorter = replace(DELETE, rules=replace(DELETE.rules, delete_after_s=5))
     assert acts(look(GONE), since(DeletionState.ANNOUNCED, 30), shorter)[-1] == RememberState(
         "orders", DeletionState.ANNOUNCED, NOW + 5_000
     )
@@ -303,7 +303,7 @@ def test_it_begins_again_at_the_announced_time_and_only_on_the_twin_that_was_our
     paused = acts(look(ANEW), beginning(60), replace(AGAIN, against="the link is paused"))
     assert (paused[0], told(paused)) == (RememberState("orders", None), [("recreated topic", "stop the topic")])
     many = acts(look(ANEW), beginning(60), replace(AGAIN, many="9 twins would be deleted at once"))
-    assert "`twinshore mirror begin-again orders` agrees" in sentences(many)
+    assert "`twinshore mirror recreate orders` agrees" in sentences(many)
     assert many[-1] == RememberState("orders", DeletionState.NEEDS_APPROVAL, source_id="s2")
 
 
@@ -340,7 +340,7 @@ def test_a_word_that_comes_before_an_announced_time_is_asked_about_too() -> None
 
 def test_another_delay_is_announced_with_what_the_twin_holds() -> None:
     """The settings changed over a restart, while both deletions were announced."""
-    sooner = {one: replace(one, follow=replace(one.follow, delete_after_s=30)) for one in (DELETE, AGAIN)}
+    sooner = {one: replace(one, rules=replace(one.rules, delete_after_s=30)) for one in (DELETE, AGAIN)}
     for seen, memory, rules in (
         (look(GONE), since(DeletionState.ANNOUNCED, 5), sooner[DELETE]),
         (look(ANEW), beginning(5), sooner[AGAIN]),
@@ -454,4 +454,4 @@ def test_a_mapped_twin_that_is_gone_is_told_with_a_verb_that_works_for_it(target
     case = (look(target=target), LifecycleState(begin=Approval(NOW - 1, "s1")), KEEP)
     (told,) = [act for act in acts(*adapt_to_mapped(*case)) if isinstance(act, ReportIncident)]
     assert "`twinshore mirror forget orders`" in told.sentence
-    assert "begin-again" not in told.sentence, "it is refused for a mapped twin"
+    assert "recreate" not in told.sentence, "it is refused for a mapped twin"

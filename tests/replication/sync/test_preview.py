@@ -35,7 +35,7 @@ class Planned(Stage):
     def policies(self) -> TopicJudge:
         source, target = self.clusters
         safety = SafetyPolicy(load_settings(self.file, {}), LINK)
-        follow = replace(self.link.follow, delete_after_s=self.delay_s, recreated=RecreatedTopicPolicy.BEGIN_AGAIN)
+        follow = replace(self.link.follow, delete_after_s=self.delay_s, recreated=RecreatedTopicPolicy.RECREATE)
         link = replace(self.link, follow=follow)
         return TopicJudge(link, source, target, self.store, links=[self.link], safety=safety)
 
@@ -136,4 +136,4 @@ def test_a_topic_that_one_look_missed_is_not_called_gone(stage: Planned) -> None
     judging = stage.policies()
     assert preview_topic(judging, judging.look()["a"]), "it is not plain, and so not passed over"
     assert not looks, "after one look nothing is decided"
-    assert judge_topics(stage.policies())["a"].look.missed == 2
+    assert judge_topics(stage.policies())["a"].observation.missed == 2

@@ -45,7 +45,7 @@ class Place:
         self.now = SafetyPolicy(load_settings(self.file, {}), "east->west")
 
     def stands(self) -> str:
-        """What the log, deletions and pumps are told of the file, all the same."""
+        """What the log, deletions and tasks are told of the file, all the same."""
         against = self.now.against()
         assert self.now.never_cut is bool(against)
         assert bool(self.said and "nothing is deleted or cut off now" in self.said[-1]) is (

@@ -1,4 +1,4 @@
-"""Two clusters as small as a lane can see them: logs, leaders, high watermarks, fetch sessions, producer states.
+"""Two clusters as small as a task can see them: logs, leaders, high watermarks, fetch sessions, producer states.
 
 The target checks every append against the source: a record at an offset where the source holds another is the one
 thing that must never happen, so it is raised where it happens.

@@ -1,4 +1,4 @@
-"""What is on its way between a modelled pump and the modelled brokers."""
+"""What is on its way between a modelled task and the modelled brokers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Request:
 
 
 def ends_of(request: Request) -> list[MarkerOutcome]:
-    """The answer to a question, as a lane is told it."""
+    """The answer to a question, as a task is told it."""
     found = (request.answers or {}).items()
     return [MarkerOutcome(named.topic, named.partition, error, end) for named, (error, end, _) in found]
 

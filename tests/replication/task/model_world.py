@@ -1,4 +1,4 @@
-"""A lane between two modelled clusters, driven by a seeded scheduler that orders everything a network may reorder."""
+"""A task between two modelled clusters, driven by a seeded scheduler that orders everything a network may reorder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LIMITS = TaskLimits(
     merged_bytes_max=400,
     undelivered_s=0.9,
 )
-PUMP_ID = 99
+TASK_ID = 99
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class World:
     kind: str = "fresh"
     partitions: int = 3
     chance: random.Random = field(init=False)
-    lane: TaskPartitions = field(init=False)
+    task: TaskPartitions = field(init=False)
     now_s: float = 1000.0
     calm: bool = False
     sources: dict[Key, SourceLog] = field(default_factory=dict)
@@ -72,24 +72,24 @@ class World:
             self.told[named] = []
         self.brokers = {node: SourceBroker(node, self.sources, self.chance) for node in NODES}
         self.requests = {node: deque() for node in NODES}
-        self.lane = self.new_lane()
+        self.task = self.new_task()
 
     @property
     def now_ms(self) -> int:
         return EPOCH_MS + int(self.now_s * 1000)
 
-    def new_lane(self) -> TaskPartitions:
-        lane = TaskPartitions(PUMP_ID, 0, state_expiry_ms=EXPIRY_MS, limits=LIMITS)
-        lane.assign(
+    def new_task(self) -> TaskPartitions:
+        task = TaskPartitions(TASK_ID, 0, state_expiry_ms=EXPIRY_MS, limits=LIMITS)
+        task.assign(
             PartitionConfig(
                 "t", number, bytes([7] * 16).hex(), bytes([8] * 16).hex(), self.told_to(TopicPartition("t", number))
             )
             for number in range(self.partitions)
         )
-        return lane
+        return task
 
     def told_to(self, named: TopicPartition) -> int:
-        """Where the receipts end, as the desk remembers it."""
+        """Where the receipts end, as the coordinator remembers it."""
         return self.told[named][-1].to_offset if self.told[named] else 0
 
     # -- the clusters' own life
@@ -137,9 +137,9 @@ class World:
     # -- the pump's loop, as `pump` does it
 
     def fetch(self) -> None:
-        for line in sorted(self.lane.lines()[0]):
+        for line in sorted(self.task.lines()[0]):
             if line not in self.fetches and self.up("source", line[0]):
-                order = self.lane.fetch_order(line)
+                order = self.task.fetch_order(line)
                 if order:
                     self.fetches[line] = Fetch(order)
 
@@ -153,24 +153,24 @@ class World:
             fetch.answer = self.brokers[line[0]].fetch(fetch.order)
             return
         del self.fetches[line]
-        self.lane.fetched(line, fetch.answer, PooledBuffer(bytearray()), self.now_s, self.now_ms)
+        self.task.fetched(line, fetch.answer, PooledBuffer(bytearray()), self.now_s, self.now_ms)
         if self.seed % 3 == 0:  # a far source, as its first answer tells
-            self.lane.fetches.widen(FetchResponseById(0, 0, 0, []))
+            self.task.scheduler.widen(FetchResponseById(0, 0, 0, []))
 
     def send(self) -> None:
-        for node in sorted(self.lane.lines()[1]):
+        for node in sorted(self.task.lines()[1]):
             line = self.requests[node]
             if len(line) >= LIMITS.inflight_max or not self.up("target", node):
                 continue
-            marks = self.lane.next_markers(node, self.now_s)
+            marks = self.task.next_markers(node, self.now_s)
             assert not marks, f"the twin got markers where the source holds records: {marks[0].blank}"
-            sent = self.lane.produce_order(node, self.now_s, self.now_ms)
+            sent = self.task.produce_order(node, self.now_s, self.now_ms)
             if sent:
-                bodies = [(one.track.named, one.head + bytes(one.parcel.body)) for one in sent]
+                bodies = [(one.replicator.named, one.head + bytes(one.batch.body)) for one in sent]
                 line.append(Request(node, sent, bodies, self.now_s))
-            elif rests := self.lane.next_end_checks(node, self.now_s, self.now_ms, idle=False):
+            elif rests := self.task.next_end_checks(node, self.now_s, self.now_ms, idle=False):
                 line.append(Request(node, [], [], self.now_s, rests=rests))
-        waiting = sum(parcel.size for track in self.lane.tracks.values() for parcel, _ in track.waiting)
+        waiting = sum(batch.size for track in self.task.replicators.values() for batch, _ in track.waiting)
         self.waiting_bytes_max = max(self.waiting_bytes_max, waiting)
 
     def process(self) -> None:
@@ -200,13 +200,13 @@ class World:
         line = self.chance.choice(ready)
         request = line[0]
         if request.rests:
-            self.lane.on_end_checked(request.rests, ends_of(request), self.now_s)
+            self.task.on_end_checked(request.rests, ends_of(request), self.now_s)
         elif not self._told_produced(request):
             return
         line.popleft()
         if request.node in self.congested:
             self.congested.discard(request.node)
-            self.lane.fetches.hold(request.node, held=False)
+            self.task.scheduler.hold(request.node, held=False)
 
     def _told_produced(self, request: Request) -> bool:
         """False where it is not confirmed yet, and not too late either."""
@@ -222,7 +222,7 @@ class World:
                 code = 7
             entry = (bytes([8] * 16), named.partition, code, base if not code else -1, -1, 0, None, None)
             parts.append(ProducedPartition(*entry))
-        self.lane.produced(request.sent, parts, self.now_s)
+        self.task.produced(request.sent, parts, self.now_s)
         return True
 
     def time_out(self) -> None:
@@ -230,32 +230,32 @@ class World:
         for node, line in self.requests.items():
             if line and self.now_s - line[0].sent_s > CONGESTED_S and node not in self.congested:
                 self.congested.add(node)
-                self.lane.congested(node)
+                self.task.congested(node)
 
     def refresh_routes(self) -> None:
         if self.routes is None:
-            if self.lane.stale_routes:
-                self.lane.stale_routes = False
+            if self.task.stale_routes:
+                self.task.stale_routes = False
                 self.routes = {named: self.route_of(named) for named in self.targets}
             return
         routes, self.routes = self.routes, None
         for named, route in routes.items():
-            self.lane.routed(named, route)
+            self.task.routed(named, route)
 
     def route_of(self, named: TopicPartition) -> PartitionLeaders:
         twin = self.targets[named]
         return PartitionLeaders(twin.source.leader, twin.source.epoch, twin.leader)
 
     def look(self) -> None:
-        if not self.lane.finishing:
-            self.looks += [Look(named) for named in self.lane.take_due_inspections(self.now_s, range(99))]
+        if not self.task.finishing:
+            self.looks += [Look(named) for named in self.task.take_due_inspections(self.now_s, range(99))]
         if not self.looks:
             return
         look = self.looks.pop(self.chance.randrange(len(self.looks)))
         twin = self.targets[look.named]
         if not self.up("target", twin.leader) or (not self.calm and self.chance.random() < 0.05):
-            self.lane.stale_routes = True
-            self.lane.on_inspected(look.named, None, self.now_s)
+            self.task.stale_routes = True
+            self.task.on_inspected(look.named, None, self.now_s)
         elif look.ends is None:
             look.ends = (0, twin.high, twin.end)
             self.looks.append(look)
@@ -263,24 +263,24 @@ class World:
             start, high, end = look.ends
             tail = twin.tail() if high == end and end > start else None
             source = twin.source
-            seen = TargetState(start, high, end, tail, twin.remembered(PUMP_ID), source.start, source.end)
-            self.lane.on_inspected(look.named, seen, self.now_s)
+            seen = TargetState(start, high, end, tail, twin.remembered(TASK_ID), source.start, source.end)
+            self.task.on_inspected(look.named, seen, self.now_s)
 
     def account(self) -> None:
-        """The pump's accounts, as the desk takes them: each begins where the last one ended."""
-        for carried in self.lane.accounts(0.0):
+        """The pump's accounts, as the coordinator takes them: each begins where the last one ended."""
+        for carried in self.task.accounts(0.0):
             named = TopicPartition(carried.topic, carried.partition)
             assert carried.from_offset == self.told_to(named), f"{carried} does not follow {self.told_to(named)}"
             assert carried.to_offset >= carried.from_offset
             assert carried.to_offset <= self.targets[named].high, f"{carried} tells what the twin does not hold"
             self.told[named].append(carried)
 
-    # -- connections and pumps that end
+    # -- connections and tasks that end
 
     def lose_source(self, node: int) -> None:
         for line in [line for line in self.fetches if line[0] == node]:
             del self.fetches[line]
-            self.lane.source_lost(line)
+            self.task.source_lost(line)
 
     def lose_target(self, node: int) -> None:
         """Processed requests lose their answer; the others land later, in order, as many as the network still has."""
@@ -289,9 +289,9 @@ class World:
         self._into_limbo(node, line, LANDS_LATE_S)
         congested = node in self.congested
         self.congested.discard(node)
-        self.lane.lost(node, [request.sent for request in line], self.now_s)
+        self.task.lost(node, [request.sent for request in line], self.now_s)
         if congested:
-            self.lane.fetches.hold(node, held=False)
+            self.task.scheduler.hold(node, held=False)
 
     def _into_limbo(self, node: int, line: deque[Request], within_s: float) -> None:
         unread = [request for request in line if request.answers is None]
@@ -308,39 +308,39 @@ class World:
                         self.targets[named].append(body)
 
     def crash(self) -> None:
-        """The pump dies; the next one begins when its lease has been waited out."""
+        """The task dies; the next one begins when its lease has been waited out."""
         for node, line in self.requests.items():
             self._into_limbo(node, line, CRASH_LANDS_S)
         self._begin_anew()
 
     def hand_over(self) -> None:
-        """An orderly end: what is on its way is waited for, then the next pump starts where this one stood."""
-        self.lane.finish()
+        """An orderly end: what is on its way is waited for, then the next task starts where this one stood."""
+        self.task.finish()
         for _ in range(10_000):
-            if self.lane.settled():
+            if self.task.settled():
                 break
             self.now_s += 0.01
             self.land()
             self.settle_highs()
             self.process()
             self.answer_produce()
-        assert self.lane.settled()
-        for track in self.lane.tracks.values():
+        assert self.task.settled()
+        for track in self.task.replicators.values():
             track.set_back()
         self.account()
-        handovers = self.lane.handovers(0.0)
+        handovers = self.task.handovers(0.0)
         self._begin_anew()
-        self.lane.take_over(handovers, 0.0)
+        self.task.take_over(handovers, 0.0)
 
     def _begin_anew(self) -> None:
-        # What an earlier lost connection still holds was waited for by that pump alone: now the next one's looks tell.
+        # What an earlier lost connection still holds was waited for by that task alone: now the next one's looks tell.
         self.limbo = [(min(at_s, self.now_s + CRASH_LANDS_S), node, line) for at_s, node, line in self.limbo]
         self.fetches.clear()
         self.requests = {node: deque() for node in NODES}
         self.looks.clear()
         self.routes = None
         self.congested.clear()
-        self.lane = self.new_lane()
+        self.task = self.new_task()
 
     # -- a run
 
@@ -389,10 +389,10 @@ class World:
         """Where each partition stands, for people."""
         lines = []
         for named, twin in self.targets.items():
-            track = self.lane.tracks[named]
+            track = self.task.replicators[named]
             where = f"twin {twin.end}/{twin.high} of {twin.source.end}, told {self.told_to(named)}"
             lines.append(f"{named}: {track.phase} {where}, {track.in_flight} in flight, {len(track.waiting)} waiting")
-        return "; ".join([*lines, *(f"{one.kind}: {one.sentence}" for one in self.lane.incidents)])
+        return "; ".join([*lines, *(f"{one.kind}: {one.sentence}" for one in self.task.incidents)])
 
     def stopped(self) -> list[str]:
-        return [str(named) for named, track in self.lane.tracks.items() if track.phase is Phase.STOPPED]
+        return [str(named) for named, track in self.task.replicators.items() if track.phase is Phase.STOPPED]

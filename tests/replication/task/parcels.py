@@ -1,4 +1,4 @@
-"""Parcels whose bytes do not matter, and what a twin's track makes of parcels whose bytes do."""
+"""Batches whose bytes do not matter, and what a twin's track makes of batches whose bytes do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from twinshore.replication.task.core.partition import PartitionReplicator
 HEADER = split_batches(memoryview(encode_batch([Record(0, 5, b"k", b"v")])))[0][1]
 
 
-def a_parcel(base: int, end: int, size: int = 10, max_timestamp: int = 5) -> OutgoingBatch:
+def a_batch(base: int, end: int, size: int = 10, max_timestamp: int = 5) -> OutgoingBatch:
     return OutgoingBatch(HEADER, b"body", base, end, size, max_timestamp)
 
 

@@ -1,4 +1,4 @@
-"""Several lanes that read one source together, each with a target of its own: the lane's model, once for each."""
+"""Several tasks that read one source together, each with a target of its own: the lane's model, once for each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from tests.replication.task.model_brokers import SourceBroker, TargetLog
-from tests.replication.task.model_world import EXPIRY_MS, LIMITS, NODES, PUMP_ID, World
+from tests.replication.task.model_world import EXPIRY_MS, LIMITS, NODES, TASK_ID, World
 from twinshore.config.model import TopicPartition
 from twinshore.replication.task.core.config import PartitionConfig
 from twinshore.replication.task.core.partition import Phase
@@ -26,14 +26,14 @@ class MemberWorld(World):
     reading: SharedFetch = field(default_factory=lambda: SharedFetch(LIMITS, HIGH_BYTES))
     brought: int = 0
 
-    def new_lane(self) -> TaskPartitions:
-        if hasattr(self, "lane"):
-            self.lane.leave()
-        lane = TaskPartitions(PUMP_ID, 0, state_expiry_ms=EXPIRY_MS, limits=SHARED_LIMITS, reading=self.reading)
+    def new_task(self) -> TaskPartitions:
+        if hasattr(self, "task"):
+            self.task.leave()
+        task = TaskPartitions(TASK_ID, 0, state_expiry_ms=EXPIRY_MS, limits=SHARED_LIMITS, shared_fetch=self.reading)
         topic_id, twin_id = bytes([7] * 16).hex(), bytes([8] * 16).hex()
         told = {number: self.told_to(TopicPartition("t", number)) for number in range(self.partitions)}
-        lane.assign(PartitionConfig("t", number, topic_id, twin_id, to) for number, to in told.items())
-        return lane
+        task.assign(PartitionConfig("t", number, topic_id, twin_id, to) for number, to in told.items())
+        return task
 
     def answer_fetch(self) -> None:
         before = dict(self.fetches)
@@ -50,16 +50,16 @@ class MemberWorld(World):
         World.look(self)
 
     def runs(self) -> bool:
-        return all(track.phase is Phase.RUNNING for track in self.lane.tracks.values())
+        return all(track.phase is Phase.RUNNING for track in self.task.replicators.values())
 
     def turn(self) -> None:
         """What a pump's loop does in each turn, whether anything has come or not."""
-        self.lane.fetches.refill(self.now_s)
-        self.lane.go_on(self.now_s, self.now_ms)
+        self.task.scheduler.refill(self.now_s)
+        self.task.go_on(self.now_s, self.now_ms)
 
 
 class SharedWorld:
-    """`members` lanes; what time it is, and what the source holds, is the same for all."""
+    """`members` tasks; what time it is, and what the source holds, is the same for all."""
 
     def __init__(self, seed: int, kind: str = "fresh", members: int = 3, high_bytes: int = HIGH_BYTES) -> None:
         self.chance = random.Random(f"shared {kind} {seed}")

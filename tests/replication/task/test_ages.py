@@ -26,18 +26,18 @@ from twinshore.replication.task.core.shared_read import note_missing_ranges, wit
 
 
 def comes(made: Table, at_s: float, base: int, count: int, late_ms: int, some: FetchResponseById | None = None) -> None:
-    """To the first lane, written `late_ms` before by its time stamps; without records: a long poll that found none."""
-    for lane in made.lanes:
-        lane.fetches.refill(at_s)
+    """To the first task, written `late_ms` before by its time stamps; without records: a long poll that found none."""
+    for task in made.tasks:
+        task.scheduler.refill(at_s)
     assert 0 in made.asking()
     some = some or (answer(base, count) if count else FetchResponseById(0, 0, 5, []))
-    made.lanes[0].fetched(LINE, some, PooledBuffer(bytearray()), at_s, NOW_MS + late_ms)
-    for lane in made.lanes:
-        lane.go_on(at_s, NOW_MS + late_ms)
-        while sent := lane.produce_order(2, at_s, NOW_MS + late_ms):
+    made.tasks[0].fetched(LINE, some, PooledBuffer(bytearray()), at_s, NOW_MS + late_ms)
+    for task in made.tasks:
+        task.go_on(at_s, NOW_MS + late_ms)
+        while sent := task.produce_order(2, at_s, NOW_MS + late_ms):
             key = bytes.fromhex(TARGET_ID)
-            parts = [ProducedPartition(key, 0, 0, entry.parcel.base, -1, 0, None, None) for entry in sent]
-            lane.produced(sent, parts, at_s)
+            parts = [ProducedPartition(key, 0, 0, entry.batch.base, -1, 0, None, None) for entry in sent]
+            task.produced(sent, parts, at_s)
 
 
 def test_a_record_is_as_old_as_its_time_stamp_says() -> None:
@@ -47,11 +47,11 @@ def test_a_record_is_as_old_as_its_time_stamp_says() -> None:
         comes(made, 0.1, 0, 10, late_ms=0)
         comes(made, 9.5, 10, 0, late_ms=9_400)
         comes(made, 10.0, 10, 10, late_ms=9_500)
-        (row,) = rows(made.lanes[-1])
+        (row,) = rows(made.tasks[-1])
         assert (row.kind, row.from_offset, row.to_offset) == (IncidentKind.STALE_DROPPED, 10, 20)
         comes(made, 10.1, 20, 10, late_ms=900)
         assert made.tracks[-1].acked == 30
-        assert [(one.from_offset, one.to_offset) for one in rows(made.lanes[-1])] == [(10, 20)]
+        assert [(one.from_offset, one.to_offset) for one in rows(made.tasks[-1])] == [(10, 20)]
 
 
 @pytest.mark.parametrize("stamp", [None, NOW_MS + 3_600_000], ids=["none", "future"])
@@ -62,16 +62,16 @@ def test_without_a_time_stamp_or_with_one_from_the_future_it_counts_as_written_w
         made = table(*rules)
         comes(made, 10.0, 0, 10, late_ms=10_000, some=stamped(0, -1 if stamp is None else stamp))
         assert made.tracks[-1].acked == 10
-        assert rows(made.lanes[-1]) == []
+        assert rows(made.tasks[-1]) == []
 
 
 def test_what_is_read_and_waits_grows_old_whatever_it_bears() -> None:
     for stamp in (-1, NOW_MS + 3_600_000):
         made = table(KEEP, AGED)
         assert made.asking() == [0]
-        made.lanes[0].fetched(LINE, stamped(0, stamp), PooledBuffer(bytearray()), OLD_S, NOW_MS)
+        made.tasks[0].fetched(LINE, stamped(0, stamp), PooledBuffer(bytearray()), OLD_S, NOW_MS)
         later(made, 1.2)
-        assert [(row.from_offset, row.to_offset) for row in rows(made.lanes[1])] == [(0, 10)]
+        assert [(row.from_offset, row.to_offset) for row in rows(made.tasks[1])] == [(0, 10)]
 
 
 def test_of_one_read_what_is_too_old_goes_batch_by_batch() -> None:
@@ -93,7 +93,7 @@ def test_of_one_read_what_is_too_old_goes_batch_by_batch() -> None:
         part = answer(10, 40).partitions[0]._replace(records=memoryview(data))
         comes(made, 10.0, 10, 40, late_ms=0, some=FetchResponseById(0, 0, 5, [part]))
         later(made, 10.0)
-        (row,) = rows(made.lanes[-1])
+        (row,) = rows(made.tasks[-1])
         assert (row.from_offset, row.to_offset) == (10, 30)
         assert made.tracks[-1].acked == 30, "what is young is fetched by itself: it may be joined then"
         young = part._replace(records=memoryview(data)[2 * len(data) // 4 :])
@@ -129,7 +129,7 @@ def test_small_batches_are_joined_with_those_of_their_age(
     part = answer(10, 600).partitions[0]._replace(records=memoryview(data))
     comes(made, 60.1, 10, 600, late_ms=60_000, some=FetchResponseById(0, 0, 5, [part]))
     later(made, 60.2)
-    (row,) = rows(made.lanes[-1])
+    (row,) = rows(made.tasks[-1])
     assert row.from_offset == 10
     assert 595 <= row.to_offset <= 601
     assert made.tracks[-1].fetched == row.to_offset, "what is young is fetched next"
@@ -137,7 +137,7 @@ def test_small_batches_are_joined_with_those_of_their_age(
 
 def test_what_a_look_finds_dropped_is_told_once() -> None:
     track = table(KEEP, AGED).tracks[1]
-    track.told.to = 15
+    track.progress_log.to = 15
     track.dropped = [
         dropped_incident(track.named, 20, 30, "older than 1 s"),
         dropped_incident(track.named, 60, 70, "older than 1 s"),
@@ -160,12 +160,12 @@ def test_of_heartbeats_whose_twin_is_exact_nothing_is_dropped() -> None:
     """They are as old as they are, and their offsets are the source's."""
     made = table(KEEP, AGED)
     track = PartitionReplicator.of(PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID), (7, 0), 0, 1 << 20)
-    seat = made.lanes[1].fetches.seat
-    assert seat is not None
-    assert not seat.drops(track)
-    assert seat.drops(made.lanes[1].tracks[NAMED])
+    session = made.tasks[1].scheduler.member
+    assert session is not None
+    assert not session.drops(track)
+    assert session.drops(made.tasks[1].replicators[NAMED])
     track.phase, track.old = Phase.RUNNING, EpochOffset(-1, 900)
-    made.lanes[1].drop_too_old(track, NOW_MS)
+    made.tasks[1].drop_too_old(track, NOW_MS)
     assert (track.fetched, track.dropped) == (0, [])
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from tests.kafka.peers import greet, next_request, peer, say
-from tests.replication.task.parcels import a_parcel
+from tests.replication.task.parcels import a_batch
 from twinshore.config.model import Security, TopicPartition
 from twinshore.kafka.connection import open_connection
 from twinshore.kafka.protocol.primitives import compact_string, uvarint
@@ -89,22 +89,22 @@ class Throttling:
         return write_produce_response(13, ProduceResponse([appended], int(1000 * THROTTLE_S)))
 
 
-def waiting_lane(parcels: int, blanks: int) -> TaskPartitions:
+def waiting_task(batches: int, blanks: int) -> TaskPartitions:
     """A backfill of so many batches waits for the one partition, so many offsets that nobody sees for the other."""
-    lane = TaskPartitions(7, 0, 1, state_expiry_ms=86_400_000, limits=LIMITS)
-    lane.assign([PartitionConfig("orders", number, SOURCE_ID, TARGET_ID) for number in (PLAIN, MARKED)])
+    task = TaskPartitions(7, 0, 1, state_expiry_ms=86_400_000, limits=LIMITS)
+    task.assign([PartitionConfig("orders", number, SOURCE_ID, TARGET_ID) for number in (PLAIN, MARKED)])
     for number in (PLAIN, MARKED):
-        lane.routed(TopicPartition("orders", number), PartitionLeaders(1, 0, NODE, target_epoch=0))
-    lane.take_over([Handoff("orders", number, 0, -1, 0, True, 0, NODE, 0) for number in (PLAIN, MARKED)], 0.0)
-    plain, marked = (lane.tracks[TopicPartition("orders", number)] for number in (PLAIN, MARKED))
-    for offset in range(parcels):
-        plain.queue(a_parcel(offset, offset + 1, 8, OLD_MS), None)
+        task.routed(TopicPartition("orders", number), PartitionLeaders(1, 0, NODE, target_epoch=0))
+    task.take_over([Handoff("orders", number, 0, -1, 0, True, 0, NODE, 0) for number in (PLAIN, MARKED)], 0.0)
+    plain, marked = (task.replicators[TopicPartition("orders", number)] for number in (PLAIN, MARKED))
+    for offset in range(batches):
+        plain.queue(a_batch(offset, offset + 1, 8, OLD_MS), None)
     for offset in range(blanks):
         marked.queue(OffsetGap(offset, offset + 1), None)
-    plain.fetched, marked.fetched = parcels, blanks
+    plain.fetched, marked.fetched = batches, blanks
     for track in (plain, marked):
-        lane.wake(track)
-    return lane
+        task.wake(track)
+    return task
 
 
 @contextlib.contextmanager
@@ -118,12 +118,12 @@ def line_to(address: tuple[str, int]) -> Iterator[TargetConnection]:
         line.close()
 
 
-def acked(lane: TaskPartitions) -> list[int]:
-    return [track.acked for track in lane.tracks.values()]
+def acked(task: TaskPartitions) -> list[int]:
+    return [track.acked for track in task.replicators.values()]
 
 
 def do(commands: Iterable[TaskCommand], *lines: TargetConnection) -> None:
-    by_flow = {line.flow: line for line in lines}
+    by_flow = {line.producer: line for line in lines}
     for command in commands:
         match command:
             case SendRequest(flow, flight):
@@ -132,61 +132,61 @@ def do(commands: Iterable[TaskCommand], *lines: TargetConnection) -> None:
                 by_flow[flow].wake_at(due_bytes)
 
 
-def carry(lane: TaskPartitions, wanted: list[int], within_s: float, *lines: TargetConnection) -> bool:
+def carry(task: TaskPartitions, wanted: list[int], within_s: float, *lines: TargetConnection) -> bool:
     """As the pump's loop does, by the first line and perhaps its asker: whether so much landed."""
     until_s = time.monotonic() + within_s
-    while acked(lane) != wanted and time.monotonic() < until_s:
+    while acked(task) != wanted and time.monotonic() < until_s:
         now_s = time.monotonic()
-        do(lines[0].flow.serve(lane, now_s, int(time.time() * 1000)), *lines)
+        do(lines[0].producer.serve(task, now_s, int(time.time() * 1000)), *lines)
         for one in lines:
             one.push()
             for answer in one.receive(now_s):
-                answer.tell(lane, now_s)
+                answer.tell(task, now_s)
         time.sleep(0.002)
-    return acked(lane) == wanted
+    return acked(task) == wanted
 
 
 def test_alone_it_sends_nothing_unseen_and_wants_another_line_to_ask() -> None:
-    broker, lane = Throttling(), waiting_lane(3, 0)
+    broker, task = Throttling(), waiting_task(3, 0)
     with peer(broker.talk) as address, line_to(address) as line:
-        assert not carry(lane, [3, 0], 4 * THROTTLE_S, line)
-        assert acked(lane) == [0, 0], "the end that it saw is as old as the throttle is long"
-        assert line.flow.lacks_asker
+        assert not carry(task, [3, 0], 4 * THROTTLE_S, line)
+        assert acked(task) == [0, 0], "the end that it saw is as old as the throttle is long"
+        assert line.producer.lacks_asker
 
 
 def test_with_an_asker_all_goes_right_behind_the_word_of_where_its_log_ends() -> None:
-    broker, lane = Throttling(), waiting_lane(4, 0)
+    broker, task = Throttling(), waiting_task(4, 0)
     with peer(broker.talk) as address, line_to(address) as line, line_to(address) as asker:
-        carry(lane, [4, 0], THROTTLE_S / 2, line)
-        line.flow.lend(asker.flow)
-        assert carry(lane, [4, 0], 60, line, asker), (acked(lane), broker.gaps_s)
+        carry(task, [4, 0], THROTTLE_S / 2, line)
+        line.producer.lend(asker.producer)
+        assert carry(task, [4, 0], 60, line, asker), (acked(task), broker.gaps_s)
         assert max(broker.gaps_s) < LOG_END_TTL_S
-        line.flow.part(lane, 0.0)
+        line.producer.part(task, 0.0)
 
 
 def test_markers_and_batches_take_turns_and_neither_goes_unseen() -> None:
-    broker, lane = Throttling(), waiting_lane(3, 3)
+    broker, task = Throttling(), waiting_task(3, 3)
     with peer(broker.talk) as address, line_to(address) as line, line_to(address) as asker:
-        carry(lane, [3, 3], THROTTLE_S / 2, line)
-        line.flow.lend(asker.flow)
-        assert carry(lane, [3, 3], 90, line, asker), (acked(lane), broker.gaps_s)
+        carry(task, [3, 3], THROTTLE_S / 2, line)
+        line.producer.lend(asker.producer)
+        assert carry(task, [3, 3], 90, line, asker), (acked(task), broker.gaps_s)
         assert max(broker.gaps_s) < LOG_END_TTL_S
-        line.flow.part(lane, 0.0)
+        line.producer.part(task, 0.0)
 
 
 def test_what_an_asker_that_breaks_had_asked_is_looked_at() -> None:
-    broker, lane = Throttling(), waiting_lane(3, 3)
+    broker, task = Throttling(), waiting_task(3, 3)
     with peer(broker.talk) as address, line_to(address) as line, line_to(address) as asker:
-        carry(lane, [3, 3], THROTTLE_S / 2, line)
-        line.flow.lend(asker.flow)
+        carry(task, [3, 3], THROTTLE_S / 2, line)
+        line.producer.lend(asker.producer)
         until_s = time.monotonic() + 30
-        while not asker.flow.in_flight and time.monotonic() < until_s:
+        while not asker.producer.in_flight and time.monotonic() < until_s:
             now_s = time.monotonic()
             for answer in line.receive(now_s):
-                answer.tell(lane, now_s)
-            do(line.flow.serve(lane, now_s, int(time.time() * 1000)), line, asker)
-        assert asker.flow.in_flight, "it asks"
-        line.flow.part(lane, time.monotonic())
-        assert {track.phase for track in lane.tracks.values()} == {Phase.UNVERIFIED}
-        assert not any(track.in_flight or track.known_end.asking for track in lane.tracks.values())
-        assert not line.flow.lacks_asker, "once it is throttled again"
+                answer.tell(task, now_s)
+            do(line.producer.serve(task, now_s, int(time.time() * 1000)), line, asker)
+        assert asker.producer.in_flight, "it asks"
+        line.producer.part(task, time.monotonic())
+        assert {track.phase for track in task.replicators.values()} == {Phase.UNVERIFIED}
+        assert not any(track.in_flight or track.known_end.asking for track in task.replicators.values())
+        assert not line.producer.lacks_asker, "once it is throttled again"

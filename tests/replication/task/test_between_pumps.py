@@ -31,29 +31,29 @@ LET_S = {"link": 60.0}
 
 
 class Desk:
-    """One lane at the desk, and its pumps in turn."""
+    """One task at the coordinator, and its tasks in turn."""
 
     def __init__(self, order: PartitionConfig) -> None:
         self.core = Coordinator()
         self.core.open_task(KEY, 9.0, "token")
         self.core.assign(KEY, [order], 0.0)
 
-    def comes(self, tide: int, now_s: float) -> TaskSession:
-        seat = self.core.arrive(KEY, tide, "token")
-        assert seat is not None
-        self.core.hear(seat, TaskReady(), now_s, 60.0)
-        return seat
+    def comes(self, run: int, now_s: float) -> TaskSession:
+        session = self.core.arrive(KEY, run, "token")
+        assert session is not None
+        self.core.hear(session, TaskReady(), now_s, 60.0)
+        return session
 
-    def pump(self, tide: int, *, led: int = 5) -> TaskCore:
-        """The pump of that tide, which has heard all that the desk has told it by now."""
-        told = [one for one in self.core.wanted() if isinstance(one, SendToTask) and one.seat.tide == tide]
+    def task(self, run: int, *, led: int = 5) -> TaskCore:
+        """The task of that task run, which has heard all that the coordinator has told it by now."""
+        told = [one for one in self.core.wanted() if isinstance(one, SendToTask) and one.session.run == run]
         made = TaskCore(
             TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS), WriteLease(), 0.0, report_s=0.5
         )
         for one in told:
             if isinstance(one.word, (Assign, GoWord)):
                 list(made.hear(one.word, 0.0))
-        made.lane.routed(NAMED, PartitionLeaders(1, led, 2, target_epoch=0))
+        made.partitions.routed(NAMED, PartitionLeaders(1, led, 2, target_epoch=0))
         return made
 
 
@@ -62,112 +62,112 @@ def mapped_at(seen: WrittenPosition, start: int, *, filled: int = -1, epoch: int
     return TargetState(0, 0, 0, None, None, start, 90, verdict=verdict, source_epoch=epoch, wrote_epoch=epoch)
 
 
-def sent_three(desk: Desk) -> tuple[TaskSession, TaskCore, SentBatch]:
-    """The first pump, which has sent the records behind three that it saw on the twin."""
-    seat, first = desk.comes(0, 0.0), desk.pump(0)
-    looked_at(first.lane, ends(3, 5), 1.0)
-    first.lane.tracks[NAMED].strays = ZombieRequests.none()
-    fetches(first.lane, answer(3, 3), 1.0)
-    (stray,) = sends(first.lane, 1.0)
-    return seat, first, stray
+def sent_three(coordinator: Desk) -> tuple[TaskSession, TaskCore, SentBatch]:
+    """The first task, which has sent the records behind three that it saw on the twin."""
+    session, first = coordinator.comes(0, 0.0), coordinator.task(0)
+    looked_at(first.partitions, ends(3, 5), 1.0)
+    first.partitions.replicators[NAMED].zombies = ZombieRequests.none()
+    fetches(first.partitions, answer(3, 3), 1.0)
+    (stray,) = sends(first.partitions, 1.0)
+    return session, first, stray
 
 
 def test_what_was_passed_by_before_anything_landed_is_known_to_who_comes_next() -> None:
-    """DeleteRecords on the source between a lost request of a twin without any record and the end of its pump."""
+    """DeleteRecords on the source between a lost request of a twin without any record and the end of its task."""
     begun = WrittenPosition(40, 0, 0)
-    desk = Desk(replace(ORDER, receipt_to=40, receipt_epoch=5, reached=begun))
-    seat = desk.comes(0, 0.0)
-    first = desk.pump(0)
-    looked_at(first.lane, mapped_at(begun, 0), 1.0)
-    first.lane.tracks[NAMED].strays = ZombieRequests.none()
-    fetches(first.lane, answer(40, 10), 1.0)
-    (stray,) = sends(first.lane, 1.0)
-    first.lane.lost(2, [[stray]], 1.1)
-    first.lane.routed(NAMED, PartitionLeaders(1, 5, 2, target_epoch=0))
-    looked_at(first.lane, mapped_at(begun, 50, filled=50), 1.5)
-    first.lane.tracks[NAMED].source.heard = True
-    desk.core.hear(seat, first._beat(2.0), 2.0, 60.0)
-    desk.core.depart(seat, 2.1, 60.0)
-    desk.comes(1, 3.0)
-    desk.core.tick(12.0, LET_S)
-    heir = desk.pump(1).lane
-    track = heir.tracks[NAMED]
-    assert (track.told.to, track.strays.foreign) == (50, True)
+    coordinator = Desk(replace(ORDER, receipt_to=40, receipt_epoch=5, reached=begun))
+    session = coordinator.comes(0, 0.0)
+    first = coordinator.task(0)
+    looked_at(first.partitions, mapped_at(begun, 0), 1.0)
+    first.partitions.replicators[NAMED].zombies = ZombieRequests.none()
+    fetches(first.partitions, answer(40, 10), 1.0)
+    (stray,) = sends(first.partitions, 1.0)
+    first.partitions.lost(2, [[stray]], 1.1)
+    first.partitions.routed(NAMED, PartitionLeaders(1, 5, 2, target_epoch=0))
+    looked_at(first.partitions, mapped_at(begun, 50, filled=50), 1.5)
+    first.partitions.replicators[NAMED].source.heard = True
+    coordinator.core.hear(session, first._beat(2.0), 2.0, 60.0)
+    coordinator.core.depart(session, 2.1, 60.0)
+    coordinator.comes(1, 3.0)
+    coordinator.core.tick(12.0, LET_S)
+    heir = coordinator.task(1).partitions
+    track = heir.replicators[NAMED]
+    assert (track.progress_log.to, track.zombies.foreign) == (50, True)
     looked_at(heir, mapped_at(begun._replace(source=50), 50), 12.1)
     fetches(heir, answer(50, 10), 12.1)
     assert not sends(heir, 12.1), "the old request would be answered for this one"
     assert track.phase is Phase.UNVERIFIED
 
 
-def test_a_pump_that_ends_while_it_looks_says_how_long_its_requests_may_land() -> None:
-    desk = Desk(replace(ORDER, receipt_to=3, receipt_epoch=5))
-    seat, first, stray = sent_three(desk)
-    desk.comes(1, 1.0)
-    first.lane.lost(2, [[stray]], 1.1)
-    until_s = first.lane.tracks[NAMED].strays.until_s
+def test_a_task_that_ends_while_it_looks_says_how_long_its_requests_may_land() -> None:
+    coordinator = Desk(replace(ORDER, receipt_to=3, receipt_epoch=5))
+    session, first, stray = sent_three(coordinator)
+    coordinator.comes(1, 1.0)
+    first.partitions.lost(2, [[stray]], 1.1)
+    until_s = first.partitions.replicators[NAMED].zombies.until_s
     (done,) = [one for one in first.hear(Finish(), 1.2) if isinstance(one, TaskFinished)]
-    assert [one.position for one in done.handovers] == [-1]
-    desk.core.hear(seat, done, 1.2, 60.0)
-    heir = desk.pump(1, led=6).lane
+    assert [one.position for one in done.handoffs] == [-1]
+    coordinator.core.hear(session, done, 1.2, 60.0)
+    heir = coordinator.task(1, led=6).partitions
     looked_at(heir, ends(3, 5), 1.5)
-    strays = heir.tracks[NAMED].strays
+    strays = heir.replicators[NAMED].zombies
     assert strays.still_s(1.5) >= until_s - 1.5 - 1.2, "its words say how long from when they come"
     fetches(heir, answer(3, 3, "new", epoch=6), 1.5)
     assert not sends(heir, 1.5)
     assert not heir.take_due_inspections(6.0, {2}), "as long as they may"
 
 
-def test_a_pump_that_ended_keeps_the_link_for_as_long_as_its_requests_may_land() -> None:
-    desk = Desk(replace(ORDER, receipt_to=3, receipt_epoch=5))
-    seat, first, stray = sent_three(desk)
-    first.lane.lost(2, [[stray]], 1.1)
+def test_a_task_that_ended_keeps_the_link_for_as_long_as_its_requests_may_land() -> None:
+    coordinator = Desk(replace(ORDER, receipt_to=3, receipt_epoch=5))
+    session, first, stray = sent_three(coordinator)
+    first.partitions.lost(2, [[stray]], 1.1)
     (done,) = [one for one in first.hear(Finish(), 1.2) if isinstance(one, TaskFinished)]
-    desk.core.hear(seat, done, 1.2, 60.0)
-    desk.core.depart(seat, 1.3, 60.0)
-    strays_s = done.handovers[0].strays_s
-    assert desk.core.lands_s("link", 1.2) == pytest.approx(strays_s)
-    assert desk.core.has_no_writers("link", 1.3)
-    assert not desk.core.idle("link", 1.3)
-    desk.core.close_link("link")
-    assert not desk.core.closed_tasks_settled("link", 1.2 + strays_s - 0.1)
-    assert desk.core.closed_tasks_settled("link", 1.2 + strays_s)
+    coordinator.core.hear(session, done, 1.2, 60.0)
+    coordinator.core.depart(session, 1.3, 60.0)
+    strays_s = done.handoffs[0].strays_s
+    assert coordinator.core.lands_s("link", 1.2) == pytest.approx(strays_s)
+    assert coordinator.core.has_no_writers("link", 1.3)
+    assert not coordinator.core.idle("link", 1.3)
+    coordinator.core.close_link("link")
+    assert not coordinator.core.closed_tasks_settled("link", 1.2 + strays_s - 0.1)
+    assert coordinator.core.closed_tasks_settled("link", 1.2 + strays_s)
 
 
 @pytest.mark.parametrize(("receipt", "untouched"), [(6, False), (5, False), (-1, True)])
-def test_requests_of_a_killed_pump_are_of_the_epoch_that_it_told_last(receipt: int, *, untouched: bool) -> None:
-    desk = Desk(replace(ORDER, receipt_epoch=receipt, untouched=untouched))
-    seat = desk.comes(0, 0.0)
-    desk.core.hear(
-        seat,
+def test_requests_of_a_killed_task_are_of_the_epoch_that_it_told_last(receipt: int, *, untouched: bool) -> None:
+    coordinator = Desk(replace(ORDER, receipt_epoch=receipt, untouched=untouched))
+    session = coordinator.comes(0, 0.0)
+    coordinator.core.hear(
+        session,
         TaskProgress([PartitionProgress("orders", 0, 0, 3, 3, 100, 1, 3, 0, 1, 1, epoch=6)], [], {}, 1.0),
         1.0,
         60.0,
     )
-    desk.core.depart(seat, 1.5, 60.0)
-    desk.comes(1, 2.0)
-    desk.core.tick(20.0, LET_S)
-    assert desk.pump(1).lane.tracks[NAMED].strays.epoch == 6
+    coordinator.core.depart(session, 1.5, 60.0)
+    coordinator.comes(1, 2.0)
+    coordinator.core.tick(20.0, LET_S)
+    assert coordinator.task(1).partitions.replicators[NAMED].zombies.epoch == 6
 
 
 def test_what_was_acknowledged_is_told_though_its_line_is_back_at_once_and_looks_are_in_vain() -> None:
-    lane, twin = exact(), Twin()
-    pump = TaskCore(lane, WriteLease(), 0.0, report_s=0.5)
-    pump.going = True
-    pump.grant.until_s = 1e9
-    fetches(lane, answer(0, 3))
-    sent = sends(lane)
-    lane.produced(sent, twin.answers(sent), 0.1)
-    fetches(lane, answer(3, 3), 0.15)
-    sent = sends(lane, 0.15)
-    pump.targets[2] = TargetProducer(2, LIMITS, version=9)
-    lane.lost(2, [sent], 0.2)
+    task, twin = exact(), Twin()
+    task = TaskCore(task, WriteLease(), 0.0, report_s=0.5)
+    task.going = True
+    task.lease.until_s = 1e9
+    fetches(task, answer(0, 3))
+    sent = sends(task)
+    task.produced(sent, twin.answers(sent), 0.1)
+    fetches(task, answer(3, 3), 0.15)
+    sent = sends(task, 0.15)
+    task.targets[2] = TargetProducer(2, LIMITS, version=9)
+    task.lost(2, [sent], 0.2)
     told: list[PartitionProgress] = []
     for turn in range(400):
         now_s = 0.2 + 0.02 * turn
-        pump.targets.setdefault(2, TargetProducer(2, LIMITS, version=9))
-        for command in pump.timers(now_s):
+        task.targets.setdefault(2, TargetProducer(2, LIMITS, version=9))
+        for command in task.timers(now_s):
             if isinstance(command, InspectTwins):
-                lane.on_inspected(NAMED, KafkaError("east does not answer", retriable=True), now_s, NOW_MS)
+                task.on_inspected(NAMED, KafkaError("east does not answer", retriable=True), now_s, NOW_MS)
             if isinstance(command, TaskProgress):
                 told += command.carried
     assert [(one.from_offset, one.to_offset, one.records) for one in told] == [(0, 3, 3)]
@@ -175,31 +175,31 @@ def test_what_was_acknowledged_is_told_though_its_line_is_back_at_once_and_looks
 
 @pytest.mark.parametrize(("code", "outage_s"), [(2, 12.0), (45, 100.0)])
 def test_looks_in_vain_are_no_refusals(code: int, outage_s: float) -> None:
-    lane = exact()
-    track, now_s, looks = lane.tracks[NAMED], 0.0, 0
+    task = exact()
+    track, now_s, looks = task.replicators[NAMED], 0.0, 0
     track.settle(0.0)
     while now_s < outage_s:
         now_s += 0.02
-        if lane.take_due_inspections(now_s, {2}):
+        if task.take_due_inspections(now_s, {2}):
             looks += 1
-            lane.on_inspected(NAMED, KafkaError("east does not answer", retriable=True), now_s, NOW_MS)
+            task.on_inspected(NAMED, KafkaError("east does not answer", retriable=True), now_s, NOW_MS)
     assert looks > 10
     now_s = track.retry_at_s + 0.1
-    looked_at(lane, TargetState(0, 0, 0, None, None, 0, 9), now_s)
-    track.strays = ZombieRequests.none()
-    fetches(lane, answer(0, 3), now_s)
+    looked_at(task, TargetState(0, 0, 0, None, None, 0, 9), now_s)
+    track.zombies = ZombieRequests.none()
+    fetches(task, answer(0, 3), now_s)
     refused = [ProducedPartition(bytes.fromhex(TARGET_ID), 0, code, -1, -1, 0, None, None)]
-    lane.produced(sends(lane, now_s), refused, now_s)
+    task.produced(sends(task, now_s), refused, now_s)
     assert track.phase is Phase.UNVERIFIED, "an answer as any other"
 
 
 def test_what_was_told_before_the_target_lost_it_counts_no_blanks_again() -> None:
     noted = PendingProgress(0, 12, 100, 1, 5, [], (OffsetGap(0, 8),), 5)
-    track = exact().tracks[NAMED]
-    track.told.noted.append(noted)
-    assert take_acknowledged(track.told.noted, 12, told=10).unseen == 0
-    track.told.noted.append(noted)
-    assert take_acknowledged(track.told.noted, 12, told=6).unseen == 2
+    track = exact().replicators[NAMED]
+    track.progress_log.noted.append(noted)
+    assert take_acknowledged(track.progress_log.noted, 12, told=10).unseen == 0
+    track.progress_log.noted.append(noted)
+    assert take_acknowledged(track.progress_log.noted, 12, told=6).unseen == 2
 
 
 def test_lines_that_break_for_a_day_leave_no_more_behind_than_may_still_land() -> None:

@@ -1,4 +1,4 @@
-"""Fetched batches become parcels: the same records at the same offsets, restamped; whatever cannot cross is named."""
+"""Fetched batches become batches: the same records at the same offsets, restamped; whatever cannot cross is named."""
 
 from __future__ import annotations
 
@@ -88,53 +88,53 @@ def body_of(piece: OutgoingBatch | OffsetGap) -> Buffer:
 def read_back(found: ParsedFetch, stamp: SequenceMap = STAMP) -> list[Record]:
     """The parcels' records as the twin's consumers would see them; every header is judged on the way."""
     read: list[Record] = []
-    for parcel, head in sent_under(stamp, found.parcels):
-        assert isinstance(parcel, OutgoingBatch)
-        ((view, header),) = split_batches(memoryview(head + bytes(parcel.body)))
+    for batch, head in sent_under(stamp, found.batches):
+        assert isinstance(batch, OutgoingBatch)
+        ((view, header),) = split_batches(memoryview(head + bytes(batch.body)))
         check_crc(view, header)
         assert header.base_offset == 0, "brokers refuse another base offset"
-        assert header.count == header.last_offset_delta + 1 == parcel.end - parcel.base
-        assert len(view) == parcel.size
+        assert header.count == header.last_offset_delta + 1 == batch.end - batch.base
+        assert len(view) == batch.size
         assert header.attributes & ~0x07 == 0
-        assert header.max_timestamp == parcel.max_timestamp
+        assert header.max_timestamp == batch.max_timestamp
         assert (header.producer_id, header.producer_epoch) == (stamp.producer_id, stamp.producer_epoch)
-        sequence = parcel.base - stamp.base_offset + stamp.base_sequence
+        sequence = batch.base - stamp.base_offset + stamp.base_sequence
         assert header.base_sequence == sequence % SEQUENCE_SPAN
-        read += [record._replace(offset=parcel.base + record.offset) for record in decode_batch(view, header)]
+        read += [record._replace(offset=batch.base + record.offset) for record in decode_batch(view, header)]
     return read
 
 
 @pytest.mark.parametrize("base", [0, 5, 2**31 - 9, 2**40])
 @pytest.mark.parametrize("append_time", [False, True])
 @pytest.mark.parametrize("joins", [False, True])
-def test_parcels_hold_the_same_records_at_the_same_offsets(base: int, append_time: bool, joins: bool) -> None:
+def test_batches_hold_the_same_records_at_the_same_offsets(base: int, append_time: bool, joins: bool) -> None:
     stamp = STAMP._replace(base_offset=base, base_sequence=3)
     for seed in range(40):
         data, seen = source(base, random.Random(seed), append_time=append_time)
         found = fed(data, base, joins=joins)
-        assert found.halt is None, f"seed {seed}"
+        assert found.stopped is None, f"seed {seed}"
         assert read_back(found, stamp) == seen, f"seed {seed}"
         assert found.end == seen[-1].offset + 1
         assert found.leader_epoch == 4
         assert sum(entry.size for entry in found.carried) == len(data)
         assert [entry[4] for carried in found.carried for entry in carried.producers][-1] < found.end
-        assert [parcel.base for parcel in found.parcels] == [base, *(parcel.end for parcel in found.parcels[:-1])]
+        assert [batch.base for batch in found.batches] == [base, *(batch.end for batch in found.batches[:-1])]
 
 
 def test_small_neighbours_travel_as_one_within_their_limit() -> None:
     chance = random.Random(0)
     data = b"".join(encode_batch(records(number, 1, chance)) for number in range(100))
     found = fed(data)
-    assert len(found.parcels) < 60
-    assert max(parcel.size for parcel in found.parcels if parcel.end - parcel.base > 1) <= LIMITS.merged_bytes_max + 100
-    assert all(isinstance(body_of(parcel), bytes) for parcel in found.parcels if parcel.end - parcel.base > 1)
+    assert len(found.batches) < 60
+    assert max(batch.size for batch in found.batches if batch.end - batch.base > 1) <= LIMITS.merged_bytes_max + 100
+    assert all(isinstance(body_of(batch), bytes) for batch in found.batches if batch.end - batch.base > 1)
 
 
 def test_a_large_batch_is_not_copied() -> None:
     data = encode_batch([Record(0, 5, None, b"v" * 1000)])
-    (parcel,) = fed(data).parcels
-    assert isinstance(body_of(parcel), memoryview)
-    assert bytes(body_of(parcel)) == data[HEADER_BYTES:]
+    (batch,) = fed(data).batches
+    assert isinstance(body_of(batch), memoryview)
+    assert bytes(body_of(batch)) == data[HEADER_BYTES:]
 
 
 @pytest.mark.parametrize("append_time", [False, True])
@@ -145,7 +145,7 @@ def test_what_the_twin_has_is_counted_but_not_sent(append_time: bool) -> None:
         borders = [header.last_offset + 1 for _, header in split_batches(memoryview(data))]
         write_from = chance.choice(borders)
         found = fed(data, 0, write_from)
-        assert found.halt is None
+        assert found.stopped is None
         assert found.noted_to == write_from
         assert read_back(found) == [record for record in seen if record.offset >= write_from], f"seed {seed}"
         assert found.end == borders[-1]
@@ -157,7 +157,7 @@ def test_a_twin_that_ends_inside_a_batch_gets_the_rest_of_it() -> None:
         data, seen = source(0, chance)
         write_from = chance.randrange(seen[-1].offset + 1)
         found = fed(data, write_from)
-        assert found.halt is None
+        assert found.stopped is None
         assert read_back(found) == seen[write_from:], f"seed {seed}, from {write_from}"
         assert found.end == seen[-1].offset + 1
 
@@ -205,11 +205,11 @@ def test_what_nobody_sees_becomes_blanks_and_takes_no_sequence(
 ) -> None:
     records = memoryview(before + odd + plain(6))
     found = parse_batches(records, 0, 0, LIMITS, None, aborted)
-    assert found.halt is None
+    assert found.stopped is None
     assert found.end == 9
-    assert [piece for piece in found.parcels if isinstance(piece, OffsetGap)] == blanks
+    assert [piece for piece in found.batches if isinstance(piece, OffsetGap)] == blanks
     at, sequence, read = 0, 0, []
-    for piece, head in sent_under(STAMP, found.parcels):
+    for piece, head in sent_under(STAMP, found.batches):
         assert piece.base == at
         at = piece.end
         if isinstance(piece, OutgoingBatch):
@@ -229,10 +229,10 @@ def test_a_corrupt_batch_stops_there_and_names_its_offset(size: int, place: int)
     damaged = bytearray(good[3])
     damaged[place] ^= 0x40
     found = fed(b"".join([*good[:3], bytes(damaged), *good[4:]]))
-    assert isinstance(found.halt, PartitionStopped)
-    assert found.halt.kind == "corrupt batch"
-    assert "offset 3" in found.halt.sentence
-    assert (found.halt.offset, found.halt.end) == (3, 4)
+    assert isinstance(found.stopped, PartitionStopped)
+    assert found.stopped.kind == "corrupt batch"
+    assert "offset 3" in found.stopped.sentence
+    assert (found.stopped.offset, found.stopped.end) == (3, 4)
     assert [record.offset for record in read_back(found)] == [0, 1, 2], "what is sound crosses first, no more"
     assert found.end == 3
 
@@ -241,21 +241,21 @@ def test_damage_in_the_first_batch_lets_nothing_through() -> None:
     damaged = bytearray(encode_batch([Record(0, 5, b"k", b"v")]))
     damaged[-1] ^= 1
     found = fed(bytes(damaged) + encode_batch([Record(1, 5, b"k", b"v")]))
-    assert isinstance(found.halt, PartitionStopped)
-    assert (found.parcels, found.end, found.halt.offset) == ([], 0, 0)
+    assert isinstance(found.stopped, PartitionStopped)
+    assert (found.batches, found.end, found.stopped.offset) == ([], 0, 0)
 
 
 def test_a_record_count_that_lies_is_not_carried() -> None:
     data = bytearray(plain(0))
     struct.pack_into(">i", data, 57, 2)
     found = fed(bytes(data))
-    assert found.parcels == []
-    assert isinstance(found.halt, PartitionStopped)
+    assert found.batches == []
+    assert isinstance(found.stopped, PartitionStopped)
 
 
 @pytest.mark.claim("crossing", "packed-better", "a batch that its producer packed better than we do crosses in parts")
 def test_a_batch_that_becomes_larger_as_it_is_written_anew_crosses_in_parts() -> None:
-    """As a producer fills one up to `max.message.bytes`, with a level that the pump does not know of."""
+    """As a producer fills one up to `max.message.bytes`, with a level that the task does not know of."""
     chance = random.Random(1)
     words = [f"{chance.getrandbits(chance.choice((12, 20, 28))):x}" for _ in range(3000)]
     plain = bytearray()
@@ -270,9 +270,9 @@ def test_a_batch_that_becomes_larger_as_it_is_written_anew_crosses_in_parts() ->
     whole, _ = slice_batch(memoryview(encode_header(header) + body), header, 0, 9_100)
     assert len(whole) + HEADER_BYTES > MESSAGE_BYTES_DEFAULT, "it would be refused"
     found = fed(encode_header(header) + body)
-    assert [(one.base, one.end) for one in found.parcels] == [(0, 4_550), (4_550, 9_100)]
-    assert all(isinstance(one, OutgoingBatch) and one.size <= MESSAGE_BYTES_DEFAULT for one in found.parcels)
-    assert (found.end, found.halt) == (9_100, None)
+    assert [(one.base, one.end) for one in found.batches] == [(0, 4_550), (4_550, 9_100)]
+    assert all(isinstance(one, OutgoingBatch) and one.size <= MESSAGE_BYTES_DEFAULT for one in found.batches)
+    assert (found.end, found.stopped) == (9_100, None)
 
 
 def test_a_body_that_is_not_the_headers_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""The line between a pump and its driver: what becomes of it where the driver is gone."""
+"""The line between a task and its driver: what becomes of it where the driver is gone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twinshore.replication.task.runner import CoordinatorLost, DriverConnection
 
 
 def test_a_line_whose_first_word_fails_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pump that is turned away is launched again and again: each time a connection would stay open."""
+    """A task that is turned away is launched again and again: each time a connection would stay open."""
     made: list[socket.socket] = []
 
     def connect(address: tuple[str, int], timeout: float) -> socket.socket:
@@ -24,5 +24,5 @@ def test_a_line_whose_first_word_fails_is_closed(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(socket, "TCP_NODELAY", socket.SO_REUSEADDR)
     monkeypatch.setattr(socket, "IPPROTO_TCP", socket.SOL_SOCKET)
     with pytest.raises(CoordinatorLost, match="cannot be told"):
-        DriverConnection("desk", 1, token="t")
+        DriverConnection("coordinator", 1, token="t")
     assert [one.fileno() for one in made] == [-1]

@@ -1,4 +1,6 @@
-"""What desk, pumps and rafts say to each other comes out of its lines of JSON as the value that went in."""
+"""What coordinator, tasks and task groups say to each other comes out of its lines of JSON as the value that went
+in.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ CARRIED = st.builds(
     PartitionProgress,
     *(NAMES, *[NUMBERS] * 10),
     producers=st.lists(st.tuples(*[NUMBERS] * 6), max_size=2).map(tuple),
-    extents=st.lists(st.builds(OffsetRun, *[NUMBERS] * 4), max_size=2).map(tuple),
+    offset_runs=st.lists(st.builds(OffsetRun, *[NUMBERS] * 4), max_size=2).map(tuple),
     epoch=NUMBERS,
 )
 HANDOVERS = st.builds(Handoff, NAMES, *[NUMBERS] * 4, st.booleans(), *[NUMBERS] * 4)
@@ -80,7 +82,7 @@ MOVED = st.lists(st.tuples(MOMENTS_S, NUMBERS), max_size=3)
 LEARNT = st.builds(QuotaSnapshot, NUMBERS, *[MOMENTS_S] * 4, MOVED, NUMBERS, MOMENTS_S)
 PACES = st.builds(LearntQuota, st.sampled_from(["source", "target"]), NUMBERS, NUMBERS, LEARNT)
 ACCOUNT = st.lists(CARRIED, max_size=2), st.lists(MET, max_size=2)
-WORDS_OF_A_PUMP = st.one_of(
+WORDS_OF_A_TASK = st.one_of(
     st.just(TaskReady()),
     st.builds(TaskProgress, *ACCOUNT, SPEEDS, MOMENTS_S),
     st.builds(ThrottleUsage, st.dictionaries(NAMES, st.lists(MOMENTS_S, min_size=2, max_size=2), max_size=2)),
@@ -107,24 +109,24 @@ def travelled(message: messages.JsonMessage) -> Any:
         Stop(),
     ],
 )
-def test_words_of_the_desk(word: CoordinatorMessage) -> None:
+def test_words_of_the_coordinator(word: CoordinatorMessage) -> None:
     assert messages.decode_for_task(travelled(messages.encode_message(word))) == word
 
 
-@given(word=WORDS_OF_A_PUMP)
-def test_words_of_a_pump(word: TaskMessage) -> None:
+@given(word=WORDS_OF_A_TASK)
+def test_words_of_a_task(word: TaskMessage) -> None:
     assert messages.decode_for_coordinator(travelled(messages.encode_message(word))) == word
 
 
 @pytest.mark.parametrize("word", [StartTask(9, ORDER), StopTaskGroup()])
-def test_words_to_a_raft(word: StartTask | StopTaskGroup) -> None:
+def test_words_to_a_task_group(word: StartTask | StopTaskGroup) -> None:
     assert messages.decode_for_task_group(travelled(messages.encode_message(word))) == word
 
 
 @pytest.mark.parametrize(
     "word", [TaskGroupAlive(), SlotTurn(4), SlotTurn(0), SlotEnded(3, "finished"), SlotEnded(3, "it died", died=True)]
 )
-def test_words_of_a_raft(word: TaskGroupMessage) -> None:
+def test_words_of_a_task_group(word: TaskGroupMessage) -> None:
     assert messages.decode_from_task_group(travelled(messages.encode_message(word))) == word
 
 
@@ -142,8 +144,8 @@ def test_a_word_that_nobody_knows_ends_the_talk(hear: Any) -> None:
         hear({"what": "sing"})
 
 
-def test_a_task_tells_an_order_for_a_lane_from_one_for_a_raft() -> None:
-    raft = TaskGroupConfig(0, 3, "127.0.0.1", 1, "token")
-    assert parse_task_config(raft.to_json()) == raft
+def test_a_task_tells_an_order_for_a_task_from_one_for_a_task_group() -> None:
+    task_group = TaskGroupConfig(0, 3, "127.0.0.1", 1, "token")
+    assert parse_task_config(task_group.to_json()) == task_group
     assert parse_task_config(ORDER.to_json()) == ORDER
-    assert "token" not in repr(replace(raft, desk_host="elsewhere"))
+    assert "token" not in repr(replace(task_group, coordinator_host="elsewhere"))

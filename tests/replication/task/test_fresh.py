@@ -35,36 +35,36 @@ KEEP = QueueRules()
 
 
 def table(*rules: QueueRules) -> Table:
-    """Lanes with these queues, which read one partition together; twins of fresh ones are mapped."""
+    """Tasks with these queues, which read one partition together; twins of fresh ones are mapped."""
     reading = SharedFetch(LIMITS, FRESH.high_bytes)
     reading.tick(OLD_S - 2 * STARTUP_S)
-    lanes = []
+    tasks = []
     for one in rules:
-        lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading, queue=one)
+        task = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, shared_fetch=reading, queue=one)
         reached = WrittenPosition(0, 0, 0) if one.fresh else None
-        lane.assign([PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID, reached=reached)])
-        lane.routed(NAMED, PartitionLeaders(1, 0, 2))
-        lane.take_over([Handoff("orders", 0, 0, -1, NOW_MS + 1_000_000, next_sequence=0 if reached else -1)], 0.0)
-        see_the_ends(lane)
-        lanes.append(lane)
-    made = Table(reading, lanes)
+        task.assign([PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID, reached=reached)])
+        task.routed(NAMED, PartitionLeaders(1, 0, 2))
+        task.take_over([Handoff("orders", 0, 0, -1, NOW_MS + 1_000_000, next_sequence=0 if reached else -1)], 0.0)
+        see_the_ends(task)
+        tasks.append(task)
+    made = Table(reading, tasks)
     made.turn()
     assert all(track.phase is Phase.RUNNING for track in made.tracks)
     return made
 
 
 def looking(rules: QueueRules) -> TaskPartitions:
-    """A lane whose mapped twin is looked at: its receipts end at 100."""
+    """A task whose mapped twin is looked at: its receipts end at 100."""
     reading = SharedFetch(LIMITS, 4 << 20)
     reading.tick(OLD_S - 2 * STARTUP_S)
-    lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading, queue=rules)
-    lane.assign(
+    task = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, shared_fetch=reading, queue=rules)
+    task.assign(
         [PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID, receipt_to=100, reached=WrittenPosition(100, 100, 100))]
     )
-    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
-    lane.fetches.refill(OLD_S)
-    assert lane.take_due_inspections(0.0, {2})
-    return lane
+    task.routed(NAMED, PartitionLeaders(1, 0, 2))
+    task.scheduler.refill(OLD_S)
+    assert task.take_due_inspections(0.0, {2})
+    return task
 
 
 def stamped(base: int, stamp_ms: int) -> FetchResponseById:
@@ -75,13 +75,13 @@ def stamped(base: int, stamp_ms: int) -> FetchResponseById:
 
 
 def later(made: Table, seconds: float) -> None:
-    for lane in made.lanes:
-        lane.fetches.refill(OLD_S + seconds)
-        lane.go_on(OLD_S + seconds, NOW_MS + int(seconds * 1000))
+    for task in made.tasks:
+        task.scheduler.refill(OLD_S + seconds)
+        task.go_on(OLD_S + seconds, NOW_MS + int(seconds * 1000))
 
 
 def flows(made: Table, batches: int, size: int = 50_000) -> int:
-    """The first lane reads so much, and sends it; the others only wait. Returns where the source ends."""
+    """The first task reads so much, and sends it; the others only wait. Returns where the source ends."""
     at = 0
     assert made.asking() == [0]
     for _ in range(batches):
@@ -92,10 +92,10 @@ def flows(made: Table, batches: int, size: int = 50_000) -> int:
     return at
 
 
-def rows(lane: TaskPartitions) -> list[PartitionIncident]:
-    """What the lane has told, with what its last accounts told as passed."""
-    lane.accounts(0.0)
-    return lane.incidents
+def rows(task: TaskPartitions) -> list[PartitionIncident]:
+    """What the task has told, with what its last accounts told as passed."""
+    task.accounts(0.0)
+    return task.incidents
 
 
 def offsets(track: PartitionReplicator) -> list[tuple[int, int, str]]:
@@ -107,8 +107,8 @@ def test_over_the_high_watermark_the_oldest_go_until_the_low_one() -> None:
     made = table(KEEP, FRESH)
     end = flows(made, 12)
     later(made, 1.0)
-    slow, lane = made.tracks[1], made.lanes[1]
-    (row,) = rows(lane)
+    slow, task = made.tracks[1], made.tasks[1]
+    (row,) = rows(task)
     assert (row.kind, row.policy, row.from_offset) == (IncidentKind.STALE_DROPPED, POLICY_DROP, 0)
     kept = end - row.to_offset
     assert 2 <= kept // 10 <= 4, "what half a megabyte each leaves below the low watermark"
@@ -122,7 +122,7 @@ def test_a_queue_that_keeps_drops_nothing() -> None:
     made = table(KEEP, KEEP)
     flows(made, 12)
     later(made, 1.0)
-    assert rows(made.lanes[1]) == []
+    assert rows(made.tasks[1]) == []
     assert made.tracks[1].waiting[0][0].base == 0
 
 
@@ -130,11 +130,11 @@ def test_what_has_waited_for_longer_than_its_age_goes() -> None:
     made = table(KEEP, AGED)
     flows(made, 2, size=100)
     later(made, 0.6)
-    assert rows(made.lanes[1]) == []
+    assert rows(made.tasks[1]) == []
     made.asking()
-    made.lanes[0].fetched(LINE, stamped(20, NOW_MS + 600), PooledBuffer(bytearray()), OLD_S + 0.6, NOW_MS + 600)
+    made.tasks[0].fetched(LINE, stamped(20, NOW_MS + 600), PooledBuffer(bytearray()), OLD_S + 0.6, NOW_MS + 600)
     later(made, 1.2)
-    (row,) = rows(made.lanes[1])
+    (row,) = rows(made.tasks[1])
     assert (row.from_offset, row.to_offset) == (0, 20)
     assert "older than 1 s" in row.sentence
     assert [piece.base for piece, _ in made.tracks[1].waiting if isinstance(piece, OutgoingBatch)] == [20]
@@ -145,7 +145,7 @@ def test_a_drop_is_told_once_it_is_passed_and_not_where_it_is_undone() -> None:
         made = table(KEEP, FRESH)
         made.asking()
         made.brings(0, 0, 10, size=50_000)
-        slow, track = made.lanes[1], made.tracks[1]
+        slow, track = made.tasks[1], made.tracks[1]
         sent = slow.produce_order(2, OLD_S, NOW_MS)
         for at in range(10, 130, 10):
             made.sends(0)
@@ -177,44 +177,44 @@ def test_accounts_tell_dropped_offsets_as_seen_by_nobody() -> None:
 
 
 def test_a_look_after_an_outage_tells_from_where_on_records_are_young() -> None:
-    lane = TaskPartitions(
-        7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=SharedFetch(LIMITS, 4 << 20), queue=AGED
+    task = TaskPartitions(
+        7, 0, state_expiry_ms=86_400_000, limits=LIMITS, shared_fetch=SharedFetch(LIMITS, 4 << 20), queue=AGED
     )
-    lane.assign([PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID, reached=WrittenPosition(0, 0, 0))])
-    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
-    assert lane.take_due_inspections(0.0, {2})
+    task.assign([PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID, reached=WrittenPosition(0, 0, 0))])
+    task.routed(NAMED, PartitionLeaders(1, 0, 2))
+    assert task.take_due_inspections(0.0, {2})
     found = TargetState(0, 0, 0, None, None, 0, 900, verdict=ResumeAt(0, 0, 0, -1), young_from=600)
-    lane.on_inspected(NAMED, found, 0.0, NOW_MS)
-    (row,) = rows(lane)
+    task.on_inspected(NAMED, found, 0.0, NOW_MS)
+    (row,) = rows(task)
     assert (row.kind, row.from_offset, row.to_offset) == (IncidentKind.STALE_DROPPED, 0, 600)
-    order = lane.fetch_order(LINE)
+    order = task.fetch_order(LINE)
     assert order is not None
     assert order.partitions[0].position == 600, "not a byte of it is read"
 
 
 def test_what_the_source_has_no_more_is_told_before_what_is_too_old() -> None:
-    lane = TaskPartitions(
-        7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=SharedFetch(LIMITS, 4 << 20), queue=AGED
+    task = TaskPartitions(
+        7, 0, state_expiry_ms=86_400_000, limits=LIMITS, shared_fetch=SharedFetch(LIMITS, 4 << 20), queue=AGED
     )
-    lane.assign(
+    task.assign(
         [PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID, reached=WrittenPosition(100, 100, 100), receipt_to=100)]
     )
-    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
-    assert lane.take_due_inspections(0.0, {2})
+    task.routed(NAMED, PartitionLeaders(1, 0, 2))
+    assert task.take_due_inspections(0.0, {2})
     found = ResumeAt(100, NOW_MS, 100, 300)
-    lane.on_inspected(NAMED, TargetState(0, 100, 100, None, None, 300, 600, verdict=found, young_from=500), 0.0, NOW_MS)
-    told = [(row.kind, row.from_offset, row.to_offset) for row in rows(lane)]
+    task.on_inspected(NAMED, TargetState(0, 100, 100, None, None, 300, 600, verdict=found, young_from=500), 0.0, NOW_MS)
+    told = [(row.kind, row.from_offset, row.to_offset) for row in rows(task)]
     assert told == [(IncidentKind.RETENTION_GAP, 100, 300), (IncidentKind.STALE_DROPPED, 300, 500)]
-    track = lane.tracks[NAMED]
+    track = task.replicators[NAMED]
     assert track.acked == track.sent == track.fetched == 500
 
 
 def test_what_it_reads_by_itself_goes_by_the_records_times() -> None:
     made = table(AGED)
     made.asking()
-    lane, track = made.lanes[0], made.tracks[0]
-    lane.fetched(LINE, answer(0, 30), PooledBuffer(bytearray()), OLD_S, NOW_MS + 6_000)
-    (row,) = rows(lane)
+    task, track = made.tasks[0], made.tracks[0]
+    task.fetched(LINE, answer(0, 30), PooledBuffer(bytearray()), OLD_S, NOW_MS + 6_000)
+    (row,) = rows(task)
     assert (row.from_offset, row.to_offset) == (0, 30)
     assert track.fetched == 30
     assert not any(isinstance(piece, OutgoingBatch) for piece, _ in track.waiting)
@@ -227,10 +227,10 @@ def test_transactions_are_refused_unless_they_were_asked_for() -> None:
         part = answer(0, 10).partitions[0]
         data = encode_batch([Record(0, NOW_MS, None, b"x", ())], base_offset=0, attributes=TRANSACTIONAL_FLAG)
         part = part._replace(records=memoryview(bytes(data)))
-        made.lanes[0].fetched(LINE, FetchResponseById(0, 0, 5, [part]), PooledBuffer(bytearray()), OLD_S, NOW_MS)
+        made.tasks[0].fetched(LINE, FetchResponseById(0, 0, 5, [part]), PooledBuffer(bytearray()), OLD_S, NOW_MS)
         made.turn()
-        assert [row.kind for row in made.lanes[1].incidents] == ([IncidentKind.REFUSED] if stops else [])
-        assert made.lanes[0].incidents == []
+        assert [row.kind for row in made.tasks[1].incidents] == ([IncidentKind.REFUSED] if stops else [])
+        assert made.tasks[0].incidents == []
 
 
 def test_what_follows_on_what_was_told_last_is_told_as_one() -> None:
@@ -245,10 +245,10 @@ def test_what_follows_on_what_was_told_last_is_told_as_one() -> None:
 
 def an_order() -> TaskConfig:
     cluster = Cluster("east", ("east:9092",), Security())
-    return TaskConfig("east->west", 0, 0, cluster, cluster, 7, 0, 86_400_000, "desk", 1, "token", queue=AGED)
+    return TaskConfig("east->west", 0, 0, cluster, cluster, 7, 0, 86_400_000, "coordinator", 1, "token", queue=AGED)
 
 
-def test_a_lane_of_a_broadcast_that_is_carried_apart_has_a_reading_of_its_own() -> None:
+def test_a_task_of_a_broadcast_that_is_carried_apart_has_a_reading_of_its_own() -> None:
     order = an_order()
     assert SharedFetch.of(order) is None
     reading = SharedFetch.of(replace(order, broadcast="prices"))
@@ -256,11 +256,11 @@ def test_a_lane_of_a_broadcast_that_is_carried_apart_has_a_reading_of_its_own() 
     assert (reading.high_bytes, reading.parts_max) == (AGED.high_bytes, AGED.parts_max)
 
 
-def test_lanes_of_one_number_read_together_where_broadcast_and_source_are_one() -> None:
+def test_tasks_of_one_number_read_together_where_broadcast_and_source_are_one() -> None:
     readings, one = SharedFetches(), replace(an_order(), broadcast="prices", source_id="a")
     assert readings.of(an_order()) is None
     assert readings.of(one) is readings.of(replace(one, link="east->north"))
-    others = [replace(one, source_id="b"), replace(one, broadcast="trades"), replace(one, lane=1)]
+    others = [replace(one, source_id="b"), replace(one, broadcast="trades"), replace(one, task=1)]
     assert len({id(readings.of(order)) for order in [one, *others]}) == 4
 
 
@@ -272,10 +272,10 @@ def test_what_was_read_last_is_kept_however_little_may_be_held() -> None:
     for number in range(10):
         made.brings(0, 40 * number, 40, size=100_000)
         later(made, 0.2 * number)
-        for lane in (0, 1):
-            made.sends(lane)
+        for task in (0, 1):
+            made.sends(task)
         made.asking()
-    assert rows(made.lanes[1]) == [], "who keeps up gets all"
+    assert rows(made.tasks[1]) == [], "who keeps up gets all"
     assert [track.acked for track in made.tracks] == [400, 400]
 
 
@@ -283,7 +283,7 @@ def test_behind_the_low_watermark_nothing_is_let_go_of() -> None:
     rules = QueueRules(QueuePolicy.DROP_OLDEST, high_bytes=32 << 20, low_bytes=24 << 20)
     made = table(KEEP, rules)
     made.reading.high_bytes = rules.high_bytes
-    slow, at = made.lanes[1], 0
+    slow, at = made.tasks[1], 0
     made.asking()
     while not rows(slow):
         made.brings(0, at, 10, size=50_000)
@@ -313,15 +313,15 @@ def test_for_a_partition_that_stopped_nothing_is_held() -> None:
         assert made.reading.bytes <= KEPT_BYTES_MAX
 
 
-def test_behind_what_a_killed_pump_had_not_told_nothing_old_is_sent() -> None:
+def test_behind_what_a_killed_task_had_not_told_nothing_old_is_sent() -> None:
     """What the twin has is read to be told; what lies behind it is an hour old."""
     old_ms = NOW_MS - 3_600_000
-    lane = looking(AGED)
+    task = looking(AGED)
     asked = (0, 140, 140, None, (139, old_ms), 0, 9_000)
     told = {"young_from": 8_000, "young_epoch": 4, "source_epoch": 5, "wrote_epoch": 5, "dropped": ((110, 130),)}
-    lane.on_inspected(NAMED, TargetState(*asked, **told, verdict=ResumeAt(140, old_ms, 140)), 0.0, NOW_MS)  # type: ignore[arg-type]
-    track = lane.tracks[NAMED]
-    order = lane.fetch_order(LINE)
+    task.on_inspected(NAMED, TargetState(*asked, **told, verdict=ResumeAt(140, old_ms, 140)), 0.0, NOW_MS)  # type: ignore[arg-type]
+    track = task.replicators[NAMED]
+    order = task.fetch_order(LINE)
     assert order is not None
     assert order.partitions[0].position == 100
     batches = [
@@ -329,28 +329,28 @@ def test_behind_what_a_killed_pump_had_not_told_nothing_old_is_sent() -> None:
     ]
     data = memoryview(b"".join(map(bytes, batches)))
     part = FetchedPartitionById(bytes.fromhex(SOURCE_ID), 0, 0, 9_000, 9_000, 0, None, None, [], data.toreadonly())
-    lane.fetched(LINE, FetchResponseById(0, 0, 5, [part]), PooledBuffer(bytearray()), OLD_S, NOW_MS)
+    task.fetched(LINE, FetchResponseById(0, 0, 5, [part]), PooledBuffer(bytearray()), OLD_S, NOW_MS)
     assert not any(kind == "OutgoingBatch" for _, _, kind in offsets(track))
     assert (track.fetched, track.source.epoch) == (8_000, 4), "its history is known as far as it was dropped"
     assert [(row.from_offset, row.to_offset) for row in track.dropped] == [(110, 130), (140, 8_000)]
-    told_of = take_acknowledged(track.told.noted, 140)
+    told_of = take_acknowledged(track.progress_log.noted, 140)
     assert (told_of.end, told_of.batches, told_of.unseen) == (140, 20, 20), "no receipt counts what is not there"
 
 
 def test_what_was_dropped_and_is_gone_from_the_source_is_in_no_receipt() -> None:
-    lane = looking(AGED)
+    task = looking(AGED)
     seen = TargetState(
         0, 140, 140, None, (139, NOW_MS), 140, 900, dropped=((90, 130),), verdict=ResumeAt(140, NOW_MS, 140)
     )
-    lane.on_inspected(NAMED, seen, 0.0, NOW_MS)
-    (carried,) = lane.accounts(0.0)
+    task.on_inspected(NAMED, seen, 0.0, NOW_MS)
+    (carried,) = task.accounts(0.0)
     assert (carried.from_offset, carried.to_offset, carried.records) == (100, 140, 10)
 
 
 def test_of_an_exact_twin_nothing_is_dropped() -> None:
     """A link whose settings were changed keeps what it has until its topics are refused."""
     made = table(KEEP, KEEP)
-    seat = made.lanes[1].fetches.seat
-    assert seat is not None
-    seat.rules = AGED
-    assert not seat.drops(made.tracks[1])
+    session = made.tasks[1].scheduler.member
+    assert session is not None
+    session.rules = AGED
+    assert not session.drops(made.tracks[1])

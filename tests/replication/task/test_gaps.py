@@ -27,13 +27,13 @@ FRESH = TargetState(0, 0, 0, None, None, source_start=60, source_end=100)
 
 
 def looked(seen: TargetState, anchor: int, *, never: bool = False) -> tuple[TaskPartitions, PartitionReplicator]:
-    """A lane whose one partition was looked at, and found to be so."""
-    lane = TaskPartitions(OURS, 0, state_expiry_ms=86_400_000, never_cut=never)
-    lane.assign([PartitionConfig("orders", 0, "07" * 16, "08" * 16, base_offset=anchor, base_sequence=anchor)])
-    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
-    assert lane.take_due_inspections(0.0, {2}) == [NAMED]
-    lane.on_inspected(NAMED, seen, 1.0, NOW_MS)
-    return lane, lane.tracks[NAMED]
+    """A task whose one partition was looked at, and found to be so."""
+    task = TaskPartitions(OURS, 0, state_expiry_ms=86_400_000, never_cut=never)
+    task.assign([PartitionConfig("orders", 0, "07" * 16, "08" * 16, base_offset=anchor, base_sequence=anchor)])
+    task.routed(NAMED, PartitionLeaders(1, 0, 2))
+    assert task.take_due_inspections(0.0, {2}) == [NAMED]
+    task.on_inspected(NAMED, seen, 1.0, NOW_MS)
+    return task, task.replicators[NAMED]
 
 
 def spans(track: PartitionReplicator) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
@@ -75,15 +75,15 @@ def test_filler_lies_below_a_twins_first_record_and_nothing_that_was_carried_is_
 
 def test_a_topic_that_was_at_home_on_the_target_gets_markers_though_its_end_was_lost() -> None:
     """Readers see its own records below; and sequences begin with 0 behind them."""
-    lane = TaskPartitions(OURS, 1, state_expiry_ms=86_400_000)
-    lane.assign([PartitionConfig("orders", 0, "07" * 16, "08" * 16, 60, 60, inherited=60, epoch=1)])
-    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
-    assert lane.take_due_inspections(0.0, {2}) == [NAMED]
-    lane.on_inspected(NAMED, TargetState(0, 50, 50, LastBatch(49, 49, 99, 49), None, 80, 100), 1.0, NOW_MS)
-    track = lane.tracks[NAMED]
-    if track.phase is not Phase.RUNNING:  # nothing of a pump before may land any more
-        assert lane.take_due_inspections(track.retry_at_s, {2}) == [NAMED]
-        lane.on_inspected(
+    task = TaskPartitions(OURS, 1, state_expiry_ms=86_400_000)
+    task.assign([PartitionConfig("orders", 0, "07" * 16, "08" * 16, 60, 60, inherited=60, epoch=1)])
+    task.routed(NAMED, PartitionLeaders(1, 0, 2))
+    assert task.take_due_inspections(0.0, {2}) == [NAMED]
+    task.on_inspected(NAMED, TargetState(0, 50, 50, LastBatch(49, 49, 99, 49), None, 80, 100), 1.0, NOW_MS)
+    track = task.replicators[NAMED]
+    if track.phase is not Phase.RUNNING:  # nothing of a task before may land any more
+        assert task.take_due_inspections(track.retry_at_s, {2}) == [NAMED]
+        task.on_inspected(
             NAMED, TargetState(0, 50, 50, LastBatch(49, 49, 99, 49), None, 80, 100), track.retry_at_s, NOW_MS
         )
     assert spans(track) == ([], [(50, 80)])
@@ -111,7 +111,7 @@ def test_without_the_right_to_cut_a_twin_gets_markers_and_its_sequences_follow_i
         track.in_flight -= 1
         track.arrived(run.end)
         half = TargetState(0, run.end, run.end, LastBatch(run.end - 1, run.end - 1, -1, -1, unit=True), None, 60, 100)
-        assert isinstance(judge_position(half, stamp), ResumeAt), "the next pump goes on behind them"
+        assert isinstance(judge_position(half, stamp), ResumeAt), "the next task goes on behind them"
     track.set_back()
     assert track.stamp.sequence(60) == 60
     whole = TargetState(0, 100, 100, LastBatch(99, 99, OURS, 99), (99, NOW_MS), 60, 100)
@@ -126,9 +126,9 @@ def test_without_the_right_to_cut_a_twin_gets_markers_and_its_sequences_follow_i
     ],
 )
 def test_where_markers_will_not_do_the_partition_rests_until_the_right_is_given(seen: TargetState, anchor: int) -> None:
-    lane, track = looked(replace(seen, uncut=REFUSED), anchor)
+    task, track = looked(replace(seen, uncut=REFUSED), anchor)
     assert track.phase is Phase.STOPPED
-    (told,) = [one for one in lane.incidents if one.kind == "rights lost"]
+    (told,) = [one for one in task.incidents if one.kind == "rights lost"]
     assert "too many for markers" in told.sentence
     assert mentions(told.sentence, "Delete", "orders")
     assert (told.from_offset, told.to_offset, told.policy) == (seen.log_end, seen.source_start, None)
@@ -139,23 +139,23 @@ def test_a_gap_too_long_for_markers_stops_its_partition_and_says_how_the_twin_be
     far = replace(carried(500), source_start=500 + MARKED_MAX, source_end=1 << 40)
     _, track = looked(far, 0, never=never)
     assert spans(track) == ([], [(500, 500 + MARKED_MAX)])
-    lane, track = looked(replace(far, source_start=501 + MARKED_MAX), 0, never=never)
+    task, track = looked(replace(far, source_start=501 + MARKED_MAX), 0, never=never)
     assert track.phase is Phase.STOPPED
-    (told,) = lane.incidents
+    (told,) = task.incidents
     assert told.kind is IncidentKind.RETENTION_GAP
     assert "gap_offsets_max" in told.sentence
-    assert "`twinshore mirror begin-again orders`" in told.sentence
+    assert "`twinshore mirror recreate orders`" in told.sentence
 
 
 def test_the_longest_gap_is_the_settings_to_say() -> None:
-    lane = TaskPartitions(
+    task = TaskPartitions(
         OURS, 0, state_expiry_ms=86_400_000, limits=limits_from_settings(MirrorSettings(gap_offsets_max=499))
     )
-    lane.assign([PartitionConfig("orders", 0, "07" * 16, "08" * 16)])
-    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
-    assert lane.take_due_inspections(0.0, {2}) == [NAMED]
-    lane.on_inspected(NAMED, carried(500), 1.0, NOW_MS)
-    assert lane.tracks[NAMED].phase is Phase.STOPPED
+    task.assign([PartitionConfig("orders", 0, "07" * 16, "08" * 16)])
+    task.routed(NAMED, PartitionLeaders(1, 0, 2))
+    assert task.take_due_inspections(0.0, {2}) == [NAMED]
+    task.on_inspected(NAMED, carried(500), 1.0, NOW_MS)
+    assert task.replicators[NAMED].phase is Phase.STOPPED
 
 
 @pytest.mark.parametrize(
@@ -166,40 +166,40 @@ def test_the_longest_gap_is_the_settings_to_say() -> None:
         ((), [], 0),
     ],
 )
-def test_a_gap_that_a_dead_pump_filled_and_never_told_is_told_by_the_next(
+def test_a_gap_that_a_dead_task_filled_and_never_told_is_told_by_the_next(
     unseen: tuple[tuple[int, int], ...], told: list[tuple[int, int]], unread: int
 ) -> None:
     """Its markers were counted as records that had crossed, and no row said that any were lost."""
-    lane = TaskPartitions(OURS, 0, state_expiry_ms=86_400_000)
-    lane.assign([PartitionConfig("orders", 0, "07" * 16, "08" * 16, 100)])
-    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
-    assert lane.take_due_inspections(0.0, {2}) == [NAMED]
+    task = TaskPartitions(OURS, 0, state_expiry_ms=86_400_000)
+    task.assign([PartitionConfig("orders", 0, "07" * 16, "08" * 16, 100)])
+    task.routed(NAMED, PartitionLeaders(1, 0, 2))
+    assert task.take_due_inspections(0.0, {2}) == [NAMED]
     tail = LastBatch(299, 299, marker_producer_id(OURS), -1, control=True)
-    lane.on_inspected(NAMED, TargetState(0, 300, 300, tail, (99, NOW_MS), 300, 900, unseen=unseen), 1.0, NOW_MS)
-    rows = [(row.kind, row.from_offset, row.to_offset) for row in lane.incidents]
+    task.on_inspected(NAMED, TargetState(0, 300, 300, tail, (99, NOW_MS), 300, 900, unseen=unseen), 1.0, NOW_MS)
+    rows = [(row.kind, row.from_offset, row.to_offset) for row in task.incidents]
     assert rows == [(IncidentKind.RETENTION_GAP, *span) for span in told]
-    (account,) = lane.accounts(0.0)
+    (account,) = task.accounts(0.0)
     assert (account.from_offset, account.to_offset, account.records) == (100, 300, 200 - unread)
 
 
-def gaps_told(lane: TaskPartitions) -> list[tuple[int, int]]:
-    found = [(row.from_offset, row.to_offset) for row in lane.incidents if row.kind is IncidentKind.RETENTION_GAP]
-    lane.incidents.clear()
+def gaps_told(task: TaskPartitions) -> list[tuple[int, int]]:
+    found = [(row.from_offset, row.to_offset) for row in task.incidents if row.kind is IncidentKind.RETENTION_GAP]
+    task.incidents.clear()
     return found
 
 
 def test_a_gap_that_grows_before_markers_go_is_told_for_what_it_grew_by() -> None:
-    """Markers wait until nothing of a pump before can land, and a source goes on losing records meanwhile."""
-    lane = TaskPartitions(OURS, 0, state_expiry_ms=86_400_000)
-    lane.assign([PartitionConfig("orders", 0, "07" * 16, "08" * 16, 50)])
-    lane.routed(NAMED, PartitionLeaders(1, 0, 2))
-    track = lane.tracks[NAMED]
+    """Markers wait until nothing of a task before can land, and a source goes on losing records meanwhile."""
+    task = TaskPartitions(OURS, 0, state_expiry_ms=86_400_000)
+    task.assign([PartitionConfig("orders", 0, "07" * 16, "08" * 16, 50)])
+    task.routed(NAMED, PartitionLeaders(1, 0, 2))
+    track = task.replicators[NAMED]
     tail, now_s = LastBatch(49, 49, OURS, 49), 1.0
     for start, told, marked in ((100, [(50, 100)], []), (200, [(100, 200)], [(50, 200)])):
-        assert lane.take_due_inspections(now_s, {2}) == [NAMED]
-        lane.on_inspected(NAMED, TargetState(0, 50, 50, tail, (49, NOW_MS), start, 900), now_s, NOW_MS)
-        assert gaps_told(lane) == told
-        assert [(one.blank.base, one.blank.end) for one in lane.next_markers(2, now_s)] == marked
+        assert task.take_due_inspections(now_s, {2}) == [NAMED]
+        task.on_inspected(NAMED, TargetState(0, 50, 50, tail, (49, NOW_MS), start, 900), now_s, NOW_MS)
+        assert gaps_told(task) == told
+        assert [(one.blank.base, one.blank.end) for one in task.next_markers(2, now_s)] == marked
         now_s = track.retry_at_s + 0.1
 
 
@@ -207,8 +207,8 @@ def test_a_gap_that_grows_before_markers_go_is_told_for_what_it_grew_by() -> Non
 def test_what_a_source_lost_since_its_twin_was_made_and_before_anything_crossed_is_told(
     anchor: int, told: list[tuple[int, int]]
 ) -> None:
-    lane, _ = looked(replace(FRESH, source_start=100, source_end=300), anchor)
-    assert gaps_told(lane) == told
+    task, _ = looked(replace(FRESH, source_start=100, source_end=300), anchor)
+    assert gaps_told(task) == told
 
 
 def test_nothing_was_lost_before_a_twins_first_record() -> None:

@@ -1,4 +1,4 @@
-"""A room is used again only when no queue points into it: a parcel may wait for several targets at once."""
+"""A room is used again only when no queue points into it: a batch may wait for several targets at once."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def a_fetch(first: int, batches: int) -> memoryview:
 
 def joined(joining: BufferPool, first: int, batches: int) -> ParsedFetch:
     found = parse_batches(a_fetch(first, batches), first, first, LIMITS, joining)
-    assert all(isinstance(piece, OutgoingBatch) and piece.room for piece in found.parcels)
+    assert all(isinstance(piece, OutgoingBatch) and piece.room for piece in found.batches)
     return found
 
 
 def bodies(found: ParsedFetch) -> list[bytes]:
-    return [bytes(piece.body) for piece in found.parcels if isinstance(piece, OutgoingBatch)]
+    return [bytes(piece.body) for piece in found.batches if isinstance(piece, OutgoingBatch)]
 
 
 def rooms(found: ParsedFetch) -> set[PooledBuffer]:
-    return {piece.room for piece in found.parcels if isinstance(piece, OutgoingBatch) and piece.room}
+    return {piece.room for piece in found.batches if isinstance(piece, OutgoingBatch) and piece.room}
 
 
 def two_twins(found: ParsedFetch) -> tuple[PartitionReplicator, PartitionReplicator]:

@@ -1,4 +1,4 @@
-"""The lane against modelled brokers: whatever a network and two clusters do, the twin stays a prefix of its source.
+"""The task against modelled brokers: whatever a network and two clusters do, the twin stays a prefix of its source.
 
 A failure names its seed; TWINSHORE_SEED="mixed 17" runs that one alone.
 """
@@ -79,8 +79,8 @@ def deaf_to_the_high_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
 def pipelining_though_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sends on though the broker may have forgotten us."""
 
-    def always(self: PartitionReplicator, parcel: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
-        del self, parcel, now_s, now_ms, kept_ms
+    def always(self: PartitionReplicator, batch: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
+        del self, batch, now_s, now_ms, kept_ms
         return True
 
     monkeypatch.setattr(PartitionReplicator, "may_send", always)
@@ -90,10 +90,10 @@ def arming_by_the_youngest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Believes in the youngest time stamp ever sent, where a broker goes by the last."""
     honest = PartitionReplicator.may_send
 
-    def proud(self: PartitionReplicator, parcel: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
+    def proud(self: PartitionReplicator, batch: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
         before = self.known_end.armed_until_ms
-        allowed = honest(self, parcel, now_s, now_ms, kept_ms)
-        self.known_end.armed_until_ms = max(before, self.known_end.armed_until_ms, parcel.max_timestamp + kept_ms)
+        allowed = honest(self, batch, now_s, now_ms, kept_ms)
+        self.known_end.armed_until_ms = max(before, self.known_end.armed_until_ms, batch.max_timestamp + kept_ms)
         return allowed
 
     monkeypatch.setattr(PartitionReplicator, "may_send", proud)
@@ -114,16 +114,16 @@ def answered_blindly(
     session.answered(answer.session_id)
     if answer.session_id == 0:
         self.reset(line)
-    return [(self._tracks[part.topic_id, part.partition], part) for part in answer.partitions]
+    return [(self._replicators[part.topic_id, part.partition], part) for part in answer.partitions]
 
 
 def blind_to_strays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forgets that a request on a lost connection may still land."""
     honest = PartitionReplicator.may_send
 
-    def forgetful(self: PartitionReplicator, parcel: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
-        self.strays.until_s = 0.0
-        return honest(self, parcel, now_s, now_ms, kept_ms)
+    def forgetful(self: PartitionReplicator, batch: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
+        self.zombies.until_s = 0.0
+        return honest(self, batch, now_s, now_ms, kept_ms)
 
     monkeypatch.setattr(PartitionReplicator, "may_send", forgetful)
 
@@ -138,7 +138,7 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize(("mutant", "harm"), MUTANTS)
-def test_the_model_sees_what_a_careless_lane_does(
+def test_the_model_sees_what_a_careless_task_does(
     mutant: Callable[[pytest.MonkeyPatch], None], harm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch)

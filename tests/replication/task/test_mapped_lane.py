@@ -1,4 +1,4 @@
-"""A mapped twin under a seeded scheduler: others write to it too, answers are lost, pumps die.
+"""A mapped twin under a seeded scheduler: others write to it too, answers are lost, tasks die.
 
 Heirs arrive long before they go on. Nothing is lost or doubled, and the map is the truth."""
 
@@ -53,7 +53,7 @@ class World:
     )
     told_to: int = BEGIN
     now_s: float = 100.0
-    # A pump that has arrived and waits for the word to go.
+    # A task that has arrived and waits for the word to go.
     heir: TaskPartitions | None = None
 
     def write(self) -> None:
@@ -93,11 +93,11 @@ class World:
         first = BatchHeader(*_header(entry.head)).base_sequence
         error = 0 if first == (last[-1] + 1 if last else 0) else 45
         if not error:
-            self.twin += range(first, first + entry.parcel.end - entry.parcel.base)
+            self.twin += range(first, first + entry.batch.end - entry.batch.base)
         return ProducedPartition(bytes.fromhex(TARGET_ID), 0, error, -1 if error else base, -1, 0, None, None)
 
-    def look(self, lane: TaskPartitions) -> TargetState:
-        reach = written_positions(lane.tracks, [NAMED])[NAMED]
+    def look(self, task: TaskPartitions) -> TargetState:
+        reach = written_positions(task.replicators, [NAMED])[NAMED]
         self.speaks_of_one_place(reach)
         ours = [LandedBatch(at, 1, one) for at, one in enumerate(self.twin) if one is not None and at >= reach.target]
         fresh = find_landed_beyond(reach, ours)
@@ -107,7 +107,7 @@ class World:
         after = position_after(found[-1]) if found else reach
         go = ResumeAt(after.source, NOW_MS, after.sequence)
         size = len(self.twin)
-        return TargetState(0, size, size, None, None, 0, self.end, verdict=go, extents=tuple(found))
+        return TargetState(0, size, size, None, None, 0, self.end, verdict=go, offset_runs=tuple(found))
 
     def speaks_of_one_place(self, reach: WrittenPosition) -> None:
         """As the look compares both sides where the reach says; what does not fit stops the partition."""
@@ -120,21 +120,21 @@ class World:
         for carried in accounts:
             assert carried.from_offset == self.told_to
             self.told_to = carried.to_offset
-            self.known[-1:] = append_runs(self.known[-1], carried.extents)
+            self.known[-1:] = append_runs(self.known[-1], carried.offset_runs)
 
-    def lane(self) -> TaskPartitions:
-        lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=TaskLimits(merged_bytes_max=400))
+    def task(self) -> TaskPartitions:
+        task = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=TaskLimits(merged_bytes_max=400))
         order = PartitionConfig(
             "orders", 0, SOURCE_ID, TARGET_ID, self.told_to, BEGIN, 0, reached=position_after(self.known[-1])
         )
-        lane.assign([order])
-        lane.routed(NAMED, PartitionLeaders(1, 0, NODE))
-        return lane
+        task.assign([order])
+        task.routed(NAMED, PartitionLeaders(1, 0, NODE))
+        return task
 
     def goes(self, stands: list[Handoff]) -> TaskPartitions:
         """The word to go, to the heir that waits or to one that comes only now."""
-        heir, self.heir = self.heir or self.lane(), None
-        heir.tracks[NAMED].told.epoch, heir.tracks[NAMED].told.to = -1, self.told_to
+        heir, self.heir = self.heir or self.task(), None
+        heir.replicators[NAMED].progress_log.epoch, heir.replicators[NAMED].progress_log.to = -1, self.told_to
         heir.take_over(stands, 0.0, {NAMED: position_after(self.known[-1])})
         return heir
 
@@ -143,54 +143,54 @@ def _header(head: bytes) -> Any:
     return HEADER_STRUCT.unpack_from(head)
 
 
-def step(world: World, lane: TaskPartitions) -> TaskPartitions:
+def step(world: World, task: TaskPartitions) -> TaskPartitions:
     """One thing that may happen."""
-    chance, track = world.chance, lane.tracks[NAMED]
+    chance, track = world.chance, task.replicators[NAMED]
     world.now_s += 0.5
     match chance.randrange(10):
         case 0 | 1:
-            if lane.fetch_order(LINE) is not None:
-                lane.fetched(LINE, world.answer(track.fetched), PooledBuffer(bytearray()), world.now_s, NOW_MS)
+            if task.fetch_order(LINE) is not None:
+                task.fetched(LINE, world.answer(track.fetched), PooledBuffer(bytearray()), world.now_s, NOW_MS)
         case 2 | 3:
-            sent = lane.produce_order(NODE, NOW_S, NOW_MS)
+            sent = task.produce_order(NODE, NOW_S, NOW_MS)
             if sent:
                 world.flights.append(sent)
         case 4 | 5 if world.flights:
             sent = world.flights.popleft()
-            lane.produced(sent, [world.append(sent[0])], world.now_s)
+            task.produced(sent, [world.append(sent[0])], world.now_s)
         case 6:
-            world.tell(lane.accounts(0.0))
+            world.tell(task.accounts(0.0))
         case 7 if chance.random() < 0.3:
             world.twin += [None] * chance.randint(1, 3)
         case 8 if chance.random() < 0.4:
-            return trouble(world, lane)
+            return trouble(world, task)
         case 9:
-            world.heir = world.heir or world.lane()
+            world.heir = world.heir or world.task()
         case _:
-            for named in lane.take_due_inspections(world.now_s, range(99)):
-                lane.on_inspected(named, world.look(lane) if chance.random() < 0.8 else None, world.now_s, NOW_MS)
-    return lane
+            for named in task.take_due_inspections(world.now_s, range(99)):
+                task.on_inspected(named, world.look(task) if chance.random() < 0.8 else None, world.now_s, NOW_MS)
+    return task
 
 
-def trouble(world: World, lane: TaskPartitions) -> TaskPartitions:
-    """The line breaks, or the pump dies: what was on its way has landed or not, and nothing behind what has not."""
+def trouble(world: World, task: TaskPartitions) -> TaskPartitions:
+    """The line breaks, or the task dies: what was on its way has landed or not, and nothing behind what has not."""
     flights, world.flights = list(world.flights), deque()
     for sent in flights[: world.chance.randint(0, len(flights))]:
         world.append(sent[0])
     how = world.chance.randrange(3)
     if how == 0 or not flights:
-        lane.lost(NODE, flights, world.now_s)
+        task.lost(NODE, flights, world.now_s)
         world.now_s += 40.0
         if how:
-            return orderly(world, lane)
-        return lane
+            return orderly(world, task)
+        return task
     return world.goes([])
 
 
-def orderly(world: World, lane: TaskPartitions) -> TaskPartitions:
-    lane.finish()
-    stands: list[Handoff] = lane.handovers(0.0)
-    world.tell(lane.accounts(0.0))
+def orderly(world: World, task: TaskPartitions) -> TaskPartitions:
+    task.finish()
+    stands: list[Handoff] = task.handovers(0.0)
+    world.tell(task.accounts(0.0))
     return world.goes(stands)
 
 
@@ -199,19 +199,19 @@ def test_an_heir_goes_on_behind_a_hole_without_a_look() -> None:
     held = [Record(at, NOW_MS, None, b"x", ()) for at in (40, 43, 44, 49)]
     world.source = [bytes(encode_batch(held, base_offset=40))]
     world.records, world.end = [40, 43, 44, 49], 50
-    lane = world.lane()
-    lane.tracks[NAMED].strays.left(-1, UNKNOWN_S, calm=True)
-    assert lane.take_due_inspections(1.0, range(99)) == [NAMED]
-    lane.on_inspected(NAMED, world.look(lane), 1.0, NOW_MS)
-    assert lane.fetch_order(LINE) is not None
-    lane.fetched(LINE, world.answer(40), PooledBuffer(bytearray()), 1.0, NOW_MS)
+    task = world.task()
+    task.replicators[NAMED].zombies.left(-1, UNKNOWN_S, calm=True)
+    assert task.take_due_inspections(1.0, range(99)) == [NAMED]
+    task.on_inspected(NAMED, world.look(task), 1.0, NOW_MS)
+    assert task.fetch_order(LINE) is not None
+    task.fetched(LINE, world.answer(40), PooledBuffer(bytearray()), 1.0, NOW_MS)
     # Offsets 40, then 43 and 44, one behind the other; the third batch stays behind.
-    for sent in [lane.produce_order(NODE, NOW_S, NOW_MS) for _ in range(2)]:
-        lane.produced(sent, [world.append(sent[0])], 1.0)
-    heir = orderly(world, lane)
-    assert (heir.tracks[NAMED].phase, heir.tracks[NAMED].acked) == (Phase.RUNNING, 49)
+    for sent in [task.produce_order(NODE, NOW_S, NOW_MS) for _ in range(2)]:
+        task.produced(sent, [world.append(sent[0])], 1.0)
+    heir = orderly(world, task)
+    assert (heir.replicators[NAMED].phase, heir.replicators[NAMED].acked) == (Phase.RUNNING, 49)
     assert heir.fetch_order(LINE) is not None
-    heir.fetched(LINE, world.answer(heir.tracks[NAMED].fetched), PooledBuffer(bytearray()), 1.0, NOW_MS)
+    heir.fetched(LINE, world.answer(heir.replicators[NAMED].fetched), PooledBuffer(bytearray()), 1.0, NOW_MS)
     (sent_last,) = heir.produce_order(NODE, NOW_S, NOW_MS)
     assert world.append(sent_last).error == 0, "its sequence is the next one"
     assert world.twin[ADOPTED:] == [0, 1, 2, 3]
@@ -220,28 +220,28 @@ def test_an_heir_goes_on_behind_a_hole_without_a_look() -> None:
 def test_an_heir_that_arrived_before_the_last_records_looks_from_where_the_holder_stood() -> None:
     world = World(random.Random(1))
     world.put(10)
-    lane = carried_on(world, world.lane())
-    world.heir = world.lane()
+    task = carried_on(world, world.task())
+    world.heir = world.task()
     world.put(10)
-    heir = orderly(world, carried_on(world, lane))
-    assert (heir.tracks[NAMED].phase, heir.tracks[NAMED].acked) == (Phase.RUNNING, 60)
+    heir = orderly(world, carried_on(world, task))
+    assert (heir.replicators[NAMED].phase, heir.replicators[NAMED].acked) == (Phase.RUNNING, 60)
     # The twin's leader is started again, before any other record comes.
     heir.lost(NODE, [], 200.0)
     looked(world, heir, 300.0)
-    assert heir.tracks[NAMED].phase is Phase.RUNNING
+    assert heir.replicators[NAMED].phase is Phase.RUNNING
 
 
 def test_an_heir_whose_reach_is_older_than_the_handover_looks_for_itself() -> None:
     world = World(random.Random(1))
     world.put(10)
-    lane = carried_on(world, world.lane())
-    old = world.lane()
+    task = carried_on(world, world.task())
+    old = world.task()
     world.put(10)
-    stands = carried_on(world, lane).handovers(0.0)
+    stands = carried_on(world, task).handovers(0.0)
     old.take_over(stands, 0.0)
-    assert old.tracks[NAMED].phase is Phase.UNVERIFIED
+    assert old.replicators[NAMED].phase is Phase.UNVERIFIED
     looked(world, old, 2.0)
-    assert (old.tracks[NAMED].phase, old.tracks[NAMED].write_from) == (Phase.RUNNING, 60)
+    assert (old.replicators[NAMED].phase, old.replicators[NAMED].write_from) == (Phase.RUNNING, 60)
 
 
 def test_what_nobody_sees_behind_the_last_record_was_lost_by_nobody() -> None:
@@ -249,34 +249,34 @@ def test_what_nobody_sees_behind_the_last_record_was_lost_by_nobody() -> None:
     world.put(10)
     world.source.append(bytes(encode_batch([], base_offset=50, last_offset=50)))
     world.end = 51
-    lane = carried_on(world, world.lane())
+    task = carried_on(world, world.task())
     assert (world.told_to, source_end(world.known[-1])) == (51, 50)
-    lane.lost(NODE, [], 200.0)
-    for looks, begun in ((lane, 300.0), (world.lane(), 1.0)):
+    task.lost(NODE, [], 200.0)
+    for looks, begun in ((task, 300.0), (world.task(), 1.0)):
         looked(world, looks, begun)
-        assert (looks.tracks[NAMED].phase, looks.tracks[NAMED].acked) == (Phase.RUNNING, 51)
+        assert (looks.replicators[NAMED].phase, looks.replicators[NAMED].acked) == (Phase.RUNNING, 51)
     world.put(1)
-    carried_on(world, lane)
+    carried_on(world, task)
     assert world.known[1:] == [OffsetRun(SourceOffset(51), TargetOffset(110), 1, 10)]
 
 
-def looked(world: World, lane: TaskPartitions, now_s: float) -> None:
-    if lane.take_due_inspections(now_s, range(99)):
-        lane.on_inspected(NAMED, world.look(lane), now_s, NOW_MS)
-    assert not lane.incidents
+def looked(world: World, task: TaskPartitions, now_s: float) -> None:
+    if task.take_due_inspections(now_s, range(99)):
+        task.on_inspected(NAMED, world.look(task), now_s, NOW_MS)
+    assert not task.incidents
 
 
-def carried_on(world: World, lane: TaskPartitions) -> TaskPartitions:
-    """All that the source has, carried and told, by the first pump that ever did."""
-    lane.tracks[NAMED].strays = ZombieRequests.none()
-    looked(world, lane, 1.0)
+def carried_on(world: World, task: TaskPartitions) -> TaskPartitions:
+    """All that the source has, carried and told, by the first task that ever did."""
+    task.replicators[NAMED].zombies = ZombieRequests.none()
+    looked(world, task, 1.0)
     while world.told_to < world.end:
-        assert lane.fetch_order(LINE) is not None
-        lane.fetched(LINE, world.answer(lane.tracks[NAMED].fetched), PooledBuffer(bytearray()), 1.0, NOW_MS)
-        while sent := lane.produce_order(NODE, NOW_S, NOW_MS):
-            lane.produced(sent, [world.append(sent[0])], 1.0)
-        world.tell(lane.accounts(0.0))
-    return lane
+        assert task.fetch_order(LINE) is not None
+        task.fetched(LINE, world.answer(task.replicators[NAMED].fetched), PooledBuffer(bytearray()), 1.0, NOW_MS)
+        while sent := task.produce_order(NODE, NOW_S, NOW_MS):
+            task.produced(sent, [world.append(sent[0])], 1.0)
+        world.tell(task.accounts(0.0))
+    return task
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -285,19 +285,19 @@ def test_nothing_is_lost_or_doubled_and_the_map_is_the_truth(part: int) -> None:
     for number in range(60):
         print(f"seed {seed} part {part} number {number}")
         world = World(random.Random(f"{seed} {part} {number}"))
-        lane = world.lane()
+        task = world.task()
         for _ in range(150):
             if world.chance.random() < 0.3 and len(world.records) < 80:
                 world.write()
-            lane = step(world, lane)
+            task = step(world, task)
         for _ in range(4000):
             if world.told_to == world.end and source_end(world.known[-1]) == world.end:
                 break
             world.now_s += 1.0
-            lane = step(world, lane) if world.chance.random() < 0.9 else lane
-        track = lane.tracks[NAMED]
-        assert track.phase is not Phase.STOPPED, lane.incidents
-        assert {one.kind for one in lane.incidents} <= {"target away"}, "nobody has lost anything"
+            task = step(world, task) if world.chance.random() < 0.9 else task
+        track = task.replicators[NAMED]
+        assert track.phase is not Phase.STOPPED, task.incidents
+        assert {one.kind for one in task.incidents} <= {"target away"}, "nobody has lost anything"
         mine = [one for one in world.twin if one is not None]
         assert mine == list(range(len(world.records))), "each once, in order"
         where = [at for at, one in enumerate(world.twin) if one is not None]

@@ -74,6 +74,6 @@ def test_only_markers_whose_logs_end_as_they_did_may_go() -> None:
 
 def test_markers_that_may_go_and_wait_for_room_go_no_more_once_their_twin_is_to_be_looked_at() -> None:
     stays, settles = at(0, 10), at(1, 10)
-    settles.track.in_flight = 1
-    settles.track.settle(0.0)
+    settles.replicator.in_flight = 1
+    settles.replicator.settle(0.0)
     assert split_by_phase([stays, settles]) == ([stays], [settles])

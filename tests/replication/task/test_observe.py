@@ -25,7 +25,7 @@ SOUND = TargetState(
     log_start=0,
     high_watermark=200,
     log_end=200,
-    tail=TAIL,
+    last_batch=TAIL,
     producer=(99, 1_000),
     source_start=0,
     source_end=250,
@@ -46,7 +46,7 @@ def test_an_empty_twin_is_begun() -> None:
 
 
 def test_a_twin_cut_to_its_end_is_gone_on_with() -> None:
-    seen = replace(SOUND, log_start=200, tail=None)
+    seen = replace(SOUND, log_start=200, last_batch=None)
     assert judge_position(seen, STAMP) == ResumeAt(200, 1_000, 100)
     assert judge_position(replace(seen, producer=(3, 1_000)), STAMP) == ResumeAt(200, 1_000, 4), (
         "96 of its offsets were markers"
@@ -56,11 +56,11 @@ def test_a_twin_cut_to_its_end_is_gone_on_with() -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"high_watermark": 190, "tail": None},
+        {"high_watermark": 190, "last_batch": None},
         {"high_watermark": 190},
-        {"tail": None},
-        {"tail": replace(TAIL, last_offset=198)},
-        {"tail": replace(TAIL, last_offset=205)},
+        {"last_batch": None},
+        {"last_batch": replace(TAIL, last_offset=198)},
+        {"last_batch": replace(TAIL, last_offset=205)},
         {"producer": (98, 1_000)},
         {"producer": (104, 1_000)},
     ],
@@ -75,11 +75,11 @@ def test_readings_that_do_not_fit_are_waited_out(changed: dict[str, object]) -> 
     [
         ({"source_end": 150}, "truncation", 150, 200),
         ({"source_end": 0}, "truncation", 0, 200),
-        ({"tail": replace(TAIL, producer_id=8)}, "foreign write", 195, 200),
-        ({"tail": replace(TAIL, producer_id=-1, base_sequence=-1)}, "foreign write", 195, 200),
-        ({"tail": replace(TAIL, base_sequence=96)}, "position disagreement", 195, 200),
-        ({"log_start": 200, "tail": None, "producer": (100, 1_000)}, "position disagreement", 200, 200),
-        ({"tail": replace(TAIL, base_sequence=96), "producer": None}, "position disagreement", 195, 200),
+        ({"last_batch": replace(TAIL, producer_id=8)}, "foreign write", 195, 200),
+        ({"last_batch": replace(TAIL, producer_id=-1, base_sequence=-1)}, "foreign write", 195, 200),
+        ({"last_batch": replace(TAIL, base_sequence=96)}, "position disagreement", 195, 200),
+        ({"log_start": 200, "last_batch": None, "producer": (100, 1_000)}, "position disagreement", 200, 200),
+        ({"last_batch": replace(TAIL, base_sequence=96), "producer": None}, "position disagreement", 195, 200),
     ],
     ids=str,
 )
@@ -96,7 +96,7 @@ def test_sequences_follow_the_offsets_round_the_corner(end: int) -> None:
     tail = LastBatch(end - 5, end - 1, 9, (end - 5) % 2**31)
     seen = TargetState(0, end, end, tail, ((end - 1) % 2**31, 77), 0, end)
     assert judge_position(seen, stamp) == ResumeAt(end, 77, end % 2**31)
-    moved = replace(seen, tail=replace(tail, base_sequence=(end + 1) % 2**31))
+    moved = replace(seen, last_batch=replace(tail, base_sequence=(end + 1) % 2**31))
     assert not isinstance(judge_position(moved, stamp), ResumeAt)
 
 
@@ -110,28 +110,28 @@ def test_offsets_that_the_source_has_forgotten_are_a_gap() -> None:
 
 
 def test_markers_take_offsets_that_no_sequence_counts() -> None:
-    after = replace(SOUND, tail=LastBatch(199, 199, marker_producer_id(9), -1), producer=(59, 1_000))
+    after = replace(SOUND, last_batch=LastBatch(199, 199, marker_producer_id(9), -1), producer=(59, 1_000))
     assert judge_position(after, STAMP) == ResumeAt(200, 1_000, 60)
-    data = replace(SOUND, tail=replace(TAIL, base_sequence=55), producer=(59, 1_000))
+    data = replace(SOUND, last_batch=replace(TAIL, base_sequence=55), producer=(59, 1_000))
     assert judge_position(data, STAMP) == ResumeAt(200, 1_000, 60)
     assert judge_position(replace(data, producer=None), STAMP) == ResumeAt(200, -1, 60), "the log itself remembers"
 
 
 def test_a_forgotten_writer_behind_markers_may_take_any_sequence_so_all_take_the_same() -> None:
-    after = replace(SOUND, tail=LastBatch(199, 199, marker_producer_id(9), -1), producer=None)
+    after = replace(SOUND, last_batch=LastBatch(199, 199, marker_producer_id(9), -1), producer=None)
     assert judge_position(after, STAMP) == ResumeAt(200, -1, 100)
 
 
 def test_markers_of_another_link_are_foreign() -> None:
-    verdict = judge_position(replace(SOUND, tail=LastBatch(199, 199, marker_producer_id(8), -1)), STAMP)
+    verdict = judge_position(replace(SOUND, last_batch=LastBatch(199, 199, marker_producer_id(8), -1)), STAMP)
     assert isinstance(verdict, StopAt)
     assert verdict.kind == "foreign write"
 
 
 def test_markers_of_closed_units_go_on_as_ours_do() -> None:
-    after = replace(SOUND, tail=LastBatch(199, 199, 8, -1, unit=True), producer=(59, 1_000))
+    after = replace(SOUND, last_batch=LastBatch(199, 199, 8, -1, unit=True), producer=(59, 1_000))
     assert judge_position(after, STAMP) == ResumeAt(200, 1_000, 60)
-    verdict = judge_position(replace(after, tail=LastBatch(199, 199, 8, -1)), STAMP)
+    verdict = judge_position(replace(after, last_batch=LastBatch(199, 199, 8, -1)), STAMP)
     assert isinstance(verdict, StopAt)
     assert verdict.kind == "foreign write"
 
@@ -154,7 +154,7 @@ def test_a_source_that_does_not_show_so_much_yet_is_waited_for() -> None:
 
 
 def test_ours_behind_what_somebody_else_wrote_is_no_marker() -> None:
-    below = replace(SOUND, tail=replace(TAIL, base_sequence=92), producer=(96, 1_000))
+    below = replace(SOUND, last_batch=replace(TAIL, base_sequence=92), producer=(96, 1_000))
     assert isinstance(judge_position(below, STAMP), ResumeAt), "as many markers would explain it"
     verdict = judge_position(replace(below, unlike=True), STAMP)
     assert isinstance(verdict, StopAt)
@@ -164,7 +164,7 @@ def test_ours_behind_what_somebody_else_wrote_is_no_marker() -> None:
 # A topic that was at home on the twin's cluster until offset 200: the link has written nothing there in its epoch.
 TURNED = SequenceMap(producer_id=9, producer_epoch=3, base_offset=200, base_sequence=0)
 THEIRS = LastBatch(base_offset=195, last_offset=199, producer_id=77, base_sequence=4)
-DEMOTED = replace(SOUND, tail=THEIRS, producer=None)
+DEMOTED = replace(SOUND, last_batch=THEIRS, producer=None)
 
 
 @pytest.mark.parametrize(
@@ -172,16 +172,16 @@ DEMOTED = replace(SOUND, tail=THEIRS, producer=None)
     [
         ({}, ResumeAt(200, -1, 0)),
         ({"producer": (95, 1_000), "producer_epoch": 2}, ResumeAt(200, -1, 0)),  # what is remembered is of before
-        ({"tail": replace(THEIRS, producer_id=9)}, ResumeAt(200, -1, 0)),  # our own, of when it was a twin before
+        ({"last_batch": replace(THEIRS, producer_id=9)}, ResumeAt(200, -1, 0)),  # our own, of when it was a twin before
         (
-            {"tail": replace(THEIRS, producer_id=9, base_sequence=-1, control=True)},
+            {"last_batch": replace(THEIRS, producer_id=9, base_sequence=-1, control=True)},
             ResumeAt(200, -1, 0),
         ),  # the old fence
-        ({"tail": None, "log_start": 200}, ResumeAt(200, -1, 0)),
+        ({"last_batch": None, "log_start": 200}, ResumeAt(200, -1, 0)),
         # The old home lost its tail, and we have written 40 records behind what is left of it.
         (
             {
-                "tail": LastBatch(150, 189, 9, 0),
+                "last_batch": LastBatch(150, 189, 9, 0),
                 "log_end": 190,
                 "high_watermark": 190,
                 "producer": (39, 1_000),
@@ -191,7 +191,7 @@ DEMOTED = replace(SOUND, tail=THEIRS, producer=None)
         ),
         (
             {
-                "tail": LastBatch(200, 209, 9, 0),
+                "last_batch": LastBatch(200, 209, 9, 0),
                 "log_end": 210,
                 "high_watermark": 210,
                 "producer": (9, 1_000),
@@ -211,7 +211,7 @@ def test_without_what_is_inherited_the_same_log_is_anothers() -> None:
 
 
 def test_what_never_crossed_stops_a_demoted_twin() -> None:
-    beyond = replace(DEMOTED, tail=replace(THEIRS, last_offset=204), log_end=205, high_watermark=205)
+    beyond = replace(DEMOTED, last_batch=replace(THEIRS, last_offset=204), log_end=205, high_watermark=205)
     found = judge_position(beyond, TURNED, 200)
     assert isinstance(found, StopAt)
     assert (found.kind, found.offset, found.end) == (IncidentKind.FOREIGN_WRITE, 200, 205)
@@ -219,7 +219,9 @@ def test_what_never_crossed_stops_a_demoted_twin() -> None:
         "offsets 200 to 204 were written here, at last by producer id 77, and never crossed: "
         "the topic changed homes at 200"
     )
-    late = replace(beyond, tail=replace(THEIRS, base_offset=204, last_offset=204), producer=(3, 1), producer_epoch=3)
+    late = replace(
+        beyond, last_batch=replace(THEIRS, base_offset=204, last_offset=204), producer=(3, 1), producer_epoch=3
+    )
     found = judge_position(late, TURNED, 200)
     assert isinstance(found, StopAt)
     assert found.offset == 204, "somebody wrote behind us"
@@ -227,7 +229,7 @@ def test_what_never_crossed_stops_a_demoted_twin() -> None:
 
 def test_what_never_crossed_and_is_deleted_by_now_stops_a_demoted_twin_as_well() -> None:
     """The old home was away for longer than its retention: where its tail was there is nothing, and a hole."""
-    gone = replace(DEMOTED, tail=None, log_start=205, log_end=205, high_watermark=205)
+    gone = replace(DEMOTED, last_batch=None, log_start=205, log_end=205, high_watermark=205)
     found = judge_position(gone, TURNED, 200, carried=False)
     assert isinstance(found, StopAt)
     assert (found.kind, found.offset, found.end) == (IncidentKind.FOREIGN_WRITE, 200, 205)
@@ -236,7 +238,7 @@ def test_what_never_crossed_and_is_deleted_by_now_stops_a_demoted_twin_as_well()
     assert isinstance(
         judge_position(replace(gone, producer=(3, 1), producer_epoch=3), TURNED, 200, carried=False), ResumeAt
     )
-    level = replace(DEMOTED, tail=None, log_start=200)
+    level = replace(DEMOTED, last_batch=None, log_start=200)
     assert isinstance(judge_position(level, TURNED, 200, carried=False), ResumeAt)
 
 
@@ -252,6 +254,6 @@ def test_a_transaction_of_before_is_waited_for() -> None:
 
 def test_a_link_that_a_switch_shut_out_stops() -> None:
     fence = LastBatch(base_offset=199, last_offset=199, producer_id=9, base_sequence=-1, control=True)
-    found = judge_position(replace(SOUND, tail=fence), STAMP)
+    found = judge_position(replace(SOUND, last_batch=fence), STAMP)
     assert isinstance(found, StopAt)
     assert "shuts this link out" in found.sentence

@@ -1,4 +1,4 @@
-"""What a pump does next, as transcripts: events in, commands out."""
+"""What a task does next, as transcripts: events in, commands out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.replication.task.parcels import a_parcel
+from tests.replication.task.parcels import a_batch
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.kafka.protocol.transactions import LogEnd, MarkedPartition
@@ -68,13 +68,13 @@ class Stage:
 
     def __init__(self) -> None:
         self.now_s = 100.0
-        self.lane = TaskPartitions(7, 0, 1, state_expiry_ms=86_400_000, limits=LIMITS)
-        self.core = TaskCore(self.lane, WriteLease(), self.now_s, report_s=0.5)
+        self.task = TaskPartitions(7, 0, 1, state_expiry_ms=86_400_000, limits=LIMITS)
+        self.core = TaskCore(self.task, WriteLease(), self.now_s, report_s=0.5)
         self.hears(Assign((ORDER,)))
 
     @property
     def track(self) -> PartitionReplicator:
-        return self.lane.tracks[NAMED]
+        return self.task.replicators[NAMED]
 
     @property
     def source(self) -> SourceFetcher:
@@ -96,7 +96,7 @@ class Stage:
         for command in self.core.flow(self.now_s, NOW_MS):
             found.append(command)
             if isinstance(command, SendRequest):
-                command.flow.written()
+                command.producer.written()
         return found
 
     def connected(self) -> Stage:
@@ -121,37 +121,39 @@ class Stage:
         for piece in pieces:
             self.track.queue(piece, None)
             self.track.fetched = piece.end
-        self.lane.wake(self.track)
+        self.task.wake(self.track)
 
 
 def kinds(commands: Iterable[TaskCommand]) -> list[type]:
     return [type(command) for command in commands]
 
 
-def parcel(offset: int) -> OutgoingBatch:
-    return a_parcel(offset, offset + 1, 8, NOW_MS)
+def batch(offset: int) -> OutgoingBatch:
+    return a_batch(offset, offset + 1, 8, NOW_MS)
 
 
 @pytest.mark.parametrize("untouched", [True, False])
-def test_the_word_to_go_says_which_new_twins_no_pump_was_let_write(*, untouched: bool) -> None:
+def test_the_word_to_go_says_which_new_twins_no_task_was_let_write(*, untouched: bool) -> None:
     """An heir has the order of one from before the first holder was let write it."""
     stage, new = Stage(), replace(ORDER, partition=1, untouched=True)
     stage.hears(Assign((new,)))
     stands = dict.fromkeys((NAMED, new.named), EpochOffset(-1, 0))
     stage.hears(StartWriting((), stands, {}, (), (new.named,) if untouched else ()))
-    assert stage.lane.tracks[new.named].strays == (ZombieRequests.none() if untouched else ZombieRequests(epoch=-1))
-    assert stage.track.strays == ZombieRequests(epoch=ORDER.receipt_epoch)
+    assert stage.task.replicators[new.named].zombies == (
+        ZombieRequests.none() if untouched else ZombieRequests(epoch=-1)
+    )
+    assert stage.track.zombies == ZombieRequests(epoch=ORDER.receipt_epoch)
 
 
 def test_what_is_here_goes_before_more_is_asked_for() -> None:
     stage = Stage().going()
-    stage.waits(parcel(0))
+    stage.waits(batch(0))
     assert kinds(stage.flow()) == [SendRequest, SendFetch]
 
 
-def test_without_a_grant_nothing_goes_and_the_pump_ends_once_it_had_one() -> None:
+def test_without_a_grant_nothing_goes_and_the_task_ends_once_it_had_one() -> None:
     stage = Stage().going(grant_s=1.0)
-    stage.waits(parcel(0))
+    stage.waits(batch(0))
     stage.now_s += 1.0
     assert kinds(stage.flow()) == [SendFetch]
     assert kinds(stage.timers()) == []
@@ -164,12 +166,12 @@ def test_an_heir_that_is_never_told_to_go_ends() -> None:
     assert ended == ["", "stood by for too long"]
 
 
-def test_a_pump_of_an_empty_lane_stands_by_ready_once_it_knows_that_it_is_empty() -> None:
-    """Else it is no heir, and its lane gets a pump more every half a minute."""
+def test_a_task_of_an_empty_task_stands_by_ready_once_it_knows_that_it_is_empty() -> None:
+    """Else it is no heir, and its task gets a task more every half a minute."""
     core = TaskCore(
         TaskPartitions(7, 0, 1, state_expiry_ms=86_400_000, limits=LIMITS), WriteLease(), 100.0, report_s=0.5
     )
-    assert list(core.timers(100.0)) == [], "what is on the lane is still on its way"
+    assert list(core.timers(100.0)) == [], "what is on the task is still on its way"
     assert list(core.hear(Assign(()), 100.5)) == [LearnTwinNames(())]
     assert list(core.timers(101.0)) == [TaskReady()]
     assert list(core.timers(102.0)) == []
@@ -191,17 +193,17 @@ def test_a_fetch_that_is_late_is_looked_for_once_more_before_its_line_is_given_u
     found = stage.timers(RESPONSE_SLACK_S + 0.1)
     assert PollSocket(source) in found
     assert CloseConnection(source) in found
-    assert stage.lane.stale_routes
+    assert stage.task.stale_routes
 
 
 def test_a_target_that_takes_nothing_keeps_no_buffers_and_is_given_up_in_the_end() -> None:
     stage = Stage().going()
-    stage.waits(parcel(0))
+    stage.waits(batch(0))
     assert SendRequest in kinds(stage.flow())
     target = stage.target
     found = stage.timers(CONGESTED_AFTER_S + 0.1)
     assert DetachBuffers(target) in found
-    stage.waits(parcel(1))
+    stage.waits(batch(1))
     assert kinds(stage.flow()) == [], "for a target that takes nothing no more is fetched"
     assert DetachBuffers(target) not in stage.timers()
     stage.core.answered(target, target.produced([IN], 0, 101.0), 101.0)
@@ -248,23 +250,23 @@ def test_markers_whose_second_half_of_an_answer_never_comes_are_looked_for() -> 
     assert kinds(stage.core.lost(target, stage.now_s)) == [], "it is lost once"
 
 
-def test_a_finished_pump_waits_for_what_is_on_its_way_and_says_where_it_stands() -> None:
+def test_a_finished_task_waits_for_what_is_on_its_way_and_says_where_it_stands() -> None:
     stage = Stage().going()
-    stage.waits(parcel(0), parcel(1))
+    stage.waits(batch(0), batch(1))
     stage.flow()
     assert stage.hears(Finish()) == []
     target = stage.target
     stage.core.answered(target, target.produced([IN], 0, 101.0), 101.0)
     (done,) = [one for one in stage.timers() if isinstance(one, TaskFinished)]
-    assert [one.position for one in done.handovers] == [1]
+    assert [one.position for one in done.handoffs] == [1]
     assert stage.core.ended == "finished"
 
 
 def test_what_was_lost_of_a_partition_is_told_before_it_is_handed_over() -> None:
-    """The desk writes how far it came at once; the pump may die before its next beat."""
+    """The coordinator writes how far it came at once; the task may die before its next beat."""
     stage = Stage().going()
     stage.timers()
-    stage.lane.incidents.append(dropped_incident(NAMED, 0, 3, "older than 1 s"))
+    stage.task.incidents.append(dropped_incident(NAMED, 0, 3, "older than 1 s"))
     stage.hears(Release(NAMED))
     assert kinds(stage.timers()) == [TaskProgress, Released]
 
@@ -288,12 +290,12 @@ def test_the_word_to_go_ends_what_was_granted_before() -> None:
     (beat,) = stage.hears(StartWriting((), {NAMED: EpochOffset(-1, 0)}, {}))
     assert isinstance(beat, TaskProgress)
     assert beat.asked_s == stage.now_s
-    assert not stage.core.grant.holds(stage.now_s), "it answers no question"
+    assert not stage.core.lease.holds(stage.now_s), "it answers no question"
 
 
-def test_a_pump_that_is_told_to_stop_wants_nothing_more() -> None:
+def test_a_task_that_is_told_to_stop_wants_nothing_more() -> None:
     stage = Stage().going()
-    stage.waits(parcel(0))
+    stage.waits(batch(0))
     assert stage.hears(Stop()) == []
     assert stage.core.ended == "told to stop"
     assert stage.timers(60.0) == []
@@ -305,10 +307,10 @@ def test_a_connection_that_nobody_lacks_any_more_is_not_taken() -> None:
     stage.target.needs_asker = True
     assert OpenConnection("target", TARGET, EndOffsetConnectionKey(TARGET)) in stage.timers(1.0)
     asker = stage.core.dialled("target", EndOffsetConnectionKey(TARGET), stage.now_s, version=13)
-    assert stage.target.asker is asker
+    assert stage.target.producer is asker
     assert asker is not None
     assert kinds(stage.core.lost(asker, stage.now_s)) == [CloseConnection]
-    assert stage.target.asker is None
+    assert stage.target.producer is None
     assert stage.track.phase is Phase.RUNNING
 
 
@@ -327,7 +329,7 @@ def test_a_dial_that_took_long_is_begun_again_and_of_two_connections_the_first_s
     assert stage.core.dialled(side, key, stage.now_s, version=13) is None, "the hands let go of the second"
     assert first in (*stage.core.sources.values(), *stage.core.targets.values())
     stage.core.failed(side, key, "no answer", stage.now_s)
-    assert not stage.lane.silence.told(stage.lane.tracks.values(), stage.lane.fetches, stage.now_s + 60, set())
+    assert not stage.task.silence.told(stage.task.replicators.values(), stage.task.scheduler, stage.now_s + 60, set())
     assert dial not in stage.timers(), "it is there"
 
 

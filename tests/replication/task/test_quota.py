@@ -134,7 +134,7 @@ def test_who_follows_on_a_connection_learns_the_quota_though_others_moved_before
 @pytest.mark.parametrize("batch", [1, 100_000, 500_000, 990_000])
 @pytest.mark.parametrize("fetches", [False, True], ids=["produces", "fetches"])
 @pytest.mark.parametrize("first_s", [2, 7, 12, 17, 22, 27])
-def test_tide_after_tide_a_quota_is_used_though_each_has_lines_of_its_own(
+def test_run_after_run_a_quota_is_used_though_each_has_lines_of_its_own(
     fetches: bool, batch: int, newer: bool, first_s: int
 ) -> None:
     """Each goes on with what the line before had learnt: else each begins with a burst, and rests for it."""
@@ -226,7 +226,7 @@ class Line:
         self.quota.answered(MOST, MOST, throttle_ms, now_s)
 
 
-def test_a_pump_says_for_how_long_what_it_sent_may_still_land_also_on_lines_it_let_go_of() -> None:
+def test_a_task_says_for_how_long_what_it_sent_may_still_land_also_on_lines_it_let_go_of() -> None:
     assert quota_figures([Line(30_000, 100.0)], [], 110.0)[STILL_KEY] == 20.0
     assert quota_figures([Line(30_000, 100.0)], [], 110.0, 150.0)[STILL_KEY] == 40.0
     assert STILL_KEY not in quota_figures([Line(30_000, 100.0)], [], 131.0, 120.0)

@@ -1,4 +1,4 @@
-"""The loop of a raft at the real desk: what ends one pump ends no other."""
+"""The loop of a task group at the real coordinator: what ends one task ends no other."""
 
 from __future__ import annotations
 
@@ -31,19 +31,21 @@ WITHIN_S = 20.0
 
 
 class Water:
-    """A desk, and a raft with a pump for each of two links."""
+    """A coordinator, and a task group with a task for each of two links."""
 
     def __init__(self, *, tells: bool = False) -> None:
-        self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=lambda _: None)
+        self.coordinator = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=lambda _: None)
         self.ended: list[SlotEnded] = []
         self.turns: list[int] = []
         self.said = ""
-        order = TaskGroupConfig(0, 0, self.desk.host, self.desk.port, self.desk.rafts.token, tells)
+        order = TaskGroupConfig(
+            0, 0, self.coordinator.host, self.coordinator.port, self.coordinator.task_groups.token, tells
+        )
         self.thread = threading.Thread(target=lambda: self._run(order), daemon=True)
         self.thread.start()
-        self.until(lambda: PLACE in self.desk.rafts.there(), "the raft is there")
-        for berth in (1, 2):
-            self.board(berth)
+        self.until(lambda: PLACE in self.coordinator.task_groups.there(), "the task group is there")
+        for slot in (1, 2):
+            self.board(slot)
 
     def _run(self, order: TaskGroupConfig) -> None:
         try:
@@ -51,27 +53,29 @@ class Water:
         except Exception as error:
             self.said = repr(error)
 
-    def board(self, berth: int) -> None:
-        key = (f"link-{berth}", 0)
-        self.desk.open_task(key, 9.0)
-        at = self.desk.host, self.desk.port, self.desk.token_of(key)
-        self.desk.rafts.say(PLACE, StartTask(berth, TaskConfig(key[0], 0, 0, SIDE, SIDE, 1, 0, 60_000, *at)))
-        self.until(lambda: self.stands_by(berth), f"pump {berth} is at the desk")
+    def board(self, slot: int) -> None:
+        key = (f"link-{slot}", 0)
+        self.coordinator.open_task(key, 9.0)
+        at = self.coordinator.host, self.coordinator.port, self.coordinator.token_of(key)
+        self.coordinator.task_groups.say(
+            PLACE, StartTask(slot, TaskConfig(key[0], 0, 0, SIDE, SIDE, 1, 0, 60_000, *at))
+        )
+        self.until(lambda: self.stands_by(slot), f"task {slot} is at the coordinator")
 
-    def stands_by(self, berth: int) -> bool:
-        return bool(self.desk.seated((f"link-{berth}", 0)))
+    def stands_by(self, slot: int) -> bool:
+        return bool(self.coordinator.session_of((f"link-{slot}", 0)))
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + WITHIN_S
         while not holds():
             assert time.monotonic() < deadline, (what, self.said, self.ended)
-            words = [word for _, word in self.desk.rafts.words()]
+            words = [word for _, word in self.coordinator.task_groups.words()]
             self.ended += [word for word in words if isinstance(word, SlotEnded)]
-            self.turns += [word.berth for word in words if isinstance(word, SlotTurn)]
+            self.turns += [word.slot for word in words if isinstance(word, SlotTurn)]
             time.sleep(0.02)
 
     def close(self) -> None:
-        self.desk.close()
+        self.coordinator.close()
         self.thread.join(WITHIN_S)
 
 
@@ -82,20 +86,20 @@ def water() -> Iterator[Water]:
     made.close()
 
 
-def test_a_pump_that_is_hung_up_on_ends_alone(water: Water) -> None:
-    water.desk.close_link("link-1")
+def test_a_task_that_is_hung_up_on_ends_alone(water: Water) -> None:
+    water.coordinator.close_link("link-1")
     water.until(lambda: bool(water.ended), "its end is told")
     assert water.ended == [SlotEnded(1, "the driver hung up")]
     water.board(3)
     assert water.stands_by(2), "the other is there"
-    water.desk.rafts.say(PLACE, StopTaskGroup())
+    water.coordinator.task_groups.say(PLACE, StopTaskGroup())
     for number in (2, 3):
-        water.desk.close_link(f"link-{number}")
-    water.until(lambda: not water.thread.is_alive(), "the raft ends with its last pump")
+        water.coordinator.close_link(f"link-{number}")
+    water.until(lambda: not water.thread.is_alive(), "the task group ends with its last task")
     assert water.said == "finished"
 
 
-def test_a_process_that_may_have_no_thread_more_still_lets_one_pump_end(
+def test_a_process_that_may_have_no_thread_more_still_lets_one_task_end(
     water: Water, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = threading.Thread.start
@@ -106,38 +110,38 @@ def test_a_process_that_may_have_no_thread_more_still_lets_one_pump_end(
         start(self)
 
     monkeypatch.setattr(threading.Thread, "start", failing)
-    water.desk.close_link("link-1")
+    water.coordinator.close_link("link-1")
     water.until(lambda: bool(water.ended or water.said), "its end is told")
     assert (water.said, water.ended) == ("", [SlotEnded(1, "the driver hung up")])
     assert water.stands_by(2), "the other is there"
 
 
-def test_an_order_that_cannot_be_read_ends_its_own_pump_alone(water: Water) -> None:
+def test_an_order_that_cannot_be_read_ends_its_own_task_alone(water: Water) -> None:
     """As where the driver's package is another one than the worker's."""
-    raft = water.desk.rafts._rafts[PLACE]
-    raft.sendall(b'{"what":"starttask","berth":7,"order":{"link":"link-7","of_a_later_version":1}}\n')
+    task_group = water.coordinator.task_groups._task_groups[PLACE]
+    task_group.sendall(b'{"what":"starttask","berth":7,"order":{"link":"link-7","of_a_later_version":1}}\n')
     water.until(lambda: bool(water.ended or water.said), "its end is told")
     (ended,) = water.ended
-    assert (ended.berth, ended.died, water.said) == (7, True, "")
+    assert (ended.slot, ended.died, water.said) == (7, True, "")
     assert ended.sentence.startswith("its order is unreadable: ")
     water.board(8)
     assert water.stands_by(1)
     assert water.stands_by(2)
 
 
-def test_a_raft_says_whose_turn_it_is_where_it_was_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_group_says_whose_turn_it_is_where_it_was_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
     during: list[tuple[int, Iterable[int]]] = []
     turn = TaskRunner.turn
 
     def seen(self: TaskRunner, wait_s: float) -> None:
         turn(self, wait_s)
         time.sleep(0.05)
-        during.append((int(self.order.link.removeprefix("link-")), asked.turns[-1:]))
+        during.append((int(self.config.link.removeprefix("link-")), asked.turns[-1:]))
 
     asked = Water(tells=True)
     monkeypatch.setattr(TaskRunner, "turn", seen)
     try:
-        asked.until(lambda: {berth for berth, told in during if [berth] == told} == {1, 2}, "both had told turns")
+        asked.until(lambda: {slot for slot, told in during if [slot] == told} == {1, 2}, "both had told turns")
         told = asked.turns
         assert {*told} == {0, 1, 2}
         assert all(before != after for before, after in pairwise(told)), "each is said once"
@@ -145,27 +149,27 @@ def test_a_raft_says_whose_turn_it_is_where_it_was_asked_to(monkeypatch: pytest.
         asked.close()
 
 
-def test_a_raft_that_was_not_asked_says_no_turns(water: Water) -> None:
+def test_a_task_group_that_was_not_asked_says_no_turns(water: Water) -> None:
     began_s = time.monotonic()
     water.until(lambda: time.monotonic() - began_s > 0.5, "some turns are over")
     assert water.turns == []
 
 
-def test_a_pump_that_stands_by_has_no_turn_for_what_others_read() -> None:
-    """Nothing takes it up before the word to go: its raft would turn all the time."""
-    desk, key = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=lambda _: None), ("link-1", 0)
-    desk.open_task(key, 9.0)
-    at = desk.host, desk.port, desk.token_of(key)
+def test_a_task_that_stands_by_has_no_turn_for_what_others_read() -> None:
+    """Nothing takes it up before the word to go: its task group would turn all the time."""
+    coordinator, key = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=lambda _: None), ("link-1", 0)
+    coordinator.open_task(key, 9.0)
+    at = coordinator.host, coordinator.port, coordinator.token_of(key)
     reads = table(0)
-    pump = TaskRunner(TaskConfig(key[0], 0, 0, SIDE, SIDE, 1, 0, 60_000, *at, broadcast="prices"), reads.reading)
+    task = TaskRunner(TaskConfig(key[0], 0, 0, SIDE, SIDE, 1, 0, 60_000, *at, broadcast="prices"), reads.reading)
     try:
-        list(pump.core.hear(Assign((PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID),)), 0.0))
-        pump.core.routed({NAMED: PartitionLeaders(1, 0, 2)}, "", "", 0.0)
-        pump.turn(0.0)
+        list(task.core.hear(Assign((PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID),)), 0.0))
+        task.core.routed({NAMED: PartitionLeaders(1, 0, 2)}, "", "", 0.0)
+        task.turn(0.0)
         assert reads.asking() == [0]
         reads.brings(0, 0, 30)
-        assert pump.lane.called
-        assert pump.due_s(1.0) == pump.core.timers_at_s
+        assert task.partitions.called
+        assert task.due_s(1.0) == task.core.timers_at_s
     finally:
-        pump.close()
-        desk.close()
+        task.close()
+        coordinator.close()

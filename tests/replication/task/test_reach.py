@@ -18,7 +18,7 @@ from twinshore.replication.task.core.config import (
 WRAP = 2**31
 
 
-def extent(source: int, target: int, length: int, sequence: int) -> OffsetRun:
+def offset_run(source: int, target: int, length: int, sequence: int) -> OffsetRun:
     return OffsetRun(SourceOffset(source), TargetOffset(target), length, sequence)
 
 
@@ -27,7 +27,7 @@ def test_what_is_known_is_passed_by_and_the_rest_completes_the_map() -> None:
     fresh = find_landed_beyond(reach, [LandedBatch(48, 2, 5), LandedBatch(50, 3, 7), LandedBatch(60, 2, 10)])
     assert fresh == [LandedBatch(50, 3, 7), LandedBatch(60, 2, 10)]
     found = map_landed_batches(reach, fresh, [(90, 99), (99, 102), (105, 120)])
-    assert found == [extent(100, 50, 2, 7), extent(105, 52, 1, 9), extent(106, 60, 2, 10)]
+    assert found == [offset_run(100, 50, 2, 7), offset_run(105, 52, 1, 9), offset_run(106, 60, 2, 10)]
     assert position_after(found[-1]) == WrittenPosition(108, 62, 12, last_source=107, last_target=61)
     assert find_landed_beyond(reach, []) == []
 
@@ -66,7 +66,7 @@ def test_random_histories_are_found_again() -> None:
             end += chance.choice([0, 0, 3])
             ours = records[index : index + size]
             batches.append(LandedBatch(end, len(ours), (first + index) % WRAP))
-            truth += [extent(one, end + n, 1, (first + index + n) % WRAP) for n, one in enumerate(ours)]
+            truth += [offset_run(one, end + n, 1, (first + index + n) % WRAP) for n, one in enumerate(ours)]
             end, index = end + len(ours), index + size
         known = chance.randrange(len(truth))
         reach = position_after(truth[known - 1]) if known else WrittenPosition(0, 0, first)
@@ -78,7 +78,7 @@ def test_random_histories_are_found_again() -> None:
 
 
 def test_an_offset_of_either_side_is_found_on_the_other() -> None:
-    first, second = extent(0, 10, 5, 0), extent(8, 15, 2, 5)
+    first, second = offset_run(0, 10, 5, 0), offset_run(8, 15, 2, 5)
     assert translate_to_target(SourceOffset(4), first, second) == MappedOffset(14, exact=True)
     assert translate_to_target(SourceOffset(6), first, second) == MappedOffset(15, exact=False)
     assert translate_to_target(SourceOffset(10), second, None) == MappedOffset(17, exact=False)

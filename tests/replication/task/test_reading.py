@@ -1,4 +1,4 @@
-"""A reading that several lanes share: every twin stays a prefix of the source, and the source is read once.
+"""A reading that several tasks share: every twin stays a prefix of the source, and the source is read once.
 
 A failure names its seed; TWINSHORE_SEED="mixed 17" runs that one alone.
 """

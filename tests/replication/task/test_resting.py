@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.replication.task.parcels import a_parcel
+from tests.replication.task.parcels import a_batch
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.replication.task.core.batches import OffsetGap
 from twinshore.replication.task.core.config import PartitionConfig
@@ -15,7 +15,7 @@ from twinshore.replication.task.core.resync import IdleTwin, find_idle_twins, fi
 def track(partition: int, node: int = 1) -> PartitionReplicator:
     made = PartitionReplicator.of(PartitionConfig("t", partition, "aa", "bb", receipt_to=10), (7, 0), 3, 1 << 20)
     made.begin(10, armed_until_ms=0, leader_epoch=0)
-    made.route = PartitionLeaders(1, 0, node, target_epoch=5)
+    made.leaders = PartitionLeaders(1, 0, node, target_epoch=5)
     made.led = (node, 5)
     return made
 
@@ -26,7 +26,7 @@ def test_only_twins_to_which_nothing_goes_are_asked_for() -> None:
     read_ahead.fetched = 12
     behind.write_from = 12
     leaving.leaving = True
-    elsewhere.route = PartitionLeaders(1, 0, 2, target_epoch=5)
+    elsewhere.leaders = PartitionLeaders(1, 0, 2, target_epoch=5)
     looking.settle(0.0)
     looking.looks(0.0)
     found = find_idle_twins([idle, busy, read_ahead, behind, leaving, elsewhere, looking], 1)
@@ -60,8 +60,8 @@ def test_a_leader_that_cannot_tell_has_the_leaders_looked_up() -> None:
 
 def waiting(partition: int) -> PartitionReplicator:
     made = track(partition)
-    made.strays.left(made.route.source_epoch, UNKNOWN_S, calm=False)
-    made.queue(a_parcel(10, 12), None)
+    made.zombies.left(made.leaders.source_epoch, UNKNOWN_S, calm=False)
+    made.queue(a_batch(10, 12), None)
     return made
 
 
@@ -74,9 +74,9 @@ def test_where_something_waits_that_no_sequence_guards_the_end_is_asked_for_once
     asked = find_unsure_twins([bare, guarded, sending, marking, idle], 50.0, 0)
     assert asked == [IdleTwin(bare, 10)]
     assert not find_unsure_twins([bare], 50.1, 0), "one question at a time"
-    assert not bare.may_send(a_parcel(10, 12), 50.2, 0, 1000)
+    assert not bare.may_send(a_batch(10, 12), 50.2, 0, 1000)
     assert not recheck_log_ends(asked, [MarkerOutcome("t", 0, 0, 10)], 50.2)[0]
-    assert bare.may_send(a_parcel(10, 12), 50.3, 0, 1000)
+    assert bare.may_send(a_batch(10, 12), 50.3, 0, 1000)
 
 
 def test_of_a_batch_that_crossed_in_part_the_rest_is_asked_for() -> None:
@@ -86,7 +86,7 @@ def test_of_a_batch_that_crossed_in_part_the_rest_is_asked_for() -> None:
     assert asked == [IdleTwin(one, 10)]
     assert not recheck_log_ends(asked, [MarkerOutcome("t", 0, 0, 10)], 50.2)[0]
     assert one.phase is Phase.RUNNING, "else it would be looked at for ever"
-    assert one.may_send(a_parcel(10, 12), 50.3, 0, 1000)
+    assert one.may_send(a_batch(10, 12), 50.3, 0, 1000)
 
 
 def test_where_it_ends_elsewhere_or_nobody_can_tell_only_a_look_can() -> None:
@@ -101,4 +101,4 @@ def test_where_it_ends_elsewhere_or_nobody_can_tell_only_a_look_can() -> None:
 def test_an_answer_that_took_long_counts_nevertheless() -> None:
     one = waiting(0)
     recheck_log_ends(find_unsure_twins([one], 50.0, 0), [MarkerOutcome("t", 0, 0, 10)], 59.0)
-    assert one.may_send(a_parcel(10, 12), 59.0, 0, 1000), "else nothing would go behind a long line"
+    assert one.may_send(a_batch(10, 12), 59.0, 0, 1000), "else nothing would go behind a long line"

@@ -22,35 +22,35 @@ LIMITS = TaskLimits(merge_below_bytes=0, partition_bytes_max=4 << 20)
 
 @dataclass
 class Table:
-    """So many lanes that read one partition together, some time after they began."""
+    """So many tasks that read one partition together, some time after they began."""
 
     reading: SharedFetch
-    lanes: list[TaskPartitions]
+    tasks: list[TaskPartitions]
 
     @property
     def tracks(self) -> list[PartitionReplicator]:
-        return [lane.tracks[NAMED] for lane in self.lanes]
+        return [task.replicators[NAMED] for task in self.tasks]
 
     def asking(self) -> list[int]:
-        """Which lanes ask the source now."""
-        return [number for number, lane in enumerate(self.lanes) if lane.fetch_order(LINE) is not None]
+        """Which tasks ask the source now."""
+        return [number for number, task in enumerate(self.tasks) if task.fetch_order(LINE) is not None]
 
-    def brings(self, lane: int, base: int, count: int, *, size: int = 100, epoch: int = 5) -> None:
-        """What this lane asked for comes; then every lane has a turn."""
-        self.lanes[lane].fetched(LINE, answer(base, count, size, epoch), PooledBuffer(bytearray()), OLD_S, NOW_MS)
+    def brings(self, task: int, base: int, count: int, *, size: int = 100, epoch: int = 5) -> None:
+        """What this task asked for comes; then every task has a turn."""
+        self.tasks[task].fetched(LINE, answer(base, count, size, epoch), PooledBuffer(bytearray()), OLD_S, NOW_MS)
         self.turn()
 
     def turn(self) -> None:
-        for lane in self.lanes:
-            lane.fetches.refill(OLD_S)
-            lane.go_on(OLD_S, NOW_MS)
+        for task in self.tasks:
+            task.scheduler.refill(OLD_S)
+            task.go_on(OLD_S, NOW_MS)
 
-    def sends(self, lane: int) -> None:
-        """All that waits is sent by this lane, and acknowledged."""
-        one = self.lanes[lane]
+    def sends(self, task: int) -> None:
+        """All that waits is sent by this task, and acknowledged."""
+        one = self.tasks[task]
         while sent := one.produce_order(2, OLD_S, NOW_MS):
             key = bytes.fromhex(TARGET_ID)
-            parts = [ProducedPartition(key, 0, 0, entry.parcel.base, -1, 0, None, None) for entry in sent]
+            parts = [ProducedPartition(key, 0, 0, entry.batch.base, -1, 0, None, None) for entry in sent]
             one.produced(sent, parts, OLD_S)
         self.turn()
 
@@ -74,24 +74,24 @@ def answer(base: int, count: int, size: int = 100, epoch: int = 5) -> FetchRespo
 
 
 def table(*positions: int, high_bytes: int = 64 << 20, epochs: tuple[int, ...] = ()) -> Table:
-    """Lanes whose twins end there; what they have was written in these epochs of the source."""
+    """Tasks whose twins end there; what they have was written in these epochs of the source."""
     reading = SharedFetch(LIMITS, high_bytes)
     reading.tick(OLD_S - 2 * STARTUP_S)
-    lanes = []
+    tasks = []
     for number, position in enumerate(positions):
-        lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading)
-        lane.assign([PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID)])
-        lane.routed(NAMED, PartitionLeaders(1, 0, 2))
+        task = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, shared_fetch=reading)
+        task.assign([PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID)])
+        task.routed(NAMED, PartitionLeaders(1, 0, 2))
         epoch = epochs[number] if epochs else 5
-        lane.take_over([Handoff("orders", 0, position, epoch, NOW_MS + 1_000_000)], 0.0)
-        see_the_ends(lane)
-        lanes.append(lane)
-    made = Table(reading, lanes)
+        task.take_over([Handoff("orders", 0, position, epoch, NOW_MS + 1_000_000)], 0.0)
+        see_the_ends(task)
+        tasks.append(task)
+    made = Table(reading, tasks)
     made.turn()
     return made
 
 
-def test_one_lane_asks_and_all_are_fed_the_same_bytes() -> None:
+def test_one_task_asks_and_all_are_fed_the_same_bytes() -> None:
     made = table(0, 0, 0)
     assert made.asking() == [0]
     made.brings(0, 0, 30)
@@ -102,7 +102,7 @@ def test_one_lane_asks_and_all_are_fed_the_same_bytes() -> None:
     assert made.asking() == [0], "who reads goes on"
 
 
-def test_a_lane_that_reads_alone_keeps_nothing() -> None:
+def test_a_task_that_reads_alone_keeps_nothing() -> None:
     made = table(0)
     assert made.asking() == [0]
     made.brings(0, 0, 30)
@@ -147,7 +147,7 @@ def test_who_falls_out_of_the_window_reads_by_itself_until_it_meets_it() -> None
     assert made.asking() == [0], "and is fed again"
 
 
-def test_a_lane_whose_twin_has_another_history_is_not_fed() -> None:
+def test_a_task_whose_twin_has_another_history_is_not_fed() -> None:
     made = table(10, 10, epochs=(5, 4))
     assert made.asking() == [0, 1], "it asks by itself, and the source says where the histories part"
     made.brings(0, 10, 10)
@@ -166,7 +166,7 @@ def test_who_stands_further_ahead_reads_for_all() -> None:
 def test_a_reader_that_leaves_is_followed_by_another() -> None:
     made = table(0, 0)
     assert made.asking() == [0]
-    made.lanes[0].finish()
+    made.tasks[0].finish()
     made.turn()
     assert made.asking() == [1]
 
@@ -175,19 +175,19 @@ def test_a_reader_to_whom_nothing_comes_gives_way() -> None:
     made = table(0, 0)
     assert made.asking() == [0]
     for late_s in (1.0, 2.5):
-        made.lanes[1].fetches.refill(OLD_S + late_s)
-    assert made.lanes[1].fetch_order(LINE) is not None
+        made.tasks[1].scheduler.refill(OLD_S + late_s)
+    assert made.tasks[1].fetch_order(LINE) is not None
 
 
 def test_a_history_that_parted_is_fed_to_nobody() -> None:
     made = table(0, 0)
     made.asking()
-    made.lanes[0].fetched(LINE, answer(0, 10), PooledBuffer(bytearray()), OLD_S, NOW_MS)
+    made.tasks[0].fetched(LINE, answer(0, 10), PooledBuffer(bytearray()), OLD_S, NOW_MS)
     window = made.reading.window(made.tracks[0].source_key)
     assert window.slices
     parted = answer(10, 10).partitions[0]._replace(diverging_epoch=(4, 5), records=memoryview(b""))
-    made.lanes[0].fetch_order(LINE)
-    made.lanes[0].fetched(LINE, FetchResponseById(0, 0, 5, [parted]), PooledBuffer(bytearray()), OLD_S, NOW_MS)
+    made.tasks[0].fetch_order(LINE)
+    made.tasks[0].fetched(LINE, FetchResponseById(0, 0, 5, [parted]), PooledBuffer(bytearray()), OLD_S, NOW_MS)
     assert not window.slices
     made.turn()
     assert made.tracks[1].fetched == 0
@@ -209,7 +209,7 @@ def test_a_window_holds_so_many_parts_and_no_more() -> None:
     made = table(0, 0)
     made.reading.parts_max = 5
     made.asking()
-    made.lanes[1].fetches.hold(2, held=True)
+    made.tasks[1].scheduler.hold(2, held=True)
     for number in range(20):
         made.brings(0, 10 * number, 10)
         made.sends(0)
@@ -221,27 +221,27 @@ def test_a_window_holds_so_many_parts_and_no_more() -> None:
     assert (made.reading.parts_max, made.reading.high_bytes) == (50, 64 << 20), "the most that anybody asks for"
 
 
-def test_what_left_the_window_before_a_lane_had_its_turn_is_asked_for_by_that_lane() -> None:
+def test_what_left_the_window_before_a_task_had_its_turn_is_asked_for_by_that_task() -> None:
     made = table(0, 0, high_bytes=1 << 20)
     assert made.asking() == [0]
     for at in (0, 40, 80):
-        made.lanes[0].fetched(LINE, answer(at, 40, 20_000), PooledBuffer(bytearray()), OLD_S, NOW_MS)
-        made.lanes[0].produce_order(2, OLD_S, NOW_MS)
-        made.lanes[0].fetch_order(LINE)
+        made.tasks[0].fetched(LINE, answer(at, 40, 20_000), PooledBuffer(bytearray()), OLD_S, NOW_MS)
+        made.tasks[0].produce_order(2, OLD_S, NOW_MS)
+        made.tasks[0].fetch_order(LINE)
     window = made.reading.window(made.tracks[1].source_key)
     assert made.tracks[1].fetched == 0 < window.begin
     made.turn()
     assert 1 in made.asking()
 
 
-def test_who_stands_where_a_lane_read_for_itself_alone_asks_by_itself() -> None:
+def test_who_stands_where_a_task_read_for_itself_alone_asks_by_itself() -> None:
     made = table(0, 0)
     assert made.asking() == [0]
-    lane, track = made.lanes[0], made.tracks[0]
+    task, track = made.tasks[0], made.tracks[0]
     cut_alone = BatchParser(answer(0, 10).partitions[0].records, 0, 0, LIMITS, None, ()).parse(1 << 30)
-    seat = lane.fetches.seat
-    assert seat is not None
-    seat.read(track, cut_alone, answer(0, 10).partitions[0], BufferPool(LIMITS), NOW_MS)
+    session = task.scheduler.member
+    assert session is not None
+    session.read(track, cut_alone, answer(0, 10).partitions[0], BufferPool(LIMITS), NOW_MS)
     track.take(cut_alone, PooledBuffer(bytearray()), NOW_MS)
     made.turn()
     assert 1 in made.asking(), "the window has gone on without anything for it"
@@ -252,7 +252,7 @@ def test_what_was_read_of_an_earlier_leader_is_fed_to_nobody_who_knows_of_a_late
         made = table(0, 0)
         made.asking()
         made.brings(0, 0, 20)
-        one, track = made.lanes[1], made.tracks[1]
+        one, track = made.tasks[1], made.tracks[1]
         if by_route:
             one.routed(NAMED, PartitionLeaders(1, 6, 2))
         else:
@@ -269,12 +269,12 @@ def test_what_was_read_of_an_earlier_leader_is_fed_to_nobody_who_knows_of_a_late
 def test_whose_throttle_is_shut_leaves_what_it_reads_to_another() -> None:
     made = table(0, 0)
     assert made.asking() == [0]
-    made.lanes[0].fetches.bound(100_000, {}, {})
-    made.lanes[0].fetches.refill(OLD_S + 1)
+    made.tasks[0].scheduler.bound(100_000, {}, {})
+    made.tasks[0].scheduler.refill(OLD_S + 1)
     made.brings(0, 0, 40, size=50_000)
     assert made.asking() == [1]
-    for lane in (0, 1):
-        made.sends(lane)
+    for task in (0, 1):
+        made.sends(task)
     made.brings(1, 40, 40)
     assert [track.fetched for track in made.tracks] == [40, 80], "who is bounded is fed at its own rate"
 
@@ -282,10 +282,10 @@ def test_whose_throttle_is_shut_leaves_what_it_reads_to_another() -> None:
 def test_weights_of_a_link_bound_nothing_that_it_reads_for_others() -> None:
     for members in (1, 2):
         made = table(*[0] * members)
-        buckets = made.lanes[0].fetches.buckets
-        made.lanes[0].fetches.bound(0, {}, {"orders": 1, "other": 10})
+        buckets = made.tasks[0].scheduler.buckets
+        made.tasks[0].scheduler.bound(0, {}, {"orders": 1, "other": 10})
         buckets.stands("another partition", "other", behind=True)
-        order = made.lanes[0].fetch_order(LINE)
+        order = made.tasks[0].fetch_order(LINE)
         assert order is not None
         whole = LIMITS.partition_bytes_max
         assert order.partitions[0].max_bytes == (whole if members > 1 else whole // 10)
@@ -295,8 +295,8 @@ def test_all_have_heard_what_one_hears_of_a_quiet_source() -> None:
     made = table(0, 0)
     made.asking()
     made.brings(0, 0, 10)
-    for lane, track in enumerate(made.tracks):
-        made.sends(lane)
+    for task, track in enumerate(made.tracks):
+        made.sends(task)
         assert track.account(0.0)
         track.source.unread = 3
         report_source_silent(track, "is away", "why", 0.0)
@@ -304,7 +304,7 @@ def test_all_have_heard_what_one_hears_of_a_quiet_source() -> None:
         assert track.account(0.0) is None
     made.asking()
     quiet = answer(0, 10).partitions[0]._replace(records=memoryview(b""))
-    made.lanes[0].fetched(LINE, FetchResponseById(0, 0, 5, [quiet]), PooledBuffer(bytearray()), OLD_S, NOW_MS)
+    made.tasks[0].fetched(LINE, FetchResponseById(0, 0, 5, [quiet]), PooledBuffer(bytearray()), OLD_S, NOW_MS)
     for track in made.tracks:
         assert (track.source.heard, track.source.unread) == (True, 0)
         assert track.account(0.0), "which an account closes"
@@ -313,15 +313,15 @@ def test_all_have_heard_what_one_hears_of_a_quiet_source() -> None:
 def test_what_is_fed_counts_for_a_throttle_as_what_is_fetched_does() -> None:
     made = table(0, 0)
     made.asking()
-    buckets = made.lanes[1].fetches.buckets
-    made.lanes[1].fetches.bound(100_000, {}, {})
+    buckets = made.tasks[1].scheduler.buckets
+    made.tasks[1].scheduler.bound(100_000, {}, {})
     assert buckets.link is not None
     for at in range(0, 100, 10):
-        made.lanes[0].fetched(LINE, answer(at, 10, size=1), PooledBuffer(bytearray()), OLD_S, NOW_MS)
-        made.lanes[0].fetch_order(LINE)
-    made.lanes[1].fetches.refill(OLD_S + 1)
-    made.lanes[1].fetches.refill(OLD_S + 2)
-    made.lanes[1].go_on(OLD_S + 2, NOW_MS)
+        made.tasks[0].fetched(LINE, answer(at, 10, size=1), PooledBuffer(bytearray()), OLD_S, NOW_MS)
+        made.tasks[0].fetch_order(LINE)
+    made.tasks[1].scheduler.refill(OLD_S + 1)
+    made.tasks[1].scheduler.refill(OLD_S + 2)
+    made.tasks[1].go_on(OLD_S + 2, NOW_MS)
     assert made.tracks[1].fetched == 100
     assert buckets.link.spent == 10 * len(answer(0, 10, size=1).partitions[0].records)
 
@@ -331,8 +331,8 @@ def test_a_window_smaller_than_what_is_read_at_a_time_is_shared_all_the_same() -
     for number in range(20):
         assert made.asking() == [0]
         made.brings(0, 20 * number, 20, size=100_000)
-        for lane in (0, 1):
-            made.sends(lane)
+        for task in (0, 1):
+            made.sends(task)
     assert [track.acked for track in made.tracks] == [400, 400]
     fetch = narrow_limits(TaskLimits(), 1 << 20).fetch_bytes_max
     assert fetch == 512 << 10, "and what one fetch brings of many partitions is held until all have had a turn"

@@ -27,63 +27,64 @@ NODES = {WIDE: 2, THIN: 3}
 
 @dataclass
 class Pair:
-    """So many lanes that read two partitions together."""
+    """So many tasks that read two partitions together."""
 
     reading: SharedFetch
-    lanes: list[TaskPartitions]
+    tasks: list[TaskPartitions]
     now_s: float = 0.0
 
-    def track(self, lane: int, named: TopicPartition) -> PartitionReplicator:
-        return self.lanes[lane].tracks[named]
+    def track(self, task: int, named: TopicPartition) -> PartitionReplicator:
+        return self.tasks[task].replicators[named]
 
     def turn(self, later_s: float = 0.0) -> None:
         self.now_s += later_s
-        for lane in self.lanes:
-            lane.fetches.refill(self.now_s)
-            lane.go_on(self.now_s, NOW_MS)
+        for task in self.tasks:
+            task.scheduler.refill(self.now_s)
+            task.go_on(self.now_s, NOW_MS)
 
-    def brings(self, lane: int, named: TopicPartition, count: int, size: int) -> None:
-        """What this lane asks for comes; then every lane has a turn."""
-        one = self.lanes[lane]
+    def brings(self, task: int, named: TopicPartition, count: int, size: int) -> None:
+        """What this task asks for comes; then every task has a turn."""
+        one = self.tasks[task]
         assert one.fetch_order(LINE) is not None, "it asks for nothing"
-        part = answer(one.tracks[named].fetched, count, size).partitions[0]._replace(partition=named.partition)
+        part = answer(one.replicators[named].fetched, count, size).partitions[0]._replace(partition=named.partition)
         one.fetched(LINE, FetchResponseById(0, 0, 5, [part]), PooledBuffer(bytearray()), self.now_s, NOW_MS)
         self.turn()
 
-    def sends(self, lane: int, *partitions: TopicPartition) -> None:
-        """All of them that waits is sent by this lane, and acknowledged."""
-        one, key = self.lanes[lane], bytes.fromhex(TARGET_ID)
+    def sends(self, task: int, *partitions: TopicPartition) -> None:
+        """All of them that waits is sent by this task, and acknowledged."""
+        one, key = self.tasks[task], bytes.fromhex(TARGET_ID)
         for node in (NODES[named] for named in partitions):
-            self.sees(lane, node)
+            self.sees(task, node)
             while sent := one.produce_order(node, self.now_s, NOW_MS):
                 for entry in sent:
-                    if entry.hold:
-                        entry.hold.uses -= 1
+                    if entry.buffer:
+                        entry.buffer.uses -= 1
                 parts = [
-                    ProducedPartition(key, x.track.order.partition, 0, x.parcel.base, -1, 0, None, None) for x in sent
+                    ProducedPartition(key, x.replicator.config.partition, 0, x.batch.base, -1, 0, None, None)
+                    for x in sent
                 ]
                 one.produced(sent, parts, self.now_s)
         self.turn()
 
-    def sees(self, lane: int, node: int) -> None:
-        rests = self.lanes[lane].next_end_checks(node, self.now_s, NOW_MS, idle=True)
-        ends = [MarkerOutcome("orders", rest.track.order.partition, 0, rest.end) for rest in rests]
-        self.lanes[lane].on_end_checked(rests, ends, self.now_s)
+    def sees(self, task: int, node: int) -> None:
+        rests = self.tasks[task].next_end_checks(node, self.now_s, NOW_MS, idle=True)
+        ends = [MarkerOutcome("orders", rest.replicator.config.partition, 0, rest.end) for rest in rests]
+        self.tasks[task].on_end_checked(rests, ends, self.now_s)
 
 
-def pair(limits: TaskLimits, high_bytes: int, lanes: int = 2) -> Pair:
+def pair(limits: TaskLimits, high_bytes: int, tasks: int = 2) -> Pair:
     made = Pair(SharedFetch(limits, high_bytes), [])
     made.reading.tick(OLD_S - 2 * STARTUP_S)
-    for _ in range(lanes):
-        lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=limits, reading=made.reading)
-        lane.assign([PartitionConfig("orders", named.partition, SOURCE_ID, TARGET_ID) for named in NODES])
+    for _ in range(tasks):
+        task = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=limits, shared_fetch=made.reading)
+        task.assign([PartitionConfig("orders", named.partition, SOURCE_ID, TARGET_ID) for named in NODES])
         for named, node in NODES.items():
-            lane.routed(named, PartitionLeaders(1, 0, node))
-        lane.take_over([Handoff("orders", named.partition, 0, 5, NOW_MS + 1_000_000) for named in NODES], 0.0)
-        made.lanes.append(lane)
+            task.routed(named, PartitionLeaders(1, 0, node))
+        task.take_over([Handoff("orders", named.partition, 0, 5, NOW_MS + 1_000_000) for named in NODES], 0.0)
+        made.tasks.append(task)
     made.turn()
-    for lane in made.lanes:
-        lane.fetch_order(LINE)
+    for task in made.tasks:
+        task.fetch_order(LINE)
     return made
 
 
@@ -107,7 +108,7 @@ def test_a_thin_queue_that_stands_still_leaves_the_rooms_to_the_others() -> None
     assert any(hold is None for _, hold in made.track(1, THIN).waiting), "a part of it with bytes of its own"
     assert made.reading.bytes > 4 << 20, "nor is the window emptied for it"
     made.sends(1, THIN)
-    assert [made.track(lane, THIN).acked for lane in (0, 1)] == [2400, 2400]
+    assert [made.track(task, THIN).acked for task in (0, 1)] == [2400, 2400]
 
 
 @pytest.mark.usefixtures("joins")
@@ -115,15 +116,15 @@ def test_where_no_room_is_left_what_is_read_lies_apart() -> None:
     made = pair(narrow_limits(TaskLimits()), 16 << 20)
     while not made.reading.joining.full():
         made.brings(0, WIDE, 500, 1000)
-        for lane in (0, 1):
-            made.sends(lane, WIDE)
+        for task in (0, 1):
+            made.sends(task, WIDE)
         for room in made.reading.joining.rooms:
             room.uses += 1000
     made.turn(1.0)
     made.brings(0, WIDE, 500, 1000)
-    assert all(hold is None for lane in (0, 1) for _, hold in made.track(lane, WIDE).waiting)
-    for lane in (0, 1):
-        made.sends(lane, WIDE)
+    assert all(hold is None for task in (0, 1) for _, hold in made.track(task, WIDE).waiting)
+    for task in (0, 1):
+        made.sends(task, WIDE)
     assert (
         made.track(0, WIDE).acked
         == made.track(1, WIDE).acked
@@ -141,8 +142,8 @@ def test_who_had_no_room_while_the_window_passed_by_reads_by_itself_once_there_i
         made.brings(0, THIN, 10, 100)
         made.brings(0, WIDE, 10, 90_000)
         made.sends(0, WIDE, THIN)
-    made.lanes[1].fetch_order(LINE)
+    made.tasks[1].fetch_order(LINE)
     made.sends(1, WIDE)
-    order = made.lanes[1].fetch_order(LINE)
+    order = made.tasks[1].fetch_order(LINE)
     assert order is not None
     assert [asked.position for asked in order.partitions if asked.partition == 1] == [thin.fetched]

@@ -1,4 +1,4 @@
-"""A line to a source: when an answer that comes in pieces wakes the pump, and what a peer's silence or end does."""
+"""A line to a source: when an answer that comes in pieces wakes the task, and what a peer's silence or end does."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def framed(correlation: int, answer: FetchResponse) -> bytes:
     return b"".join(response_frame(FETCH_KEY, FETCH_VERSION, correlation, write_fetch_response(FETCH_VERSION, answer)))
 
 
-def test_a_bulk_wakes_the_pump_and_few_bytes_do_not_but_are_had_on_a_look() -> None:
+def test_a_bulk_wakes_the_task_and_few_bytes_do_not_but_are_had_on_a_look() -> None:
     records = bytes(range(256)) * 20_000
     turns = [threading.Event() for _ in range(3)]
 

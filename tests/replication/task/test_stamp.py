@@ -42,7 +42,7 @@ def sent(found: ParsedFetch, stamp: SequenceMap) -> list[bytes]:
     """What a broker receives, each batch with its offset, so that none may take another's place."""
     return [
         b"%d " % piece.base + head + bytes(piece.body)
-        for piece, head in sent_under(stamp, found.parcels)
+        for piece, head in sent_under(stamp, found.batches)
         if isinstance(piece, OutgoingBatch)
     ]
 
@@ -52,10 +52,10 @@ def test_one_cut_stamped_for_two_targets_is_two_cuts(seed: int) -> None:
     assert compiled_loops(), "neighbours must be joined here"
     data, aborted = a_log(random.Random(seed))
     both = cut_once(data, aborted, BufferPool(LIMITS))
-    bodies = [bytes(piece.body) for piece in both.parcels if isinstance(piece, OutgoingBatch)]
+    bodies = [bytes(piece.body) for piece in both.batches if isinstance(piece, OutgoingBatch)]
     for stamp in (ONE, OTHER, ONE):
         assert sent(both, stamp) == sent(cut_once(data, aborted, BufferPool(LIMITS)), stamp)
-    assert bodies == [bytes(piece.body) for piece in both.parcels if isinstance(piece, OutgoingBatch)]
+    assert bodies == [bytes(piece.body) for piece in both.batches if isinstance(piece, OutgoingBatch)]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -64,7 +64,7 @@ def test_each_target_has_its_own_producer_and_sequences_without_gaps(seed: int) 
     found = cut_once(data, aborted)
     for stamp in (ONE, OTHER):
         following = stamp.sequence(0)
-        for piece, head in sent_under(stamp, found.parcels):
+        for piece, head in sent_under(stamp, found.batches):
             if isinstance(piece, OffsetGap):
                 assert head == b""
                 continue
@@ -84,10 +84,10 @@ def test_each_target_has_its_own_producer_and_sequences_without_gaps(seed: int) 
 
 def test_a_leap_leaves_the_sequence_to_the_offset() -> None:
     data, _ = a_log(random.Random(1), batches=1)
-    (parcel,) = cut_once(data, []).parcels
-    assert isinstance(parcel, OutgoingBatch)
-    behind = parcel._replace(base=60)
+    (batch,) = cut_once(data, []).batches
+    assert isinstance(batch, OutgoingBatch)
+    behind = batch._replace(base=60)
     for blank, sequence in ((FilledGap(0, 60), 60), (OffsetGap(0, 60), 0)):
         *_, (_, head) = sent_under(ONE, [blank, behind])
-        ((_, header),) = split_batches(memoryview(head + bytes(parcel.body)))
+        ((_, header),) = split_batches(memoryview(head + bytes(batch.body)))
         assert header.base_sequence == sequence

@@ -44,20 +44,20 @@ ORDER = PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID)
 
 
 def begun(order: PartitionConfig, led: int = 6) -> TaskPartitions:
-    """A lane that was told nothing of where its twin ends."""
-    lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS)
-    lane.assign([order])
-    lane.routed(NAMED, PartitionLeaders(1, led, 2, target_epoch=0))
-    return lane
+    """A task that was told nothing of where its twin ends."""
+    task = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS)
+    task.assign([order])
+    task.routed(NAMED, PartitionLeaders(1, led, 2, target_epoch=0))
+    return task
 
 
 def test_no_epoch_is_told_that_is_later_than_a_stray_that_may_still_land() -> None:
-    """The next pump takes it for one before which no stray was read, and knows nothing of what the first held back."""
-    lane, twin = lost_before_an_election(0, 3), Twin()
-    fetches(lane, answer(0, 2, "new", epoch=6), 1.0)
-    first = sends(lane, 1.0)
-    lane.produced(first, twin.answers(first), 1.1)
-    early, account = lane.accounts(0.0)
+    """The next task takes it for one before which no stray was read, and knows nothing of what the first held back."""
+    task, twin = lost_before_an_election(0, 3), Twin()
+    fetches(task, answer(0, 2, "new", epoch=6), 1.0)
+    first = sends(task, 1.0)
+    task.produced(first, twin.answers(first), 1.1)
+    early, account = task.accounts(0.0)
     assert (early.records, early.epoch) == (0, -1)
     assert (account.to_offset, account.epoch) == (2, -1)
     after = begun(replace(ORDER, receipt_to=2, receipt_epoch=account.epoch))
@@ -70,19 +70,19 @@ def test_no_epoch_is_told_that_is_later_than_a_stray_that_may_still_land() -> No
 
 
 @pytest.mark.parametrize("untouched", [True, False])
-def test_on_an_empty_twin_only_the_first_pump_of_all_need_not_wait(*, untouched: bool) -> None:
-    lane = begun(replace(ORDER, untouched=untouched))
-    looked_at(lane, TargetState(0, 0, 0, None, None, 0, 9), 1.0)
-    fetches(lane, answer(0, 3, "new", epoch=6), 1.0)
-    assert bool(sends(lane, 1.0)) is untouched
+def test_on_an_empty_twin_only_the_first_task_of_all_need_not_wait(*, untouched: bool) -> None:
+    task = begun(replace(ORDER, untouched=untouched))
+    looked_at(task, TargetState(0, 0, 0, None, None, 0, 9), 1.0)
+    fetches(task, answer(0, 3, "new", epoch=6), 1.0)
+    assert bool(sends(task, 1.0)) is untouched
 
 
 def test_a_new_twin_waits_for_nothing_though_its_fresh_queue_may_drop_one_day() -> None:
     """It counts as thinned from its first order on: the first record waited until it was too old."""
-    lane = begun(replace(ORDER, untouched=True, thinned_to=0))
-    looked_at(lane, TargetState(0, 0, 0, None, None, 0, 9), 1.0)
-    fetches(lane, answer(0, 3, "new", epoch=6), 1.0)
-    assert sends(lane, 1.0)
+    task = begun(replace(ORDER, untouched=True, thinned_to=0))
+    looked_at(task, TargetState(0, 0, 0, None, None, 0, 9), 1.0)
+    fetches(task, answer(0, 3, "new", epoch=6), 1.0)
+    assert sends(task, 1.0)
 
 
 def test_a_new_twin_is_untouched_for_the_first_holder_alone() -> None:
@@ -94,7 +94,7 @@ def test_a_new_twin_is_untouched_for_the_first_holder_alone() -> None:
     assert first.untouched == (NAMED,)
     assert decode_for_task(json.loads(encode_line(encode_message(first)))) == first
     assert post.begin((), 1.0).untouched == ()
-    post.relay.holder = 7
+    post.ownership.holder = 7
     post.place(replace(order, partition=1))
     assert post.begin((), 2.0).untouched == (), "the holder was told of it at once"
     _, released = post.release(NAMED)
@@ -105,99 +105,99 @@ def test_a_new_twin_is_untouched_for_the_first_holder_alone() -> None:
 
 @pytest.mark.parametrize("over_s", [100.0, 1.0])
 def test_a_handover_says_for_how_long_strays_may_land(over_s: float) -> None:
-    """Of a partition on which nothing came since, the next pump need only look: its strays' time is long over."""
+    """Of a partition on which nothing came since, the next task need only look: its strays' time is long over."""
     before = lost_before_an_election(0)
     (stands,) = before.handovers(over_s)
     assert (stands.calm, round(stands.strays_s, 1)) == (False, max(0.0, 30.1 - over_s))
-    lane = begun(ORDER)
-    lane.take_over([stands], 500.0)
-    lane.tracks[NAMED].known_end.seen_s = 500.0
-    fetches(lane, answer(0, 3, "new", epoch=6), 500.0)
-    assert not sends(lane, 500.0)
+    task = begun(ORDER)
+    task.take_over([stands], 500.0)
+    task.replicators[NAMED].known_end.seen_s = 500.0
+    fetches(task, answer(0, 3, "new", epoch=6), 500.0)
+    assert not sends(task, 500.0)
     look_s = 500.0 + stands.strays_s
-    assert not lane.take_due_inspections(look_s - 0.1, {2})
-    looked_at(lane, TargetState(0, 0, 0, None, None, 0, 9), look_s)
-    fetches(lane, answer(0, 3, "new", epoch=6), look_s)
-    assert sends(lane, look_s)
+    assert not task.take_due_inspections(look_s - 0.1, {2})
+    looked_at(task, TargetState(0, 0, 0, None, None, 0, 9), look_s)
+    fetches(task, answer(0, 3, "new", epoch=6), look_s)
+    assert sends(task, look_s)
 
 
-def test_what_another_lane_read_under_a_later_leader_waits_as_if_the_route_said_so() -> None:
+def test_what_another_task_read_under_a_later_leader_waits_as_if_the_route_said_so() -> None:
     reading = SharedFetch(LIMITS, 64 << 20)
-    lanes = []
+    tasks = []
     for led, calm in ((6, True), (5, False)):
-        lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading)
-        lane.assign([replace(ORDER, receipt_to=3, receipt_epoch=5)])
-        lane.routed(NAMED, PartitionLeaders(1, led, 2, target_epoch=0))
+        task = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, shared_fetch=reading)
+        task.assign([replace(ORDER, receipt_to=3, receipt_epoch=5)])
+        task.routed(NAMED, PartitionLeaders(1, led, 2, target_epoch=0))
         stands = Handoff("orders", 0, 3, 5, NOW_MS + 1_000_000, calm, 3, 2, 0, source_led=led, stray_epoch=5)
-        lane.take_over([stands], 0.0)
-        see_the_ends(lane)
-        lane.fetches.refill(0.0)
-        lanes.append(lane)
-    knows, late = lanes
+        task.take_over([stands], 0.0)
+        see_the_ends(task)
+        task.scheduler.refill(0.0)
+        tasks.append(task)
+    knows, late = tasks
     assert knows.fetch_order(LINE)
     knows.fetched(LINE, answer(3, 2, "new", epoch=6), PooledBuffer(bytearray()), 0.0, NOW_MS)
-    for lane in lanes:
-        lane.fetches.refill(0.0)
-        lane.go_on(0.0, NOW_MS)
-    assert late.tracks[NAMED].fetched == 5
-    late.tracks[NAMED].known_end.seen_s = 0.0
+    for task in tasks:
+        task.scheduler.refill(0.0)
+        task.go_on(0.0, NOW_MS)
+    assert late.replicators[NAMED].fetched == 5
+    late.replicators[NAMED].known_end.seen_s = 0.0
     assert not sends(late)
 
 
 def test_metadata_that_is_behind_makes_nothing_of_a_later_leader_earlier() -> None:
-    lane = exact(calm=False, led=6)
-    fetches(lane, answer(0, 3, "new", epoch=6))
-    lane.routed(NAMED, PartitionLeaders(1, 5, 2, target_epoch=0))
-    assert not sends(lane)
+    task = exact(calm=False, led=6)
+    fetches(task, answer(0, 3, "new", epoch=6))
+    task.routed(NAMED, PartitionLeaders(1, 5, 2, target_epoch=0))
+    assert not sends(task)
 
 
 def test_behind_a_drop_nothing_goes_behind_which_a_lost_request_of_other_offsets_would_fit() -> None:
     """Sequences of a mapped twin follow on over what was dropped: the lost request's own are those of other records."""
-    lane, twin = mapped(), Twin()
-    track = lane.tracks[NAMED]
-    fetches(lane, answer(0, 10))
-    sent = sends(lane)
-    lane.produced(sent, twin.answers(sent), 0.0)
+    task, twin = mapped(), Twin()
+    track = task.replicators[NAMED]
+    fetches(task, answer(0, 10))
+    sent = sends(task)
+    task.produced(sent, twin.answers(sent), 0.0)
     lost = []
     for base in (10, 20):
-        fetches(lane, answer(base, 10))
-        lost.append(sends(lane))
-    lane.lost(2, lost, 0.1)
-    lane.routed(NAMED, PartitionLeaders(1, 5, 2, target_epoch=0))
-    looked_at(lane, TargetState(0, 10, 10, None, None, 0, 40, verdict=ResumeAt(10, NOW_MS, 10)), 1.0)
+        fetches(task, answer(base, 10))
+        lost.append(sends(task))
+    task.lost(2, lost, 0.1)
+    task.routed(NAMED, PartitionLeaders(1, 5, 2, target_epoch=0))
+    looked_at(task, TargetState(0, 10, 10, None, None, 0, 40, verdict=ResumeAt(10, NOW_MS, 10)), 1.0)
     track.dropped.append(dropped_incident(NAMED, 10, 20, "older than 1 s"))
     track.queue(OffsetGap(10, 20), None)
     track.fetched = 20
     for base in (20, 25):
-        fetches(lane, answer(base, 5), 1.0)
-    sent = sends(lane, 1.0)
-    assert [one.parcel.base for one in sent] == [20]
-    lane.produced(sent, twin.answers(sent), 1.1)
-    assert not sends(lane, 1.1), "it would have the sequences 15 to 19, and the second request fits behind 19"
+        fetches(task, answer(base, 5), 1.0)
+    sent = sends(task, 1.0)
+    assert [one.batch.base for one in sent] == [20]
+    task.produced(sent, twin.answers(sent), 1.1)
+    assert not sends(task, 1.1), "it would have the sequences 15 to 19, and the second request fits behind 19"
 
 
 def test_what_belongs_behind_another_lost_request_over_a_blank_lets_it_go_at_once() -> None:
     """Each marker of a transaction is such a blank: nothing of it takes a sequence of a mapped twin."""
-    lane, twin = mapped(), Twin()
+    task, twin = mapped(), Twin()
     lost = []
     for base in (0, 11):
-        fetches(lane, answer(base, 10))
-        lost.append(sends(lane))
-    lane.lost(2, lost, 0.1)
-    lane.routed(NAMED, PartitionLeaders(1, 5, 2, target_epoch=0))
-    looked_at(lane, TargetState(0, 0, 0, None, None, 0, 40, verdict=ResumeAt(0, NOW_MS, 0)), 1.0)
+        fetches(task, answer(base, 10))
+        lost.append(sends(task))
+    task.lost(2, lost, 0.1)
+    task.routed(NAMED, PartitionLeaders(1, 5, 2, target_epoch=0))
+    looked_at(task, TargetState(0, 0, 0, None, None, 0, 40, verdict=ResumeAt(0, NOW_MS, 0)), 1.0)
     for base in (0, 11):
-        fetches(lane, answer(base, 10), 1.0)
+        fetches(task, answer(base, 10), 1.0)
     for base in (0, 11):
-        sent = sends(lane, 1.0)
-        assert [one.parcel.base for one in sent] == [base]
-        lane.produced(sent, twin.answers(sent), 1.1)
+        sent = sends(task, 1.0)
+        assert [one.batch.base for one in sent] == [base]
+        task.produced(sent, twin.answers(sent), 1.1)
 
 
 @pytest.mark.parametrize("markers", [True, False])
 def test_a_handover_says_that_strays_may_be_of_other_offsets_or_markers(*, markers: bool) -> None:
     before, twin = (exact() if markers else mapped()), Twin()
-    track = before.tracks[NAMED]
+    track = before.replicators[NAMED]
     if markers:
         track.queue(OffsetGap(0, 2), None)
         track.fetched = 2
@@ -231,23 +231,23 @@ def test_a_handover_says_that_strays_may_be_of_other_offsets_or_markers(*, marke
 
 
 def test_no_record_goes_before_lost_markers_have_had_their_time() -> None:
-    lane, twin = exact(), Twin()
-    track = lane.tracks[NAMED]
-    fetches(lane, answer(0, 3))
-    sent = sends(lane)
-    lane.produced(sent, twin.answers(sent), 0.0)
+    task, twin = exact(), Twin()
+    track = task.replicators[NAMED]
+    fetches(task, answer(0, 3))
+    sent = sends(task)
+    task.produced(sent, twin.answers(sent), 0.0)
     track.queue(OffsetGap(3, 5), None)
     track.fetched = 5
-    lane.wake(track)
-    lane.lost(2, [lane.next_markers(2, 0.05)], 0.1)
-    lane.routed(NAMED, PartitionLeaders(1, 6, 2, target_epoch=0))
-    over_s = track.strays.until_s
-    looked_at(lane, ends(3, 5), 1.0)
-    fetches(lane, answer(3, 2, "new", epoch=6), 1.0)
-    assert not sends(lane, 1.0), "the source has records there now; the markers would land behind them"
-    looked_at(lane, ends(3, 5), over_s)
-    fetches(lane, answer(3, 2, "new", epoch=6), over_s)
-    assert sends(lane, over_s)
+    task.wake(track)
+    task.lost(2, [task.next_markers(2, 0.05)], 0.1)
+    task.routed(NAMED, PartitionLeaders(1, 6, 2, target_epoch=0))
+    over_s = track.zombies.until_s
+    looked_at(task, ends(3, 5), 1.0)
+    fetches(task, answer(3, 2, "new", epoch=6), 1.0)
+    assert not sends(task, 1.0), "the source has records there now; the markers would land behind them"
+    looked_at(task, ends(3, 5), over_s)
+    fetches(task, answer(3, 2, "new", epoch=6), over_s)
+    assert sends(task, over_s)
 
 
 def test_a_loss_with_less_time_takes_none_from_an_earlier_one() -> None:
@@ -263,9 +263,9 @@ def test_a_fresh_queue_drops_nothing_of_a_source_that_may_have_lost_what_its_twi
 ) -> None:
     """Its neighbour read on behind an unclean election, which cut the source at 40; its own twin stands at 50."""
     made = table(KEEP)
-    (other,) = made.lanes
+    (other,) = made.tasks
     other.routed(NAMED, PartitionLeaders(1, 6, 2))
-    heir = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=made.reading, queue=rules)
+    heir = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, shared_fetch=made.reading, queue=rules)
     heir.assign(
         [PartitionConfig("orders", 0, SOURCE_ID, TARGET_ID, 50, reached=WrittenPosition(50, 50, 50), receipt_epoch=5)]
     )
@@ -278,9 +278,9 @@ def test_a_fresh_queue_drops_nothing_of_a_source_that_may_have_lost_what_its_twi
         made.sends(0)
     heir.take_over([Handoff("orders", 0, 50, 5, NOW_MS + 10**6, next_sequence=50, target=2, source_led=led)], 0.0)
     see_the_ends(heir)
-    heir.fetches.refill(OLD_S + 1)
+    heir.scheduler.refill(OLD_S + 1)
     heir.go_on(OLD_S + 1, NOW_MS)
-    order, track = heir.fetch_order(LINE), heir.tracks[NAMED]
+    order, track = heir.fetch_order(LINE), heir.replicators[NAMED]
     if led == 6:  # it has answered at 50 since, naming the last record's epoch
         assert track.dropped
         return

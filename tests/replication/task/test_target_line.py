@@ -1,4 +1,4 @@
-"""A line to a target: how many of the answers that are due wake the pump, and what the end of a peer does meanwhile."""
+"""A line to a target: how many of the answers that are due wake the task, and what the end of a peer does meanwhile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kafka.peers import greet, peer, read_request, woken
-from tests.replication.task.parcels import a_parcel
+from tests.replication.task.parcels import a_batch
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Security
 from twinshore.kafka.connection import open_connection
@@ -80,29 +80,29 @@ def sent(parts: int) -> list[SentBatch]:
         PartitionReplicator(PartitionConfig("t", number, "aa", "bb"), SequenceMap(1, 0, 0, 0), (b"a", 0), TOPIC)
         for number in range(parts)
     ]
-    return [SentBatch(track, a_parcel(0, 1, 8), None, b"head", -1) for track in tracks]
+    return [SentBatch(track, a_batch(0, 1, 8), None, b"head", -1) for track in tracks]
 
 
 def send(line: TargetConnection, requests: int, parts: int) -> None:
     for _ in range(requests):
-        assert line.send(line.flow.send(sent(parts), 0.0).flight)
+        assert line.send(line.producer.send(sent(parts), 0.0).flight)
     settle(line)
 
 
 def settle(line: TargetConnection) -> None:
     """The end of a turn, with nothing more to send."""
-    for command in line.flow.serve(TaskPartitions(1, 0, 1, state_expiry_ms=1000, limits=LIMITS), 0.0, 0):
+    for command in line.producer.serve(TaskPartitions(1, 0, 1, state_expiry_ms=1000, limits=LIMITS), 0.0, 0):
         assert isinstance(command, SetWakeThreshold)
         line.wake_at(command.due_bytes)
 
 
 @pytest.mark.parametrize("parts", [1, 4, 50])
-def test_of_many_answers_half_wake_the_pump_at_once_and_the_last_ones_each(parts: int) -> None:
+def test_of_many_answers_half_wake_the_task_at_once_and_the_last_ones_each(parts: int) -> None:
     target = Target(parts)
     with target.line() as line:
         send(line, 8, parts)
         for due, wake in ((8, 4), (4, 2), (2, 1), (1, 1)):
-            assert line.flow.defers_wakeups == (wake > 1)
+            assert line.producer.defers_wakeups == (wake > 1)
             if wake > 1:
                 target.answers.put(wake - 1)
                 assert not woken(line, 0.3), f"{wake - 1} answers of {due} that are due wake nobody"
@@ -112,7 +112,7 @@ def test_of_many_answers_half_wake_the_pump_at_once_and_the_last_ones_each(parts
             assert len(found) == wake
             assert all(one.produced[parts - 1].base_offset == 7 for one in found)
             settle(line)
-        assert not line.flow.in_flight
+        assert not line.producer.in_flight
 
 
 def test_answers_of_which_nobody_is_woken_are_had_on_a_look() -> None:
@@ -123,7 +123,7 @@ def test_answers_of_which_nobody_is_woken_are_had_on_a_look() -> None:
         assert not woken(line, 0.3)
         assert len(list(line.receive(0.0))) == 2
         settle(line)
-        assert line.flow.defers_wakeups, "six are due: three of them wake"
+        assert line.producer.defers_wakeups, "six are due: three of them wake"
 
 
 def test_the_end_of_a_target_wakes_whoever_waits_for_many_answers() -> None:
@@ -151,7 +151,7 @@ def test_answers_behind_which_the_target_hangs_up_are_taken_first() -> None:
                 for answer in line.receive(0.0):
                     found.append(answer)  # noqa: PERF402  what was taken before the error counts
         assert [one.produced[0].base_offset for one in found] == [7, 7]
-        assert not line.flow.in_flight
+        assert not line.producer.in_flight
 
 
 def test_a_request_whose_answer_cannot_be_read_stays_unanswered() -> None:
@@ -163,8 +163,8 @@ def test_a_request_whose_answer_cannot_be_read_stays_unanswered() -> None:
         assert woken(line, 60)
         with pytest.raises(KafkaError):
             list(line.receive(0.0))
-        assert len(line.flow.in_flight) == 1
-        assert len(line.flow.close()) == 1
+        assert len(line.producer.in_flight) == 1
+        assert len(line.producer.close()) == 1
 
 
 def test_a_broker_that_throttles_is_sent_nothing_meanwhile_and_its_answers_are_waited_for() -> None:
@@ -174,10 +174,10 @@ def test_a_broker_that_throttles_is_sent_nothing_meanwhile_and_its_answers_are_w
         target.answers.put(1)
         assert woken(line, 60)
         assert len(list(line.receive(100.0))) == 1
-        assert line.flow.quota.still(159.9)
-        assert not line.flow.quota.still(160.1)
-        assert not line.flow.free(160.1), "two are on their way still: they wait with the broker"
-        assert line.flow.silent_s(150.0) <= 0.0, "the broker said that it would say nothing"
+        assert line.producer.quota.still(159.9)
+        assert not line.producer.quota.still(160.1)
+        assert not line.producer.free(160.1), "two are on their way still: they wait with the broker"
+        assert line.producer.silent_s(150.0) <= 0.0, "the broker said that it would say nothing"
         usual_s = LIMITS.produce_timeout_s + RESPONSE_SLACK_S
-        assert not line.flow.late(160.0 + usual_s)
-        assert line.flow.late(160.1 + usual_s)
+        assert not line.producer.late(160.0 + usual_s)
+        assert line.producer.late(160.1 + usual_s)

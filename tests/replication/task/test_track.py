@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from tests.replication.task.parcels import a_parcel
+from tests.replication.task.parcels import a_batch
 from twinshore.kafka.protocol.record_batch import Record, encode_batch, split_batches
 from twinshore.replication.task.core.accounting import PendingProgress, Producers, ProgressLog, latest_batches
 from twinshore.replication.task.core.batches import OffsetGap, OutgoingBatch, PooledBuffer, SequenceMap, batch_producer
@@ -19,7 +19,7 @@ from twinshore.replication.task.core.position import LastBatch, ResumeAt, Target
 
 def track(told_to: int = 0) -> PartitionReplicator:
     order = PartitionConfig("t", 0, "aa", "bb", receipt_to=told_to)
-    return PartitionReplicator(order, SequenceMap(1, 0, 0, 0), (b"a", 0), b"b", told=ProgressLog(to=told_to))
+    return PartitionReplicator(order, SequenceMap(1, 0, 0, 0), (b"a", 0), b"b", progress_log=ProgressLog(to=told_to))
 
 
 def begun(position: int, told_to: int = 0) -> PartitionReplicator:
@@ -28,16 +28,16 @@ def begun(position: int, told_to: int = 0) -> PartitionReplicator:
     return made
 
 
-def parcel(base: int, end: int) -> OutgoingBatch:
-    return a_parcel(base, end)
+def batch(base: int, end: int) -> OutgoingBatch:
+    return a_batch(base, end)
 
 
 def fetch(ours: PartitionReplicator, end: int, producers: Producers | None = None) -> None:
-    """Takes in one batch up to `end`, as the lane does."""
-    ours.told.noted.append(PendingProgress(ours.fetched, end, 10, 1, 100, producers or []))
-    ours.waiting.append((parcel(ours.fetched, end), None))
+    """Takes in one batch up to `end`, as the task does."""
+    ours.progress_log.noted.append(PendingProgress(ours.fetched, end, 10, 1, 100, producers or []))
+    ours.waiting.append((batch(ours.fetched, end), None))
     ours.fetched = ours.source.end = end
-    ours.told.last_ms = 200
+    ours.progress_log.last_ms = 200
 
 
 def send(ours: PartitionReplicator) -> None:
@@ -80,10 +80,10 @@ def test_accounts_follow_one_another_whatever_comes_between() -> None:
                         told.append(carried.to_offset)
 
 
-def test_a_pump_reads_again_what_nobody_accounted_for() -> None:
+def test_a_task_reads_again_what_nobody_accounted_for() -> None:
     ours = begun(40, told_to=10)
     assert (ours.fetched, ours.write_from) == (10, 40)
-    ours.told.noted.append(PendingProgress(10, 40, 100, 3, 7, []))
+    ours.progress_log.noted.append(PendingProgress(10, 40, 100, 3, 7, []))
     ours.fetched = ours.sent = ours.acked = 40
     carried = ours.account(0.0)
     assert carried is not None
@@ -106,7 +106,7 @@ def test_what_the_twin_acknowledged_is_told_though_it_is_silent_now() -> None:
     assert (carried.from_offset, carried.to_offset, carried.records, len(carried.producers)) == (0, 5, 5, 1)
 
     ours.looks(1.0)
-    assert not ours.told.noted, "a look that was asked to begin at 5 would call more lost"
+    assert not ours.progress_log.noted, "a look that was asked to begin at 5 would call more lost"
     ours.begin(9, armed_until_ms=0, leader_epoch=-1)
     assert (ours.fetched, ours.write_from) == (5, 9), "what landed untold is read again"
 
@@ -148,7 +148,7 @@ def test_set_back_forgets_what_was_not_sent_and_frees_its_buffers() -> None:
     send(ours)
     fetch(ours, 6, [(7, 0, 3, 5, 3, 1)])
     ours.waiting.clear()
-    ours.waiting.put(parcel(3, 6), hold)
+    ours.waiting.put(batch(3, 6), hold)
     assert hold.uses == 1
     ours.set_back()
     assert (ours.fetched, ours.sent, hold.uses, len(ours.waiting)) == (3, 3, 0, 0)
@@ -221,26 +221,26 @@ def test_nothing_goes_behind_markers_before_they_are_seen_to_be_in() -> None:
     ours.known_end.armed_until_ms = 10**12
     ours.queue(OffsetGap(0, 3), None)
     ours.send_blank(10, 5.0)
-    assert not ours.may_send(parcel(3, 5), 5.1, 0, 1000), "no sequence counts markers: if they failed it would be taken"
+    assert not ours.may_send(batch(3, 5), 5.1, 0, 1000), "no sequence counts markers: if they failed it would be taken"
     acknowledge(ours)
-    assert ours.may_send(parcel(3, 5), 5.1, 0, 1000)
+    assert ours.may_send(batch(3, 5), 5.1, 0, 1000)
 
 
 def test_what_no_sequence_guards_goes_only_where_the_end_was_seen_a_moment_ago() -> None:
     ours = begun(0)
     ours.known_end.armed_until_ms = 10**12
-    assert not ours.may_send(parcel(0, 2), 5.0, 0, 1000), "a pump that begins does not know whose log it meets"
+    assert not ours.may_send(batch(0, 2), 5.0, 0, 1000), "a task that begins does not know whose log it meets"
     ours.known_end.begun(5.0)
-    assert ours.may_send(parcel(0, 2), 5.4, 0, 1000)
-    assert ours.may_send(parcel(2, 4), 99.0, 0, 1000), "its predecessor's sequence guards it"
+    assert ours.may_send(batch(0, 2), 5.4, 0, 1000)
+    assert ours.may_send(batch(2, 4), 99.0, 0, 1000), "its predecessor's sequence guards it"
     ours.known_end.armed_until_ms = 0
-    assert not ours.may_send(parcel(4, 6), 99.6, 1, 1000), "which the broker may have forgotten"
+    assert not ours.may_send(batch(4, 6), 99.6, 1, 1000), "which the broker may have forgotten"
     ours.known_end.armed_until_ms = 10**12
     ours.queue(OffsetGap(4, 6), None)
     ours.send_blank(10, 99.0)
     acknowledge(ours)
-    assert not ours.may_send(parcel(6, 8), 99.6, 0, 1000), "markers went before, and that is long ago"
-    assert ours.may_send(parcel(6, 8), 99.4, 0, 1000)
+    assert not ours.may_send(batch(6, 8), 99.6, 0, 1000), "markers went before, and that is long ago"
+    assert ours.may_send(batch(6, 8), 99.4, 0, 1000)
 
 
 def test_what_crossed_untold_and_left_the_source_is_told_before_anything_else_flows() -> None:
@@ -249,7 +249,7 @@ def test_what_crossed_untold_and_left_the_source_is_told_before_anything_else_fl
     ours.resume(ResumeAt(16, 0, 16), seen, fence=1, armed_ms=0, cut_to=16)
     ours.note_untold(7, -1)
     carried = ours.account(0.0)
-    assert carried is not None, "the next pump would be told of 16, and every later receipt refused for the gap"
+    assert carried is not None, "the next task would be told of 16, and every later receipt refused for the gap"
     assert (carried.from_offset, carried.to_offset, carried.batches) == (2, 16, 0)
 
 
@@ -258,12 +258,12 @@ def test_a_batch_waits_for_strays_exactly_while_something_that_waits_may_be_forg
     for seed in range(300):
         chance, now_ms, offset = random.Random(seed), 1_000, 0
         ours = begun(0)
-        ours.strays.until_s = 9e9
+        ours.zombies.until_s = 9e9
         ours.known_end.begun(0.0)
         for _ in range(40):
             now_ms += chance.choice((0, 0, 5, 30))
             for _ in range(chance.randrange(4)):
-                piece = a_parcel(offset, offset + 1, 10, now_ms - chance.randrange(60))
+                piece = a_batch(offset, offset + 1, 10, now_ms - chance.randrange(60))
                 ours.queue(piece, None)
                 offset += 1
             if not ours.waiting:

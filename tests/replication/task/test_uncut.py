@@ -70,7 +70,7 @@ def offsets_of(found: list[ParsedFetch]) -> tuple[list[tuple[int, str]], list[in
     """What each offset became, which source batches are told, and which sequences the records took."""
     seen: list[tuple[int, str]] = []
     sequences: list[int] = []
-    for piece, head in sent_under(STAMP, (piece for one in found for piece in one.parcels)):
+    for piece, head in sent_under(STAMP, (piece for one in found for piece in one.batches)):
         if isinstance(piece, OffsetGap):
             seen += [(offset, "nothing") for offset in range(piece.base, piece.end)]
         else:
@@ -94,7 +94,7 @@ def test_portions_are_the_same_pieces(seed: int) -> None:
     found: list[ParsedFetch] = []
     while cutter.more:
         found.append(cutter.parse(chance.choice((0, 1, 30))))
-        assert found[-1].halt is None
+        assert found[-1].stopped is None
         assert cutter.position == found[-1].end
     assert len(found) > 3
     assert offsets_of(found) == offsets_of([whole])
@@ -108,10 +108,10 @@ def test_damage_in_a_later_portion_stops_where_it_lies() -> None:
     bad = bytearray(encode_batch([Record(4, 5, b"k", b"v")], attributes=LOG_APPEND_TIME_FLAG))
     bad[-1] ^= 1
     cutter = BatchParser(memoryview(good + bytes(bad)), 0, 0, TaskLimits(), None, ())
-    assert [piece.end for piece in cutter.parse(0).parcels] == [4]
+    assert [piece.end for piece in cutter.parse(0).batches] == [4]
     found = cutter.parse(0)
-    assert isinstance(found.halt, PartitionStopped)
-    assert (found.parcels, found.end, found.halt.offset, cutter.more) == ([], 4, 4, False)
+    assert isinstance(found.stopped, PartitionStopped)
+    assert (found.batches, found.end, found.stopped.offset, cutter.more) == ([], 4, 4, False)
 
 
 def test_of_many_records_that_are_written_anew_several_batches_are_made() -> None:
@@ -120,8 +120,8 @@ def test_of_many_records_that_are_written_anew_several_batches_are_made() -> Non
     data = encode_batch(records, codec=Codec.ZSTD, attributes=LOG_APPEND_TIME_FLAG)
     found = parse_batches(memoryview(data), 0, 0, TaskLimits())
     edges = [0, REWRITTEN_RECORDS_MAX, 2 * REWRITTEN_RECORDS_MAX, count]
-    assert [(piece.base, piece.end) for piece in found.parcels] == list(itertools.pairwise(edges))
-    assert all(isinstance(piece, OutgoingBatch) for piece in found.parcels)
+    assert [(piece.base, piece.end) for piece in found.batches] == list(itertools.pairwise(edges))
+    assert all(isinstance(piece, OutgoingBatch) for piece in found.batches)
     assert [entry.batches for entry in found.carried] == [1]
 
 
@@ -135,14 +135,14 @@ def source_id(number: int) -> bytes:
     return bytes([number + 1]) * 16
 
 
-def lane_of(partitions: int, limits: TaskLimits) -> TaskPartitions:
-    lane = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=limits)
-    lane.assign([PartitionConfig("orders", number, source_id(number).hex(), TARGET_ID) for number in range(partitions)])
+def task_of(partitions: int, limits: TaskLimits) -> TaskPartitions:
+    task = TaskPartitions(7, 0, state_expiry_ms=86_400_000, limits=limits)
+    task.assign([PartitionConfig("orders", number, source_id(number).hex(), TARGET_ID) for number in range(partitions)])
     for number in range(partitions):
-        lane.routed(TopicPartition("orders", number), PartitionLeaders(1, 0, 2))
-    lane.take_over([Handoff("orders", number, 0, -1, NOW_MS + 1_000_000) for number in range(partitions)], 0.0)
-    assert lane.fetch_order(LINE)
-    return lane
+        task.routed(TopicPartition("orders", number), PartitionLeaders(1, 0, 2))
+    task.take_over([Handoff("orders", number, 0, -1, NOW_MS + 1_000_000) for number in range(partitions)], 0.0)
+    assert task.fetch_order(LINE)
+    return task
 
 
 def answer_of(partitions: int, data: bytes) -> FetchResponseById:
@@ -153,33 +153,33 @@ def answer_of(partitions: int, data: bytes) -> FetchResponseById:
     return FetchResponseById(0, 0, 5, parts)
 
 
-def tracks(lane: TaskPartitions) -> list[PartitionReplicator]:
-    return list(lane.tracks.values())
+def tracks(task: TaskPartitions) -> list[PartitionReplicator]:
+    return list(task.replicators.values())
 
 
 def test_one_turn_cuts_no_more_than_its_share_whatever_an_answer_holds() -> None:
-    lane = lane_of(8, TaskLimits(work_max=500))
+    task = task_of(8, TaskLimits(work_max=500))
     hold = PooledBuffer(bytearray())
-    lane.fetched(LINE, answer_of(8, dear(0, 800)), hold, 0.0, NOW_MS)
-    reached = [track.fetched for track in tracks(lane)]
+    task.fetched(LINE, answer_of(8, dear(0, 800)), hold, 0.0, NOW_MS)
+    reached = [track.fetched for track in tracks(task)]
     assert 0 < reached[0] < 800 and reached[1:] == [0] * 7, reached
     turns = 0
-    while lane.uncut:
-        assert lane.fetch_order(LINE) is None, "what is here would be fetched again"
+    while task.uncut:
+        assert task.fetch_order(LINE) is None, "what is here would be fetched again"
         assert hold.uses >= 1
-        before = sum(track.fetched for track in tracks(lane))
-        lane.go_on(0.0, NOW_MS)
-        assert 0 < sum(track.fetched for track in tracks(lane)) - before < 200
+        before = sum(track.fetched for track in tracks(task))
+        task.go_on(0.0, NOW_MS)
+        assert 0 < sum(track.fetched for track in tracks(task)) - before < 200
         turns += 1
         assert turns < 200
-    assert [track.fetched for track in tracks(lane)] == [800] * 8
-    for track in tracks(lane):
+    assert [track.fetched for track in tracks(task)] == [800] * 8
+    for track in tracks(task):
         spans = [(piece.base, piece.end) for piece, _ in track.waiting]
         assert spans == [(offset, offset + 1) for offset in range(800)]
-        assert [(one.begin, one.end) for one in track.told.noted][-1][1] == 800
-        assert sum(one.batches for one in track.told.noted) == 1
+        assert [(one.begin, one.end) for one in track.progress_log.noted][-1][1] == 800
+        assert sum(one.batches for one in track.progress_log.noted) == 1
     assert hold.uses == 0
-    assert lane.fetch_order(LINE)
+    assert task.fetch_order(LINE)
 
 
 def test_a_slow_machine_cuts_less_in_a_turn_and_a_quick_one_as_much_as_it_may() -> None:
@@ -188,63 +188,63 @@ def test_a_slow_machine_cuts_less_in_a_turn_and_a_quick_one_as_much_as_it_may() 
     def cut_by(took_s: float, turns: int) -> int:
         """In the turn behind so many that took so long."""
         for _ in range(turns):
-            lane.go_on(0.0, NOW_MS)
-            lane.took(took_s)
-        before = sum(track.fetched for track in tracks(lane))
-        lane.go_on(0.0, NOW_MS)
-        return sum(track.fetched for track in tracks(lane)) - before
+            task.go_on(0.0, NOW_MS)
+            task.took(took_s)
+        before = sum(track.fetched for track in tracks(task))
+        task.go_on(0.0, NOW_MS)
+        return sum(track.fetched for track in tracks(task)) - before
 
-    lane = lane_of(8, TaskLimits(work_max=500))
-    lane.fetched(LINE, answer_of(8, dear(0, 800)), PooledBuffer(bytearray()), 0.0, NOW_MS)
+    task = task_of(8, TaskLimits(work_max=500))
+    task.fetched(LINE, answer_of(8, dear(0, 800)), PooledBuffer(bytearray()), 0.0, NOW_MS)
     whole = cut_by(0.3, 2)
     assert cut_by(1.6, 1) <= whole // 3
     assert 0 < cut_by(60.0, 3) <= whole // 20, "it goes on, however slow"
-    lane.took(0.1)
+    task.took(0.1)
     assert cut_by(0.1, 10) == whole
     # A turn that took no time says nothing where nothing was cut in it.
-    lane.took(1.6)
-    lane.took(0.0)
+    task.took(1.6)
+    task.took(0.0)
     assert cut_by(0.3, 0) <= whole // 3
 
 
 def test_the_turns_of_several_lines_share_one_budget() -> None:
-    lane = lane_of(2, TaskLimits(work_max=500))
+    task = task_of(2, TaskLimits(work_max=500))
     whole = answer_of(2, dear(0, 800))
-    lane.fetched(LINE, whole._replace(partitions=whole.partitions[:1]), PooledBuffer(bytearray()), 0.0, NOW_MS)
-    lane.fetched(LINE, whole._replace(partitions=whole.partitions[1:]), PooledBuffer(bytearray()), 0.0, NOW_MS)
-    assert [track.fetched > 0 for track in tracks(lane)] == [True, False]
+    task.fetched(LINE, whole._replace(partitions=whole.partitions[:1]), PooledBuffer(bytearray()), 0.0, NOW_MS)
+    task.fetched(LINE, whole._replace(partitions=whole.partitions[1:]), PooledBuffer(bytearray()), 0.0, NOW_MS)
+    assert [track.fetched > 0 for track in tracks(task)] == [True, False]
 
 
 def test_what_was_fetched_before_a_look_is_not_cut_behind_it() -> None:
     """Another leader may have another log: what the one before gave must be asked for again."""
     for unsettle in ("look", "finish", "released", "refused"):
-        lane = lane_of(2, TaskLimits(work_max=500))
+        task = task_of(2, TaskLimits(work_max=500))
         hold = PooledBuffer(bytearray())
-        lane.fetched(LINE, answer_of(2, dear(0, 800)), hold, 0.0, NOW_MS)
-        first, second = tracks(lane)
+        task.fetched(LINE, answer_of(2, dear(0, 800)), hold, 0.0, NOW_MS)
+        first, second = tracks(task)
         at = first.fetched
         if unsettle == "look":
             for track in (first, second):
                 track.settle(0.0)
                 track.begin(track.fetched, armed_until_ms=0, leader_epoch=-1)
         elif unsettle == "finish":
-            lane.finish()
+            task.finish()
         elif unsettle == "released":
             for track in (first, second):
-                lane.release(track.named)
+                task.release(track.named)
         else:
             for track in (first, second):
                 track.refused(PartitionStopped(IncidentKind.REFUSED, 0, 1, "no"))
-        lane.go_on(0.0, NOW_MS)
-        assert not lane.uncut
+        task.go_on(0.0, NOW_MS)
+        assert not task.uncut
         assert hold.uses == 0
         assert (max(first.fetched, at), second.fetched) == (at, 0), unsettle
-    lane = lane_of(1, TaskLimits(work_max=500))
-    lane.fetched(LINE, answer_of(1, dear(0, 800)), PooledBuffer(bytearray()), 0.0, NOW_MS)
-    (only,) = tracks(lane)
+    task = task_of(1, TaskLimits(work_max=500))
+    task.fetched(LINE, answer_of(1, dear(0, 800)), PooledBuffer(bytearray()), 0.0, NOW_MS)
+    (only,) = tracks(task)
     only.settle(0.0)
-    only.told.to = only.fetched
+    only.progress_log.to = only.fetched
     only.begin(only.fetched, armed_until_ms=0, leader_epoch=-1)
-    lane.go_on(0.0, NOW_MS)
-    asked = lane.fetch_order(LINE)
+    task.go_on(0.0, NOW_MS)
+    asked = task.fetch_order(LINE)
     assert asked and [(one.partition, one.position) for one in asked.partitions] == [(0, only.fetched)]

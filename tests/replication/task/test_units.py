@@ -23,7 +23,7 @@ def track(partition: int = 0) -> PartitionReplicator:
     order = PartitionConfig("orders", partition, "aa", "bb", twin="orders.twin")
     made = PartitionReplicator.of(order, (7, 0), 3, 1 << 20)
     made.begin(10, armed_until_ms=0, leader_epoch=0)
-    made.strays.until_s = 0.0
+    made.zombies.until_s = 0.0
     return made
 
 

@@ -47,13 +47,13 @@ def fed(data: bytes, limits: TaskLimits = LIMITS, position: int = 0) -> ParsedFe
     return parse_batches(memoryview(data), position, position, limits)
 
 
-def parcels(found: ParsedFetch) -> list[OutgoingBatch]:
-    assert all(isinstance(piece, OutgoingBatch) for piece in found.parcels)
-    return [piece for piece in found.parcels if isinstance(piece, OutgoingBatch)]
+def batches(found: ParsedFetch) -> list[OutgoingBatch]:
+    assert all(isinstance(piece, OutgoingBatch) for piece in found.batches)
+    return [piece for piece in found.batches if isinstance(piece, OutgoingBatch)]
 
 
-def unpacked_bytes(parcel: OutgoingBatch) -> int:
-    return len(plain_records(*one(encode_header(parcel.header) + bytes(parcel.body))))
+def unpacked_bytes(batch: OutgoingBatch) -> int:
+    return len(plain_records(*one(encode_header(batch.header) + bytes(batch.body))))
 
 
 @pytest.mark.parametrize("codec", PACKED)
@@ -62,12 +62,12 @@ def test_small_batches_that_unpack_to_much_cross_as_they_are(codec: Codec) -> No
     data = b"".join(at(single, offset) for offset in range(160))
     tracemalloc.start()
     try:
-        found = parcels(fed(data))
+        found = batches(fed(data))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert [(parcel.base, parcel.end) for parcel in found] == [(offset, offset + 1) for offset in range(160)]
-    assert all(bytes(parcel.body) == single[61:] for parcel in found)
+    assert [(batch.base, batch.end) for batch in found] == [(offset, offset + 1) for offset in range(160)]
+    assert all(bytes(batch.body) == single[61:] for batch in found)
     assert peak < 8 << 20, f"{peak} bytes for {len(data)} fetched"
 
 
@@ -75,18 +75,18 @@ def test_small_batches_that_unpack_to_much_cross_as_they_are(codec: Codec) -> No
 def test_what_is_merged_unpacks_to_what_any_client_reads(codec: Codec) -> None:
     words = b"".join(b"%d of many, " % (number * number) for number in range(600))
     single = packed(words, codec)
-    found = parcels(fed(b"".join(at(single, offset) for offset in range(400))))
-    sizes = [unpacked_bytes(parcel) for parcel in found]
+    found = batches(fed(b"".join(at(single, offset) for offset in range(400))))
+    sizes = [unpacked_bytes(batch) for batch in found]
     assert max(sizes) <= MERGED_PLAIN_BYTES_MAX + 16 * 400, "deltas take some bytes more"
     assert len(found) < 16, f"hardly anything was merged: {sizes}"
-    assert [parcel.base for parcel in found[1:]] == [parcel.end for parcel in found[:-1]]
+    assert [batch.base for batch in found[1:]] == [batch.end for batch in found[:-1]]
     assert (found[0].base, found[-1].end) == (0, 400)
 
 
 def test_neighbours_of_a_bomb_are_merged_on_both_sides() -> None:
-    batches = [packed(b"small" * 9)] * 5 + [packed(MEGABYTE)] + [packed(b"small" * 9)] * 5
-    found = parcels(fed(b"".join(at(batch, offset) for offset, batch in enumerate(batches))))
-    assert [(parcel.base, parcel.end) for parcel in found] == [(0, 5), (5, 6), (6, 11)]
+    packs = [packed(b"small" * 9)] * 5 + [packed(MEGABYTE)] + [packed(b"small" * 9)] * 5
+    found = batches(fed(b"".join(at(pack, offset) for offset, pack in enumerate(packs))))
+    assert [(batch.base, batch.end) for batch in found] == [(0, 5), (5, 6), (6, 11)]
 
 
 def bomb(attributes: int) -> bytes:
@@ -103,20 +103,20 @@ def bomb(attributes: int) -> bytes:
 def test_what_must_be_written_anew_and_is_too_large_stops_by_its_own_name(attributes: int, why: str) -> None:
     data = at(packed(b"before"), 0) + at(bomb(attributes), 1) + at(packed(b"behind"), 2)
     found = parse_batches(memoryview(data), 0, 0, LIMITS, None, [(-1, 0)])
-    assert [(parcel.base, parcel.end) for parcel in parcels(found)] == [(0, 1)], "what came before crosses"
-    assert found.halt
-    assert (found.halt.kind, found.halt.offset, found.halt.end) == ("too large unpacked", 1, 2)
-    assert why in found.halt.sentence
-    assert "corrupt" not in found.halt.sentence
+    assert [(batch.base, batch.end) for batch in batches(found)] == [(0, 1)], "what came before crosses"
+    assert found.stopped
+    assert (found.stopped.kind, found.stopped.offset, found.stopped.end) == ("too large unpacked", 1, 2)
+    assert why in found.stopped.sentence
+    assert "corrupt" not in found.stopped.sentence
 
 
 def test_so_does_a_batch_of_too_many_records_with_a_hole() -> None:
     records = [Record(offset, SENT_MS, None, None) for offset in range(REWRITE_RECORDS_MAX + 1)]
     data = encode_batch(records, codec=Codec.ZSTD, last_offset=REWRITE_RECORDS_MAX + 1)
     found = fed(data)
-    assert found.halt
-    assert found.halt.kind == "too large unpacked"
-    assert "the source's compaction" in found.halt.sentence
+    assert found.stopped
+    assert found.stopped.kind == "too large unpacked"
+    assert "the source's compaction" in found.stopped.sentence
 
 
 def test_what_costs_much_to_cut_is_cut_in_portions() -> None:
@@ -126,9 +126,9 @@ def test_what_costs_much_to_cut_is_cut_in_portions() -> None:
     ends, position = [], 0
     while cutter.more:
         found = cutter.parse(20_000)
-        assert found.halt is None
+        assert found.stopped is None
         assert cutter.work < 30_000
-        assert [parcel.base for parcel in parcels(found)] == list(range(position, found.end))
+        assert [batch.base for batch in batches(found)] == list(range(position, found.end))
         position = found.end
         ends.append(position)
     assert ends == [3, 6, 9, 10]

@@ -117,29 +117,31 @@ class AdviceDifference:
     beside: int = 0
 
 
-def build_advice(seen: ClusterSnapshot, policy: AdvisorPolicy, rules: Sequence[AdvisorRule]) -> Advice:
-    day = datetime.datetime.fromtimestamp(seen.at_ms / 1000, datetime.UTC).date()
-    moving = {f"topic {one.name}": one for one in seen.topics if one.moves}
+def build_advice(snapshot: ClusterSnapshot, policy: AdvisorPolicy, rules: Sequence[AdvisorRule]) -> Advice:
+    day = datetime.datetime.fromtimestamp(snapshot.at_ms / 1000, datetime.UTC).date()
+    moving = {
+        f"topic {topic_snapshot.name}": topic_snapshot for topic_snapshot in snapshot.topics if topic_snapshot.moves
+    }
     found = [
-        build_finding(rule, _while_moving(one, moving.get(one.subject)))
+        build_finding(rule, _while_moving(case, moving.get(case.subject)))
         for rule in rules
         if rule.name not in policy.off
-        for one in rule.judge(seen, policy.limits_of(rule))
+        for case in rule.judge(snapshot, policy.limits_of(rule))
     ]
     found.sort(key=lambda one: SEVERITIES.index(one.weight))
     waived = {
         one.key: WaivedFinding(one, waiver) for one in found if (waiver := policy.waiver_of(one, day)) is not None
     }
     return Advice(
-        seen.cluster,
-        seen.cluster_id,
-        seen.at_ms,
+        snapshot.cluster,
+        snapshot.cluster_id,
+        snapshot.at_ms,
         tuple(one for one in found if one.key not in waived),
         tuple(waived.values()),
-        (*seen.unseen, *_unjudged(seen, policy, rules)),
-        profiles=build_profiles(seen),
+        (*snapshot.unseen, *_unjudged(snapshot, policy, rules)),
+        profiles=build_profiles(snapshot),
         remarks=tuple(policy.remarks(found, day)),
-        places=record_positions(seen.groups),
+        places=record_positions(snapshot.groups),
     )
 
 
@@ -147,26 +149,37 @@ def _while_moving(found: RuleCase, topic: TopicSnapshot | None) -> RuleCase:
     """Notes a running reassignment and drops the safe fix, which is safe only after the move."""
     if topic is None:
         return found
-    told = join_names([_move(one) for one in topic.partitions if one.moves], STUCK_GROUPS_NAMED_MAX)
+    told = join_names([_move(tp) for tp in topic.partitions if tp.moves], STUCK_GROUPS_NAMED_MAX)
     return replace(found, evidence=f"{found.evidence}; on the move now: partition {told}", safe=None)
 
 
-def _move(part: PartitionSnapshot) -> str:
+def _move(tp: PartitionSnapshot) -> str:
     words = [
         f"{verb} {', '.join(map(str, nodes))}"
-        for verb, nodes in (("gets", part.adding), ("gives up", part.removing))
+        for verb, nodes in (("gets", tp.adding), ("gives up", tp.removing))
         if nodes
     ]
-    return f"{part.number} ({' and '.join(words)})"
+    return f"{tp.number} ({' and '.join(words)})"
 
 
-def _unjudged(seen: ClusterSnapshot, policy: AdvisorPolicy, rules: Sequence[AdvisorRule]) -> Iterator[BlindSpot]:
+def _unjudged(snapshot: ClusterSnapshot, policy: AdvisorPolicy, rules: Sequence[AdvisorRule]) -> Iterator[BlindSpot]:
     """Groups with too little time between two readings, or only one, to tell whether they advance."""
-    rule = next((one for one in rules if one.name == GROUP_STUCK_RULE and one.name not in policy.off), None)
+    rule = next(
+        (
+            advisor_rule
+            for advisor_rule in rules
+            if advisor_rule.name == GROUP_STUCK_RULE and advisor_rule.name not in policy.off
+        ),
+        None,
+    )
     if rule is None:
         return
     least_s = policy.limits_of(rule)["seconds"]
-    near = [group.name for group in seen.groups if group.live and any(_too_near(one, least_s) for one in group.places)]
+    near = [
+        group.name
+        for group in snapshot.groups
+        if group.live and any(_too_near(position, least_s) for position in group.places)
+    ]
     if near:
         why = f"it was looked at once, or twice less than {least_s:g} s apart"
         what = f"whether {count_phrase(len(near), 'group')} with members and records to read read on"
@@ -175,8 +188,12 @@ def _unjudged(seen: ClusterSnapshot, policy: AdvisorPolicy, rules: Sequence[Advi
         )
 
 
-def _too_near(place: GroupPosition, least_s: float) -> bool:
-    return bool(place.lag) and place.waits is not False and (place.before is None or place.before.apart_s < least_s)
+def _too_near(position: GroupPosition, least_s: float) -> bool:
+    return (
+        bool(position.lag)
+        and position.waits is not False
+        and (position.before is None or position.before.apart_s < least_s)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,44 +214,49 @@ class AdviceScope:
         return finding.rule not in self.off and (not named or self.admits(topic))
 
 
-def compare_advices(before: Advice, now: Advice, looked: AdviceScope | None = None) -> AdviceDifference:
+def compare_advices(before: Advice, now: Advice, scope: AdviceScope | None = None) -> AdviceDifference:
     """Compares two advices. Waived findings and those not checked this time are neither new nor gone."""
-    looked = looked or AdviceScope()
+    scope = scope or AdviceScope()
     earlier = {one.key: one for one in (*before.findings, *(row.finding for row in before.waived))}
     later = {one.key for one in (*now.findings, *(row.finding for row in now.waived))}
     return AdviceDifference(
         before.at_ms,
         tuple(one for one in now.findings if one.key not in earlier),
-        tuple(one for key, one in earlier.items() if key not in later and looked.at(one)),
+        tuple(one for key, one in earlier.items() if key not in later and scope.at(one)),
         len(earlier.keys() & later),
         bool(now.unseen),
-        sum(key not in later and not looked.at(one) for key, one in earlier.items()),
+        sum(key not in later and not scope.at(one) for key, one in earlier.items()),
     )
 
 
 def record_positions(groups: Iterable[ConsumerGroupSnapshot]) -> tuple[RecordedPosition, ...]:
     return tuple(
-        RecordedPosition(group.name, one.topic, one.partition, one.offset, one.log_end)
+        RecordedPosition(group.name, position.topic, position.partition, position.offset, position.log_end)
         for group in groups
-        for one in group.places
+        for position in group.places
     )
 
 
-def add_earlier_positions(seen: ClusterSnapshot, places: Iterable[RecordedPosition], at_ms: int) -> ClusterSnapshot:
+def add_earlier_positions(snapshot: ClusterSnapshot, places: Iterable[RecordedPosition], at_ms: int) -> ClusterSnapshot:
     """Adds the earlier position to each position that both readings have."""
-    apart_s = (seen.at_ms - at_ms) / 1000
+    apart_s = (snapshot.at_ms - at_ms) / 1000
     if apart_s <= 0:
-        return seen
-    known = {(one.group, one.topic, one.partition): one for one in places}
+        return snapshot
+    known = {
+        (recorded_position.group, recorded_position.topic, recorded_position.partition): recorded_position
+        for recorded_position in places
+    }
 
-    def beside(group: str, place: GroupPosition) -> GroupPosition:
-        earlier = known.get((group, place.topic, place.partition))
+    def beside(group: str, position: GroupPosition) -> GroupPosition:
+        earlier = known.get((group, position.topic, position.partition))
         if earlier is None:
-            return place
-        return replace(place, before=EarlierPosition(earlier.offset, earlier.log_end, apart_s))
+            return position
+        return replace(position, before=EarlierPosition(earlier.offset, earlier.log_end, apart_s))
 
-    groups = (replace(one, places=tuple(beside(one.name, place) for place in one.places)) for one in seen.groups)
-    return replace(seen, groups=tuple(groups))
+    groups = (
+        replace(one, places=tuple(beside(one.name, position) for position in one.places)) for one in snapshot.groups
+    )
+    return replace(snapshot, groups=tuple(groups))
 
 
 def as_values(advice: Advice, policy: AdvisorPolicy) -> dict[str, Any]:
@@ -248,16 +270,16 @@ def as_values(advice: Advice, policy: AdvisorPolicy) -> dict[str, Any]:
         "findings": [_finding_values(one) for one in advice.findings],
         "waived": [
             {
-                **_finding_values(one.finding),
-                "waiver": {**asdict(one.waiver), "until": one.waiver.until.isoformat()},
+                **_finding_values(waived_finding.finding),
+                "waiver": {**asdict(waived_finding.waiver), "until": waived_finding.waiver.until.isoformat()},
             }
-            for one in advice.waived
+            for waived_finding in advice.waived
         ],
         "unseen": list(map(asdict, advice.unseen)),
         "untold": list(map(asdict, advice.untold)),
-        "profiles": [_profile_values(one) for one in advice.profiles],
+        "profiles": [_profile_values(profile) for profile in advice.profiles],
         "remarks": list(advice.remarks),
-        "places": [list(astuple(one)) for one in advice.places],
+        "places": [list(astuple(position)) for position in advice.places],
     }
 
 
@@ -277,14 +299,14 @@ def _finding_values(one: Finding) -> dict[str, Any]:
     return {**asdict(one), "commands": list(one.commands), "safe": safe}
 
 
-def _profile_values(one: ReliabilityProfile) -> dict[str, Any]:
+def _profile_values(profile: ReliabilityProfile) -> dict[str, Any]:
     return {
-        "topic": one.topic,
-        "kind": one.kind.value,
-        "replicas": one.copies,
-        "min_insync": one.min_isr,
-        "unclean": one.unclean,
-        "differs": list(one.differs),
+        "topic": profile.topic,
+        "kind": profile.kind.value,
+        "replicas": profile.copies,
+        "min_insync": profile.min_isr,
+        "unclean": profile.unclean,
+        "differs": list(profile.differs),
     }
 
 
@@ -329,37 +351,42 @@ def _profile_from(row: Mapping[str, Any]) -> ReliabilityProfile:
 ReplicaAssignment = Mapping[int, Sequence[int]]
 
 
-def plan_replicas(seen: ClusterSnapshot, copies: int) -> Mapping[str, ReplicaAssignment]:
+def plan_replicas(snapshot: ClusterSnapshot, copies: int) -> Mapping[str, ReplicaAssignment]:
     """Plans new replicas, by topic, for partitions with fewer than `copies`, or with all in one of several racks.
 
     Replicas that hold records stay first. The order is fixed, so two rules give one topic the same replicas. The
     cluster needs at least `copies` brokers.
     """
-    if copies not in seen.placed:
-        seen.placed[copies] = _placed(seen, copies)
-    return seen.placed[copies]
+    if copies not in snapshot.placed:
+        snapshot.placed[copies] = _placed(snapshot, copies)
+    return snapshot.placed[copies]
 
 
-def _placed(seen: ClusterSnapshot, copies: int) -> dict[str, ReplicaAssignment]:
-    load = Counter(node for one in seen.topics for part in one.partitions for node in (*part.replicas, *part.adding))
+def _placed(snapshot: ClusterSnapshot, copies: int) -> dict[str, ReplicaAssignment]:
+    load = Counter(
+        node
+        for topic_snapshot in snapshot.topics
+        for tp in topic_snapshot.partitions
+        for node in (*tp.replicas, *tp.adding)
+    )
     found: dict[str, ReplicaAssignment] = {}
-    for topic in seen.topics:
+    for topic in snapshot.topics:
         moved: dict[int, list[int]] = {}
-        for part in topic.partitions if not topic.moves else ():
-            nodes = _nodes(seen.racks, part, copies, load)
-            if nodes != list(part.replicas):
-                moved[part.number] = nodes
-                load.update(node for node in nodes if node not in part.replicas)
+        for tp in topic.partitions if not topic.moves else ():
+            nodes = _nodes(snapshot.racks, tp, copies, load)
+            if nodes != list(tp.replicas):
+                moved[tp.number] = nodes
+                load.update(node for node in nodes if node not in tp.replicas)
         found[topic.name] = moved
     return found
 
 
-def _nodes(racks: Mapping[int, str], part: PartitionSnapshot, copies: int, load: Counter[int]) -> list[int]:
-    alone = is_in_one_rack(racks, part) and len(set(racks.values())) > 1
+def _nodes(racks: Mapping[int, str], tp: PartitionSnapshot, copies: int, load: Counter[int]) -> list[int]:
+    alone = is_in_one_rack(racks, tp) and len(set(racks.values())) > 1
     # Kafka's tool accepts no unreachable broker; without a reachable replica there is nothing to copy from.
-    there = [node for node in part.replicas if node in racks]
-    if not there or (len(part.replicas) >= copies and not alone):
-        return list(part.replicas)
+    there = [node for node in tp.replicas if node in racks]
+    if not there or (len(tp.replicas) >= copies and not alone):
+        return list(tp.replicas)
     wanted = max(copies, len(there), 2 if alone else 1)
     nodes = there[: wanted - 1] if alone else there
     while len(nodes) < wanted:
@@ -369,9 +396,9 @@ def _nodes(racks: Mapping[int, str], part: PartitionSnapshot, copies: int, load:
     return nodes
 
 
-def is_in_one_rack(racks: Mapping[int, str], part: PartitionSnapshot) -> bool:
+def is_in_one_rack(racks: Mapping[int, str], tp: PartitionSnapshot) -> bool:
     """Whether all of several replicas are in one rack."""
-    return len(part.replicas) > 1 and len({racks.get(node, "") for node in part.replicas}) == 1
+    return len(tp.replicas) > 1 and len({racks.get(node, "") for node in tp.replicas}) == 1
 
 
 CLIENT_CONFIG_FILE = "client.properties"
@@ -395,37 +422,37 @@ class ClusterAddress:
     secured: bool
 
 
-def build_bootstrap_options(seen: ToolTarget) -> str:
-    where = f"--bootstrap-server {shlex.quote(','.join(seen.bootstrap))}"
-    return f"{where} --command-config {CLIENT_CONFIG_FILE}" if seen.secured else where
+def build_bootstrap_options(target: ToolTarget) -> str:
+    where = f"--bootstrap-server {shlex.quote(','.join(target.bootstrap))}"
+    return f"{where} --command-config {CLIENT_CONFIG_FILE}" if target.secured else where
 
 
-def build_set_topic_command(seen: ToolTarget, topic: str, settings: Mapping[str, str]) -> str:
-    return _configs(seen, f"--topic {shlex.quote(topic)}", f"--add-config {_pairs(settings)}")
+def build_set_topic_command(target: ToolTarget, topic: str, settings: Mapping[str, str]) -> str:
+    return _configs(target, f"--topic {shlex.quote(topic)}", f"--add-config {_pairs(settings)}")
 
 
-def build_min_isr_command(seen: ToolTarget, topic: TopicSnapshot, minimum: int) -> tuple[tuple[str, ...], str]:
+def build_min_isr_command(target: ToolTarget, topic: TopicSnapshot, minimum: int) -> tuple[tuple[str, ...], str]:
     """The command that sets min.insync.replicas; while a replica is away, as a later step by hand."""
-    line = build_set_topic_command(seen, topic.name, {MIN_ISR_CONFIG: str(minimum)})
+    line = build_set_topic_command(target, topic.name, {MIN_ISR_CONFIG: str(minimum)})
     return ((line,), "") if topic.settled else ((), f"{WHEN_IN_SYNC_PHRASE}: {line}")
 
 
-def build_unset_topic_command(seen: ToolTarget, topic: str, settings: Iterable[str]) -> str:
-    return _configs(seen, f"--topic {shlex.quote(topic)}", f"--delete-config {','.join(settings)}")
+def build_unset_topic_command(target: ToolTarget, topic: str, settings: Iterable[str]) -> str:
+    return _configs(target, f"--topic {shlex.quote(topic)}", f"--delete-config {','.join(settings)}")
 
 
-def build_set_brokers_command(seen: ToolTarget, settings: Mapping[str, str]) -> str:
+def build_set_brokers_command(target: ToolTarget, settings: Mapping[str, str]) -> str:
     """Sets all brokers at once; only for settings that running brokers accept."""
-    return _configs(seen, "--entity-type brokers --entity-default", f"--add-config {_pairs(settings)}")
+    return _configs(target, "--entity-type brokers --entity-default", f"--add-config {_pairs(settings)}")
 
 
-def build_acl_command(seen: ToolTarget, acl: Acl, *, gives: bool) -> str:
+def build_acl_command(target: ToolTarget, acl: Acl, *, gives: bool) -> str:
     """Adds an ACL, or removes it."""
     allows = "allow" if acl.permission == AclPermission.ALLOW else "deny"
     kind = ResourceType(acl.resource).name.lower().replace("_", "-")
     pattern = PatternType(acl.pattern).name.lower()
     return (
-        f"kafka-acls.sh {build_bootstrap_options(seen)} {'--add' if gives else '--remove --force'} --{kind} "
+        f"kafka-acls.sh {build_bootstrap_options(target)} {'--add' if gives else '--remove --force'} --{kind} "
         f"{shlex.quote(acl.name)}"
         f" --resource-pattern-type {pattern} --{allows}-principal {shlex.quote(acl.principal)}"
         f" --{allows}-host {shlex.quote(acl.host)} --operation {_pascal(AclOperation(acl.operation).name)}"
@@ -442,50 +469,53 @@ def describe_server_properties(settings: Mapping[str, str]) -> str:
     return f"put {lines} into server.properties of every broker, and restart one after the other"
 
 
-def build_election_command(seen: ToolTarget, topic: str, partitions: Sequence[int]) -> str:
+def build_election_command(target: ToolTarget, topic: str, partitions: Sequence[int]) -> str:
     named = [{"topic": topic, "partition": number} for number in partitions]
     return (
-        f"kafka-leader-election.sh {_admin(seen)} --election-type preferred"
+        f"kafka-leader-election.sh {_admin(target)} --election-type preferred"
         f" --path-to-json-file <(echo {_json({'partitions': named})})"
     )
 
 
-def build_reassign_command(seen: ToolTarget, topic: str, replicas: Mapping[int, Sequence[int]]) -> str:
+def build_reassign_command(target: ToolTarget, topic: str, replicas: Mapping[int, Sequence[int]]) -> str:
     """Assigns these replicas, beside running reassignments. This copies records, so no fix runs the command."""
     named = [{"topic": topic, "partition": number, "replicas": list(nodes)} for number, nodes in replicas.items()]
     text = _json({"version": 1, "partitions": named})
     how = "--execute --additional"
-    return f"kafka-reassign-partitions.sh {build_bootstrap_options(seen)} --reassignment-json-file <(echo {text}) {how}"
+    return (
+        f"kafka-reassign-partitions.sh {build_bootstrap_options(target)} --reassignment-json-file <(echo {text}) {how}"
+    )
 
 
-def build_describe_group_command(seen: ToolTarget, group: str) -> str:
-    return f"kafka-consumer-groups.sh {build_bootstrap_options(seen)} --describe --group {shlex.quote(group)}"
+def build_describe_group_command(target: ToolTarget, group: str) -> str:
+    return f"kafka-consumer-groups.sh {build_bootstrap_options(target)} --describe --group {shlex.quote(group)}"
 
 
 def build_more_replicas_command(
-    seen: ClusterSnapshot, topic: TopicSnapshot, copies: int
+    snapshot: ClusterSnapshot, topic: TopicSnapshot, copies: int
 ) -> tuple[tuple[str, ...], str]:
     """The command that adds replicas, or what must be done first."""
     if topic.moves:
         return (), REASSIGNMENT_HINT
-    if len(seen.brokers) < copies:
+    if len(snapshot.brokers) < copies:
         return (
             (),
-            f"start {count_phrase(copies - len(seen.brokers), 'more broker')}, then reassign the topic's partitions",
+            f"start {count_phrase(copies - len(snapshot.brokers), 'more broker')}, then reassign the topic's"
+            f" partitions",
         )
-    moved = plan_replicas(seen, copies)[topic.name]
+    moved = plan_replicas(snapshot, copies)[topic.name]
     if not moved:
         return (), "bring the brokers of its partitions back first: there is nothing to copy from"
-    return (build_reassign_command(seen, topic.name, moved),), ""
+    return (build_reassign_command(snapshot, topic.name, moved),), ""
 
 
-def _configs(seen: ToolTarget, entity: str, change: str) -> str:
-    return f"kafka-configs.sh {build_bootstrap_options(seen)} --alter {entity} {change}"
+def _configs(target: ToolTarget, entity: str, change: str) -> str:
+    return f"kafka-configs.sh {build_bootstrap_options(target)} --alter {entity} {change}"
 
 
-def _admin(seen: ToolTarget) -> str:
+def _admin(target: ToolTarget) -> str:
     # kafka-leader-election.sh has another name for the same option.
-    return build_bootstrap_options(seen).replace("--command-config", "--admin.config")
+    return build_bootstrap_options(target).replace("--command-config", "--admin.config")
 
 
 def _pairs(settings: Mapping[str, str]) -> str:
@@ -519,7 +549,7 @@ def describe_verdict(advice: Advice) -> str:
 
 
 def describe_counts(weights: Sequence[Severity], waived: int, unseen: int) -> str:
-    by_weight = ", ".join(f"{count} {weight}" for weight in SEVERITIES if (count := weights.count(weight)))
+    by_weight = ", ".join(f"{count} {severity}" for severity in SEVERITIES if (count := weights.count(severity)))
     found = f"{count_phrase(len(weights), 'finding')}: {by_weight}" if weights else "nothing was found"
     passed = f"; {waived} waived" if waived else ""
     return found + passed + (f"; {count_phrase(unseen, 'thing')} could not be seen" if unseen else "")
@@ -549,19 +579,21 @@ def _beside(advice: Advice, most: int) -> Iterator[str]:
         yield ""
         yield "what topics promise (CP for producers with acks=all, AP with acks=1):"
         for kind in ReliabilityKind:
-            topics = [one.topic for one in advice.profiles if one.kind is kind]
+            topics = [profile.topic for profile in advice.profiles if profile.kind is kind]
             if topics:
                 yield f"  {kind}: {join_names(topics, most)}"
-        odd = [one for one in advice.profiles if one.kind is ReliabilityKind.NEITHER]
-        yield from (f"    {one.topic}: {'; '.join(one.differs)}" for one in odd[:most])
+        odd = [profile for profile in advice.profiles if profile.kind is ReliabilityKind.NEITHER]
+        yield from (f"    {profile.topic}: {'; '.join(profile.differs)}" for profile in odd[:most])
     for row in advice.waived:
         yield f"waived until {row.waiver.until}: {row.finding.rule}, {row.finding.subject}: {row.waiver.reason}"
-    for one in advice.unseen[:most]:
-        yield f"could not see {one.what}: {one.why}" + (f" (try: {one.hint})" if one.hint else "")
+    for blind_spot in advice.unseen[:most]:
+        yield f"could not see {blind_spot.what}: {blind_spot.why}" + (
+            f" (try: {blind_spot.hint})" if blind_spot.hint else ""
+        )
     if len(advice.unseen) > most:
         yield f"and {len(advice.unseen) - most:,} more things could not be seen"
-    for one in advice.untold:
-        yield f"unknown: {one.what}: {one.why} ({one.hint})"
+    for blind_spot in advice.untold:
+        yield f"unknown: {blind_spot.what}: {blind_spot.why} ({blind_spot.hint})"
     yield from advice.remarks
 
 
@@ -597,21 +629,28 @@ def render_advice_page(advice: Advice, changed: AdviceDifference | None = None) 
 
 
 def _body(advice: Advice, changed: AdviceDifference | None) -> Iterator[str]:
-    for weight in SEVERITIES:
-        rules = dict.fromkeys(one.rule for one in advice.findings if one.weight is weight)
+    for severity in SEVERITIES:
+        rules = dict.fromkeys(one.rule for one in advice.findings if one.weight is severity)
         for rule in rules:
-            yield _rule([one for one in advice.findings if one.rule == rule and one.weight is weight])
+            yield _rule([one for one in advice.findings if one.rule == rule and one.weight is severity])
     if changed is not None:
         yield render_list(
             "New since the earlier look", (f"{one.rule}, {one.subject}: {one.evidence}" for one in changed.new)
         )
         gone = "Gone since then" + (", or not seen this time" if changed.unsure else "")
         yield render_list(gone, map(_line, changed.gone))
-    waived = (f"{_line(one.finding)} (until {one.waiver.until}: {one.waiver.reason})" for one in advice.waived)
+    waived = (
+        f"{_line(waived_finding.finding)} (until {waived_finding.waiver.until}: {waived_finding.waiver.reason})"
+        for waived_finding in advice.waived
+    )
     yield render_list("Waived", waived)
-    yield render_list("Could not be seen", (append_hint(f"{one.what}: {one.why}", one.hint) for one in advice.unseen))
     yield render_list(
-        "Unknown to everybody", (append_hint(f"{one.what}: {one.why}", one.hint) for one in advice.untold)
+        "Could not be seen",
+        (append_hint(f"{blind_spot.what}: {blind_spot.why}", blind_spot.hint) for blind_spot in advice.unseen),
+    )
+    yield render_list(
+        "Unknown to everybody",
+        (append_hint(f"{blind_spot.what}: {blind_spot.why}", blind_spot.hint) for blind_spot in advice.untold),
     )
     yield render_list("Of the policy", advice.remarks)
     yield _profiles(advice.profiles)
@@ -627,13 +666,13 @@ def _stories(names: Collection[str]) -> str:
 def _story(story: Story) -> str:
     steps = play_story(story)
     lines = "".join(
-        f"<li>{'<b>Fault:</b> ' if step.move.is_fault else ''}{escape(describe_step(story.setup, step))}\n"
+        f"<li>{'<b>Fault:</b> ' if step.move.is_fault else ''}{escape(describe_step(story.config, step))}\n"
         f"<pre>{escape(chr(10).join(draw_state(step.after)))}</pre></li>\n"
         for step in steps
     )
     return (
         f'<section id="story-{story.name}">\n<h3>{escape(story.title)}</h3>\n'
-        f"<p>With {escape(describe_model_config(story.setup))}.</p>\n<ol>{lines}</ol>\n<p>So it ends: "
+        f"<p>With {escape(describe_model_config(story.config))}.</p>\n<ol>{lines}</ol>\n<p>So it ends: "
         f"{escape(describe_ending(steps))}."
         f"<br>{escape(story.moral)}</p>\n<p>Drawn, and stepped through by keyboard:</p>\n"
         f"<pre>twinshore simulate story {story.name} --html {story.name}.html</pre>\n</section>\n"
@@ -675,11 +714,12 @@ def render_list(title: str, lines: Iterable[str]) -> str:
 
 def _profiles(profiles: tuple[ReliabilityProfile, ...]) -> str:
     rows = "".join(
-        f"<tr><td>{escape(one.topic)}</td><td>{one.kind}</td><td>{one.copies}</td>"
-        f"<td>{'' if one.min_isr is None else one.min_isr}</td><td>{escape('; '.join(one.differs))}</td></tr>\n"
+        f"<tr><td>{escape(profile.topic)}</td><td>{profile.kind}</td><td>{profile.copies}</td>"
+        f"<td>{'' if profile.min_isr is None else profile.min_isr}</td>"
+        f"<td>{escape('; '.join(profile.differs))}</td></tr>\n"
         for kind in (ReliabilityKind.NEITHER, ReliabilityKind.UNKNOWN, ReliabilityKind.AP, ReliabilityKind.CP)
-        for one in profiles
-        if one.kind is kind
+        for profile in profiles
+        if profile.kind is kind
     )
     if not rows:
         return ""

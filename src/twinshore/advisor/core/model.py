@@ -93,7 +93,7 @@ class TopicSnapshot:
     @property
     def copies(self) -> int:
         """The smallest number of replicas of any partition."""
-        return min((len(one.replicas) for one in self.partitions), default=0)
+        return min((len(tp.replicas) for tp in self.partitions), default=0)
 
     @property
     def settled(self) -> bool:
@@ -103,12 +103,12 @@ class TopicSnapshot:
         possible leader.
         """
         return not self.moves and all(
-            one.leader != NO_LEADER and set(one.replicas) <= set(one.isr) for one in self.partitions
+            tp.leader != NO_LEADER and set(tp.replicas) <= set(tp.isr) for tp in self.partitions
         )
 
     @property
     def moves(self) -> bool:
-        return any(one.moves for one in self.partitions)
+        return any(tp.moves for tp in self.partitions)
 
     def number(self, setting: str) -> int | None:
         return _count(self.settings, setting)
@@ -173,8 +173,8 @@ class ConsumerGroupSnapshot:
 
     def by_topic(self) -> dict[str, list[GroupPosition]]:
         found: dict[str, list[GroupPosition]] = {}
-        for place in self.places:
-            found.setdefault(place.topic, []).append(place)
+        for position in self.places:
+            found.setdefault(position.topic, []).append(position)
         return found
 
 
@@ -251,8 +251,8 @@ class ClusterSnapshot:
     _by_name: Mapping[str, TopicSnapshot] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "racks", {one.node: one.rack for one in self.brokers})
-        object.__setattr__(self, "_by_name", {one.name: one for one in self.topics})
+        object.__setattr__(self, "racks", {broker.node: broker.rack for broker in self.brokers})
+        object.__setattr__(self, "_by_name", {topic_snapshot.name: topic_snapshot for topic_snapshot in self.topics})
 
     def effective_min_isr(self, minimum: int, copies: int) -> int:
         """Since Kafka 3.7 min.insync.replicas counts at most as many replicas as the partition has."""
@@ -260,14 +260,14 @@ class ClusterSnapshot:
 
     @property
     def capped(self) -> bool:
-        return bool(self.brokers) and all(one.caps_min_isr for one in self.brokers)
+        return bool(self.brokers) and all(broker.caps_min_isr for broker in self.brokers)
 
     def topic(self, name: str) -> TopicSnapshot | None:
         return self._by_name.get(name)
 
     def own_topics(self) -> Iterable[TopicSnapshot]:
         """Topics of applications, without Kafka's internal ones."""
-        return (one for one in self.topics if not one.internal)
+        return (topic_snapshot for topic_snapshot in self.topics if not topic_snapshot.internal)
 
 
 def _count(settings: Mapping[str, ConfigValue] | None, setting: str) -> int | None:
@@ -336,8 +336,8 @@ def build_profile(topic: TopicSnapshot, *, capped: bool = False) -> ReliabilityP
     return ReliabilityProfile(topic.name, kind, copies, minimum, elects)
 
 
-def build_profiles(seen: ClusterSnapshot) -> tuple[ReliabilityProfile, ...]:
-    return tuple(build_profile(topic, capped=seen.capped) for topic in seen.own_topics() if topic.partitions)
+def build_profiles(snapshot: ClusterSnapshot) -> tuple[ReliabilityProfile, ...]:
+    return tuple(build_profile(topic, capped=snapshot.capped) for topic in snapshot.own_topics() if topic.partitions)
 
 
 class Severity(StrEnum):
@@ -396,7 +396,7 @@ class RuleCase:
     commands: tuple[str, ...] = ()
     by_hand: str = ""
     safe: TopicConfigChange | None = None
-    weight: Severity | None = None
+    severity: Severity | None = None
 
 
 JudgeCluster = Callable[[ClusterSnapshot, Mapping[str, float]], Iterable[RuleCase]]
@@ -409,7 +409,7 @@ class AdvisorRule:
     """
 
     name: str
-    weight: Severity
+    severity: Severity
     says: str
     risk: str
     event: str
@@ -441,7 +441,7 @@ class Finding:
 def build_finding(rule: AdvisorRule, found: RuleCase) -> Finding:
     return Finding(
         rule.name,
-        found.weight or rule.weight,
+        found.severity or rule.severity,
         found.subject,
         rule.says,
         rule.risk,
@@ -455,7 +455,7 @@ def build_finding(rule: AdvisorRule, found: RuleCase) -> Finding:
 
 
 POLICY_KEYS = ("fail_at", "limits", "rules", "waivers")
-_SHARED_NAMES = frozenset(one.name for one in SHARED_LIMITS)
+_SHARED_NAMES = frozenset(limit.name for limit in SHARED_LIMITS)
 WAIVER_KEYS = ("rule", "subject", "reason", "until")
 
 
@@ -501,14 +501,14 @@ class AdvisorPolicy:
     waivers: tuple[Waiver, ...] = ()
 
     def limits_of(self, rule: PolicyRule) -> dict[str, float]:
-        owned = [("", one) for one in SHARED_LIMITS] + [(rule.name, one) for one in rule.limits]
-        return {one.name: self.limits.get((owner, one.name), one.default) for owner, one in owned}
+        owned = [("", limit) for limit in SHARED_LIMITS] + [(rule.name, limit) for limit in rule.limits]
+        return {limit.name: self.limits.get((owner, limit.name), limit.default) for owner, limit in owned}
 
-    def fails(self, weight: Severity) -> bool:
-        return SEVERITIES.index(weight) <= SEVERITIES.index(self.fail_at)
+    def fails(self, severity: Severity) -> bool:
+        return SEVERITIES.index(severity) <= SEVERITIES.index(self.fail_at)
 
     def waiver_of(self, finding: PolicyFinding, day: datetime.date) -> Waiver | None:
-        return next((one for one in self.waivers if one.meets(finding) and one.holds(day)), None)
+        return next((waiver for waiver in self.waivers if waiver.meets(finding) and waiver.holds(day)), None)
 
     def remarks(self, found: Sequence[PolicyFinding], day: datetime.date) -> Iterator[str]:
         """Remarks on the policy itself, such as expired waivers."""
@@ -516,7 +516,7 @@ class AdvisorPolicy:
             what = f"the waiver of {waiver.rule} for {waiver.subject!r} ({waiver.reason})"
             if not waiver.holds(day):
                 yield f"{what} ended on {waiver.until}: what it passed over counts again"
-            elif not any(waiver.meets(one) for one in found):
+            elif not any(waiver.meets(finding) for finding in found):
                 yield f"{what} meets nothing: take it out of the policy"
         if self.off:
             yield f"the policy leaves out {', '.join(sorted(self.off))}"
@@ -528,75 +528,75 @@ def parse_policy(text: str, name: str, rules: Sequence[PolicyRule]) -> AdvisorPo
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError("advisor.invalid-policy", policy=name, faults=str(error)) from error
-    wrong = Complaints()
+    complaints = Complaints()
     for key in table.keys() - set(POLICY_KEYS):
-        wrong.add("", f"{key!r} is no key of a policy{did_you_mean(key, POLICY_KEYS)}")
+        complaints.add("", f"{key!r} is no key of a policy{did_you_mean(key, POLICY_KEYS)}")
     known = {rule.name: rule for rule in rules}
-    fail_at = _fail_at(table.get("fail_at", Severity.WARNING.value), wrong)
-    off, limits = _rules(table.get("rules", {}), known, wrong)
-    limits |= _shared(table.get("limits", {}), wrong)
-    waivers = _waivers(table.get("waivers", []), known, wrong)
-    if wrong.lines:
-        raise ConfigError("advisor.invalid-policy", policy=name, faults="; ".join(wrong.lines))
+    fail_at = _fail_at(table.get("fail_at", Severity.WARNING.value), complaints)
+    off, limits = _rules(table.get("rules", {}), known, complaints)
+    limits |= _shared(table.get("limits", {}), complaints)
+    waivers = _waivers(table.get("waivers", []), known, complaints)
+    if complaints.lines:
+        raise ConfigError("advisor.invalid-policy", policy=name, faults="; ".join(complaints.lines))
     return AdvisorPolicy(fail_at, frozenset(off), limits, waivers)
 
 
-def _fail_at(value: Any, wrong: Complaints) -> Severity:
+def _fail_at(value: Any, complaints: Complaints) -> Severity:
     try:
         return Severity(value)
     except ValueError:
-        wrong.add("fail_at", f"is {value!r}; it is one of {', '.join(SEVERITIES)}")
+        complaints.add("fail_at", f"is {value!r}; it is one of {', '.join(SEVERITIES)}")
         return Severity.WARNING
 
 
 def _rules(
-    table: Any, known: Mapping[str, PolicyRule], wrong: Complaints
+    table: Any, known: Mapping[str, PolicyRule], complaints: Complaints
 ) -> tuple[set[str], dict[tuple[str, str], float]]:
     off: set[str] = set()
     limits: dict[tuple[str, str], float] = {}
     if not isinstance(table, dict):
-        wrong.add("rules", "has a section for each rule, as [rules.few-copies]")
+        complaints.add("rules", "has a section for each rule, as [rules.few-copies]")
         return off, limits
     for name, section in table.items():
         rule, place = known.get(name), f"[rules.{name}]"
         if rule is None:
-            wrong.add(place, f"is no rule{did_you_mean(name, known)}")
+            complaints.add(place, f"is no rule{did_you_mean(name, known)}")
             continue
         own = {limit.name: limit for limit in rule.limits}
         for key, value in section.items() if isinstance(section, dict) else ():
             if key in _SHARED_NAMES:
-                wrong.add(place, f"has no {key!r} of its own: all rules go by that of [limits]")
+                complaints.add(place, f"has no {key!r} of its own: all rules go by that of [limits]")
             elif key not in ("enabled", *own):
-                wrong.add(place, f"has no {key!r}{did_you_mean(key, ['enabled', *own])}")
+                complaints.add(place, f"has no {key!r}{did_you_mean(key, ['enabled', *own])}")
             elif key == "enabled":
                 if not isinstance(value, bool):
-                    wrong.add(place, f"enabled must be true or false, not {value!r}")
+                    complaints.add(place, f"enabled must be true or false, not {value!r}")
                 elif not value:
                     off.add(name)
-            elif (number := _number(own[key], value, place, wrong)) is not None:
+            elif (number := _number(own[key], value, place, complaints)) is not None:
                 limits[name, key] = number
     return off, limits
 
 
-def _shared(table: Any, wrong: Complaints) -> dict[tuple[str, str], float]:
+def _shared(table: Any, complaints: Complaints) -> dict[tuple[str, str], float]:
     limits: dict[tuple[str, str], float] = {}
     if not isinstance(table, dict):
-        wrong.add("limits", "is a section: [limits]")
+        complaints.add("limits", "is a section: [limits]")
         return limits
-    known = {one.name: one for one in SHARED_LIMITS}
+    known = {limit.name: limit for limit in SHARED_LIMITS}
     for name, value in table.items():
         if name not in known:
-            wrong.add("[limits]", f"has no {name!r}{did_you_mean(name, known)}")
-        elif (number := _number(known[name], value, "[limits]", wrong)) is not None:
+            complaints.add("[limits]", f"has no {name!r}{did_you_mean(name, known)}")
+        elif (number := _number(known[name], value, "[limits]", complaints)) is not None:
             limits["", name] = number
     return limits
 
 
-def _number(limit: RuleLimit, value: Any, place: str, wrong: Complaints) -> float | None:
+def _number(limit: RuleLimit, value: Any, place: str, complaints: Complaints) -> float | None:
     kind, least = (int, 1) if limit.whole else (int | float, 0)
     if isinstance(value, bool) or not isinstance(value, kind) or not _finite(value) or value < least:
         whole = "whole " if limit.whole else ""
-        wrong.add(place, f"{limit.name} must be a {whole}number from {least} on, not {value!r}")
+        complaints.add(place, f"{limit.name} must be a {whole}number from {least} on, not {value!r}")
         return None
     return float(value)
 
@@ -608,34 +608,34 @@ def _finite(value: float) -> bool:
         return False
 
 
-def _waivers(rows: Any, known: Mapping[str, PolicyRule], wrong: Complaints) -> tuple[Waiver, ...]:
+def _waivers(rows: Any, known: Mapping[str, PolicyRule], complaints: Complaints) -> tuple[Waiver, ...]:
     found = []
     if not isinstance(rows, list):
-        wrong.add("waivers", "is a list of tables, as [[waivers]]")
+        complaints.add("waivers", "is a list of tables, as [[waivers]]")
         return ()
     for number, row in enumerate(rows, 1):
         place = f"waiver {number}"
-        if not isinstance(row, dict) or _lacks(row, place, known, wrong):
+        if not isinstance(row, dict) or _lacks(row, place, known, complaints):
             continue
         found.append(Waiver(row["rule"], row["subject"], row["reason"].strip(), row["until"]))
     return tuple(found)
 
 
-def _lacks(row: Mapping[str, Any], place: str, known: Mapping[str, PolicyRule], wrong: Complaints) -> bool:
-    before = len(wrong.lines)
+def _lacks(row: Mapping[str, Any], place: str, known: Mapping[str, PolicyRule], complaints: Complaints) -> bool:
+    before = len(complaints.lines)
     for key in row.keys() - set(WAIVER_KEYS):
-        wrong.add(place, f"has no {key!r}{did_you_mean(key, WAIVER_KEYS)}")
+        complaints.add(place, f"has no {key!r}{did_you_mean(key, WAIVER_KEYS)}")
     for key in ("rule", "subject", "reason"):
         if not isinstance(row.get(key), str) or not row[key].strip():
-            wrong.add(place, f"needs {key!r}, a text")
+            complaints.add(place, f"needs {key!r}, a text")
     rule = row.get("rule")
     if isinstance(rule, str) and rule not in known:
-        wrong.add(place, f"is for {rule!r}, which is no rule{did_you_mean(rule, known)}")
+        complaints.add(place, f"is for {rule!r}, which is no rule{did_you_mean(rule, known)}")
     until = row.get("until")
     if not isinstance(until, datetime.date) or isinstance(until, datetime.datetime):
-        wrong.add(place, "needs 'until', a day such as 2027-01-31")
+        complaints.add(place, "needs 'until', a day such as 2027-01-31")
     try:
         re.compile(str(row.get("subject", "")))
     except re.error as error:
-        wrong.add(place, f"subject is no expression: {error}")
-    return len(wrong.lines) > before
+        complaints.add(place, f"subject is no expression: {error}")
+    return len(complaints.lines) > before

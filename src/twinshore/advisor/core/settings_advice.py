@@ -44,16 +44,16 @@ class LossInputs:
     capped: bool
 
 
-def build_loss_inputs(seen: ClusterSnapshot, name: str) -> LossInputs:
+def build_loss_inputs(snapshot: ClusterSnapshot, name: str) -> LossInputs:
     """Raises ConfigError if the topic is missing or its settings are unreadable."""
-    topic = seen.topic(name)
+    topic = snapshot.topic(name)
     if topic is None or not topic.partitions:
-        raise ConfigError("kafka.unknown-topic", topic=name, clusters=seen.cluster, near="")
+        raise ConfigError("kafka.unknown-topic", topic=name, clusters=snapshot.cluster, near="")
     minimum, unclean = topic.number(MIN_ISR_CONFIG), topic.says(UNCLEAN_ELECTION_CONFIG)
     if minimum is None or unclean is None:
-        why = "; ".join(f"{one.what}: {one.why}" for one in seen.unseen)
+        why = "; ".join(f"{blind_spot.what}: {blind_spot.why}" for blind_spot in snapshot.unseen)
         raise ConfigError("advisor.settings-not-read", topic=name, cause=why)
-    worst = min(topic.partitions, key=lambda one: (len(one.isr), len(one.replicas), one.number))
+    worst = min(topic.partitions, key=lambda tp: (len(tp.isr), len(tp.replicas), tp.number))
     return LossInputs(
         name,
         worst.number,
@@ -64,17 +64,17 @@ def build_loss_inputs(seen: ClusterSnapshot, name: str) -> LossInputs:
         minimum,
         unclean == "true",
         topic.number("flush.messages") == 1,
-        seen.eligible,
-        _capped(seen, name, minimum > len(worst.replicas)),
+        snapshot.eligible,
+        _capped(snapshot, name, minimum > len(worst.replicas)),
     )
 
 
-def _capped(seen: ClusterSnapshot, name: str, matters: bool) -> bool:
+def _capped(snapshot: ClusterSnapshot, name: str, matters: bool) -> bool:
     """Whether any broker caps min.insync.replicas, and so may as leader. Raises ConfigError if that matters and is
     unknown.
     """
-    able = any(broker.caps_min_isr for broker in seen.brokers)
-    blind = [one for one in seen.unseen if one.what.startswith("the version of broker")]
+    able = any(broker.caps_min_isr for broker in snapshot.brokers)
+    blind = [blind_spot for blind_spot in snapshot.unseen if blind_spot.what.startswith("the version of broker")]
     if matters and blind and not able:
         raise ConfigError(
             "advisor.version-not-read", topic=name, what=blind[0].what, cause=blind[0].why, hint=blind[0].hint
@@ -87,31 +87,31 @@ def _away(partition: PartitionSnapshot) -> int:
     return min(len(partition.replicas) - len(partition.isr), len(partition.replicas) - 1)
 
 
-def describe_loss_inputs(stake: LossInputs, cluster: str) -> Iterator[str]:
+def describe_loss_inputs(inputs: LossInputs, cluster: str) -> Iterator[str]:
     settings = [
-        count_phrase(stake.copies, "replica"),
-        f"{MIN_ISR_CONFIG}={stake.min_insync}",
-        f"unclean election {'on' if stake.unclean else 'off'}",
-        f"eligible leader replicas {'on' if stake.eligible else 'off'}",
-        *(["each record flushed"] if stake.flushed else []),
+        count_phrase(inputs.copies, "replica"),
+        f"{MIN_ISR_CONFIG}={inputs.min_insync}",
+        f"unclean election {'on' if inputs.unclean else 'off'}",
+        f"eligible leader replicas {'on' if inputs.eligible else 'off'}",
+        *(["each record flushed"] if inputs.flushed else []),
     ]
-    yield f"{stake.topic} on {cluster}: {', '.join(settings)}."
-    if not stake.led:
-        yield f"Partition {stake.partition} has no leader now, and takes nothing. What follows begins once it has one."
-    if stake.away:
-        away = f"{count_phrase(stake.away, 'replica')} of partition {stake.partition}"
-        yield f"{away} {'is' if stake.away == 1 else 'are'} not in sync now: what follows begins so."
+    yield f"{inputs.topic} on {cluster}: {', '.join(settings)}."
+    if not inputs.led:
+        yield f"Partition {inputs.partition} has no leader now, and takes nothing. What follows begins once it has one."
+    if inputs.away:
+        away = f"{count_phrase(inputs.away, 'replica')} of partition {inputs.partition}"
+        yield f"{away} {'is' if inputs.away == 1 else 'are'} not in sync now: what follows begins so."
         yield "Before, a record was acknowledged that only those in sync have."
-    elif stake.partitions > 1:
-        yield f"Partition {stake.partition} is looked at; none of the {stake.partitions} is worse off."
-    if stake.copies == 1:
+    elif inputs.partitions > 1:
+        yield f"Partition {inputs.partition} is looked at; none of the {inputs.partitions} is worse off."
+    if inputs.copies == 1:
         yield "A disk that is lost as a whole is not played here: with one replica all records go with it."
-    if stake.min_insync > stake.copies:
-        takes = f"Kafka takes {stake.copies}, and acknowledges with acks=all what {_those(stake.copies)}"
+    if inputs.min_insync > inputs.copies:
+        takes = f"Kafka takes {inputs.copies}, and acknowledges with acks=all what {_those(inputs.copies)}"
         none = "brokers before Kafka 3.7 refuse all that is written with acks=all"
         yield (
-            f"{MIN_ISR_CONFIG} asks for {stake.min_insync} in sync of {stake.copies}: "
-            f"{takes if stake.capped else none}."
+            f"{MIN_ISR_CONFIG} asks for {inputs.min_insync} in sync of {inputs.copies}: "
+            f"{takes if inputs.capped else none}."
         )
 
 
@@ -233,7 +233,7 @@ class SettingsChoice:
     prices: tuple[str, ...]
 
     def value(self, name: str) -> str | None:
-        return next((one.value for one in self.settings if one.name == name), None)
+        return next((choice.value for choice in self.settings if choice.name == name), None)
 
 
 def always_applies(_: ApplicationNeeds) -> bool:
@@ -476,7 +476,7 @@ def choose_settings(needs: ApplicationNeeds) -> SettingsChoice:
         if (row.side, row.name) not in chosen and row.when(needs):
             value = row.value if isinstance(row.value, str) else row.value(needs)
             chosen[row.side, row.name] = ChosenSetting(row.side, row.name, value, row.why, row.librdkafka)
-    against = tuple(one.says for one in NEEDS_CONFLICTS if one.when(needs))
+    against = tuple(conflict.says for conflict in NEEDS_CONFLICTS if conflict.when(needs))
     return SettingsChoice(
-        needs, tuple(chosen.values()), against, tuple(one.says for one in TRADE_OFFS if one.when(needs))
+        needs, tuple(chosen.values()), against, tuple(conflict.says for conflict in TRADE_OFFS if conflict.when(needs))
     )

@@ -57,50 +57,52 @@ class AdviceResult:
 
 
 def advise_on_cluster(
-    asked: AdviceRequest, settings: Settings, *, clock: Callable[[], int], wait: Callable[[float], None]
+    request: AdviceRequest, settings: Settings, *, clock: Callable[[], int], wait: Callable[[float], None]
 ) -> AdviceResult:
     """Reads and judges the cluster. A wrong request raises ConfigError before the cluster is read."""
-    cluster = select_cluster(asked.cluster, settings)
-    for expression in asked.topics:
+    cluster = select_cluster(request.cluster, settings)
+    for expression in request.topics:
         _check(expression)
     policy = (
-        AdvisorPolicy() if asked.policy is None else parse_policy(read_text(asked.policy), str(asked.policy), RULES)
+        AdvisorPolicy()
+        if request.policy is None
+        else parse_policy(read_text(request.policy), str(request.policy), RULES)
     )
-    earlier = None if asked.since is None else _earlier(asked.since)
-    wanted = _wanted(asked, policy)
+    earlier = None if request.since is None else _earlier(request.since)
+    wanted = _wanted(request, policy)
     before = (earlier.places, earlier.at_ms) if earlier is not None else None
-    seen = _with_links(collect_cluster(cluster, wanted, clock=clock, wait=wait, before=before), settings, clock)
-    if earlier is not None and earlier.cluster_id != seen.cluster_id:
+    snapshot = _with_links(collect_cluster(cluster, wanted, clock=clock, wait=wait, before=before), settings, clock)
+    if earlier is not None and earlier.cluster_id != snapshot.cluster_id:
         raise ConfigError(
-            "advisor.other-cluster", path=str(asked.since), found=earlier.cluster_id, cluster_id=seen.cluster_id
+            "advisor.other-cluster", path=str(request.since), found=earlier.cluster_id, cluster_id=snapshot.cluster_id
         )
-    _must_meet(asked.topics, seen)
-    advice = build_advice(seen, policy, RULES)
-    looked = AdviceScope(policy.off, wanted.admits)
-    return AdviceResult(advice, policy, compare_advices(earlier, advice, looked) if earlier is not None else None)
+    _must_meet(request.topics, snapshot)
+    advice = build_advice(snapshot, policy, RULES)
+    scope = AdviceScope(policy.off, wanted.admits)
+    return AdviceResult(advice, policy, compare_advices(earlier, advice, scope) if earlier is not None else None)
 
 
-def _must_meet(expressions: tuple[str, ...], seen: ClusterSnapshot) -> None:
+def _must_meet(expressions: tuple[str, ...], snapshot: ClusterSnapshot) -> None:
     """Raises ConfigError for a pattern without a topic: a typo would report that nothing was found."""
     for expression in expressions:
-        if not any(re.fullmatch(expression, one.name) for one in seen.topics):
-            raise ConfigError("advisor.no-topic-matches", pattern=expression, cluster=seen.cluster)
+        if not any(re.fullmatch(expression, topic.name) for topic in snapshot.topics):
+            raise ConfigError("advisor.no-topic-matches", pattern=expression, cluster=snapshot.cluster)
 
 
-def _with_links(seen: ClusterSnapshot, settings: Settings, clock: Callable[[], int]) -> ClusterSnapshot:
+def _with_links(snapshot: ClusterSnapshot, settings: Settings, clock: Callable[[], int]) -> ClusterSnapshot:
     """Adds the store's links, if there is a store. An unreadable store becomes a blind spot."""
-    eyes = BlindSpotCollector(list(seen.unseen))
+    blind_spots = BlindSpotCollector(list(snapshot.unseen))
     links: tuple[LinkSnapshot, ...] = ()
-    with eyes.trying("links, as the store has them"):
+    with blind_spots.trying("links, as the store has them"):
         store = open_if_exists(settings)
         if store is None:
-            return seen
+            return snapshot
         # This import loads as much as all others together, and few clusters have links.
         from twinshore.advisor.collect import collect_links
 
         with store:
-            links = collect_links(seen.cluster, settings, store, clock=clock, eyes=eyes)
-    return replace(seen, links=links, unseen=tuple(dict.fromkeys(eyes.unseen)))
+            links = collect_links(snapshot.cluster, settings, store, clock=clock, blind_spots=blind_spots)
+    return replace(snapshot, links=links, unseen=tuple(dict.fromkeys(blind_spots.blind_spots)))
 
 
 def select_cluster(name: str, settings: Settings) -> Cluster:
@@ -119,11 +121,11 @@ def _check(expression: str) -> None:
         raise ConfigError("config.invalid-pattern", option="--topic", cause=reason)
 
 
-def _wanted(asked: AdviceRequest, policy: AdvisorPolicy) -> CollectScope:
-    (rule,) = [one for one in RULES if one.name == "group-retention"]
+def _wanted(request: AdviceRequest, policy: AdvisorPolicy) -> CollectScope:
+    (rule,) = [advisor_rule for advisor_rule in RULES if advisor_rule.name == "group-retention"]
     limits = policy.limits_of(rule)
     horizon_ms, waited_ms = int(limits["hours"] * HOUR_MS), int(limits["waited"] * 1000)
-    return CollectScope(asked.topics, asked.apart_s, horizon_ms, limits["part"], waited_ms, asked.within_s)
+    return CollectScope(request.topics, request.apart_s, horizon_ms, limits["part"], waited_ms, request.within_s)
 
 
 def read_text(path: Path) -> str:
@@ -144,21 +146,21 @@ def _earlier(path: Path) -> Advice:
     return from_values(values, str(path))
 
 
-def advice_as_values(answer: AdviceResult) -> dict[str, Any]:
+def advice_as_values(advice_result: AdviceResult) -> dict[str, Any]:
     """JSON values, also for a later --since."""
-    values = as_values(answer.advice, answer.policy)
-    if answer.changed is not None:
-        values["since"] = difference_as_values(answer.changed)
+    values = as_values(advice_result.advice, advice_result.policy)
+    if advice_result.changed is not None:
+        values["since"] = difference_as_values(advice_result.changed)
     return values
 
 
-def render_advice(answer: AdviceResult) -> str:
-    return advice_report.render_advice_page(answer.advice, answer.changed)
+def render_advice(advice_result: AdviceResult) -> str:
+    return advice_report.render_advice_page(advice_result.advice, advice_result.changed)
 
 
-def describe_result(answer: AdviceResult, *, everything: bool) -> list[str]:
-    lines = list(advice_report.describe_advice(answer.advice, everything=everything))
-    if answer.changed is not None:
-        lines += ["", *advice_report.describe_difference(answer.changed, answer.advice.at_ms)]
+def describe_result(advice_result: AdviceResult, *, everything: bool) -> list[str]:
+    lines = list(advice_report.describe_advice(advice_result.advice, everything=everything))
+    if advice_result.changed is not None:
+        lines += ["", *advice_report.describe_difference(advice_result.changed, advice_result.advice.at_ms)]
     # Foreign names may hold line breaks, which must not change a command for Kafka's tools.
     return [escape_line(line) for line in lines]

@@ -50,7 +50,7 @@ class ClientAuditResult:
 
 
 def audit_clients(
-    asked: ClientAuditRequest,
+    request: ClientAuditRequest,
     settings: Settings,
     *,
     clock: Callable[[], int],
@@ -62,21 +62,21 @@ def audit_clients(
     """
     policy = (
         AdvisorPolicy()
-        if asked.policy is None
-        else parse_policy(read_text(asked.policy), str(asked.policy), CLIENT_RULES)
+        if request.policy is None
+        else parse_policy(read_text(request.policy), str(request.policy), CLIENT_RULES)
     )
     open_existing(settings, "advisor.no-store").close()
     to_ms = clock()
-    from_ms = to_ms - asked.last_s * 1000
-    stretch_ms = max(1_000, asked.last_s * 1000 // CHART_POINTS)
+    from_ms = to_ms - request.last_s * 1000
+    stretch_ms = max(1_000, request.last_s * 1000 // CHART_POINTS)
     whole = TrafficSlice(settings.store.url, settings.store.password, from_ms, to_ms, stretch_ms)
-    eyes = BlindSpotCollector()
+    blind_spots = BlindSpotCollector()
 
-    def ask(uses: UsageByFlow) -> MinInsync:
-        return min_insync(uses, settings, eyes)
+    def ask(usages: UsageByFlow) -> MinInsync:
+        return min_insync(usages, settings, blind_spots)
 
     found: tuple[UsageByFlow, list[ClientFinding]] | None
-    if asked.here:
+    if request.here:
         found = audit_locally(whole, policy, ask)
     else:
         tell(f"starting Spark on {settings.mirror.spark.master}, which takes some seconds; --here goes without it")
@@ -87,16 +87,16 @@ def audit_clients(
             found = audit_on_spark(session.sparkContext, whole, policy, ask, SPARK_TASKS)
         finally:
             stop_quietly(session.stop)
-    uses, findings = found
+    usages, findings = found
     return ClientAuditResult(
-        build_client_audit(findings, policy, uses, (from_ms, to_ms, stretch_ms), eyes.unseen), policy
+        build_client_audit(findings, policy, usages, (from_ms, to_ms, stretch_ms), blind_spots.blind_spots), policy
     )
 
 
-def min_insync(uses: UsageByFlow, settings: Settings, eyes: BlindSpotCollector) -> MinInsync:
+def min_insync(usages: UsageByFlow, settings: Settings, blind_spots: BlindSpotCollector) -> MinInsync:
     """min.insync.replicas of topics written with less than acks=all, read from their clusters."""
     wanted: dict[str, list[str]] = {}
-    for cluster, topic in find_weak_acks_topics(uses):
+    for cluster, topic in find_weak_acks_topics(usages):
         wanted.setdefault(cluster, []).append(topic)
     found: dict[tuple[str, str], int] = {}
     for name, topics in wanted.items():
@@ -104,11 +104,11 @@ def min_insync(uses: UsageByFlow, settings: Settings, eyes: BlindSpotCollector) 
             continue
         ways = {"client_id": AUDIT_CLIENT_ID, "patience_s": CLUSTER_TIMEOUT_S, "call_s": CLUSTER_TIMEOUT_S}
         with (
-            eyes.trying(f"{MIN_INSYNC_CONFIG} of topics on {name}"),
+            blind_spots.trying(f"{MIN_INSYNC_CONFIG} of topics on {name}"),
             closing(KafkaCluster(settings.cluster(name), **ways)) as kafka,  # type: ignore[arg-type]
         ):
-            known, refused = kafka.admin.readable_settings(topics, (MIN_INSYNC_CONFIG,))
-            eyes.missed(f"{MIN_INSYNC_CONFIG} of topic", refused)
+            known, errors = kafka.admin.readable_settings(topics, (MIN_INSYNC_CONFIG,))
+            blind_spots.missed(f"{MIN_INSYNC_CONFIG} of topic", errors)
             for topic, one in known.items():
                 value = one[MIN_INSYNC_CONFIG].value if MIN_INSYNC_CONFIG in one else None
                 if value is not None:

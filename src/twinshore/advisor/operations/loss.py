@@ -25,48 +25,48 @@ class LossResult:
     answers: tuple[Exploration, ...]
 
 
-def find_losses(cluster: str, topic: str, client: ExplorationRequest, settings: Settings) -> LossResult:
+def find_losses(cluster: str, topic: str, request: ExplorationRequest, settings: Settings) -> LossResult:
     """Reads the topic and searches. Raises ConfigError if the topic is missing or does not fit the model.
 
-    `client`: settings unknown to brokers. Without `acks` every value is searched.
+    `request`: settings unknown to brokers. Without `acks` every value is searched.
     """
     meant = select_cluster(cluster, settings)
     # Typing errors are reported before the cluster is read.
-    for one in _each(client):
+    for one in _each(request):
         explore.build_model_config(one)
-    return search_losses(build_loss_inputs(collect_topic(meant, topic), topic), meant.name, client)
+    return search_losses(build_loss_inputs(collect_topic(meant, topic), topic), meant.name, request)
 
 
-def search_losses(stake: LossInputs, cluster: str, client: ExplorationRequest) -> LossResult:
+def search_losses(inputs: LossInputs, cluster: str, request: ExplorationRequest) -> LossResult:
     """Searches with these settings. Raises ConfigError if they do not fit the model."""
-    if stake.copies > REPLICAS_MAX:
-        raise ConfigError("advisor.too-many-replicas", topic=stake.topic, replicas=stake.copies, most=REPLICAS_MAX)
-    return LossResult(cluster, stake, tuple(explore.run_exploration(_of_topic(stake, one)) for one in _each(client)))
+    if inputs.copies > REPLICAS_MAX:
+        raise ConfigError("advisor.too-many-replicas", topic=inputs.topic, replicas=inputs.copies, most=REPLICAS_MAX)
+    return LossResult(cluster, inputs, tuple(explore.run_exploration(_of_topic(inputs, one)) for one in _each(request)))
 
 
-def _each(client: ExplorationRequest) -> Iterator[ExplorationRequest]:
-    for acks in [client.acks] if client.acks else [one.value for one in reversed(ProducerAcks)]:
+def _each(request: ExplorationRequest) -> Iterator[ExplorationRequest]:
+    for acks in [request.acks] if request.acks else [producer_acks.value for producer_acks in reversed(ProducerAcks)]:
         # Idempotence requires acks=all. With several acks it is off for the others, even if requested.
-        off = client.idempotent and not client.acks and acks != ProducerAcks.ALL
-        yield replace(client, acks=acks, idempotent=False if off else client.idempotent, harms=(Anomaly.LOST,))
+        off = request.idempotent and not request.acks and acks != ProducerAcks.ALL
+        yield replace(request, acks=acks, idempotent=False if off else request.idempotent, harms=(Anomaly.LOST,))
 
 
-def _of_topic(stake: LossInputs, client: ExplorationRequest) -> ExplorationRequest:
+def _of_topic(inputs: LossInputs, request: ExplorationRequest) -> ExplorationRequest:
     return replace(
-        client,
-        replicas=stake.copies,
-        min_insync=min(stake.min_insync, REPLICAS_MAX + 1),
-        unclean=stake.unclean,
-        flush="each" if stake.flushed else "never",
-        elr=stake.eligible,
-        away=stake.away,
-        capped=stake.capped,
+        request,
+        replicas=inputs.copies,
+        min_insync=min(inputs.min_insync, REPLICAS_MAX + 1),
+        unclean=inputs.unclean,
+        flush="each" if inputs.flushed else "never",
+        elr=inputs.eligible,
+        away=inputs.away,
+        capped=inputs.capped,
     )
 
 
 def exit_code(losing: LossResult) -> int:
     """1: a record can be lost under some settings. 0: under none within the bounds. 2: a search was incomplete."""
-    codes = {explore.exit_code(one) for one in losing.answers}
+    codes = {explore.exit_code(exploration) for exploration in losing.answers}
     return 1 if 1 in codes else max(codes)
 
 
@@ -74,18 +74,22 @@ def describe_losses(losing: LossResult) -> Iterator[str]:
     yield from describe_loss_inputs(losing.loss_inputs, losing.cluster)
     if len(losing.answers) > 1:
         yield "No broker tells the acks of producers: each is answered. Say with --acks which one it is."
-    for one in losing.answers:
+    for exploration in losing.answers:
         yield ""
-        yield from describe_outcome(one, pictures=True)
+        yield from describe_outcome(exploration, pictures=True)
 
 
 def render_losses(losing: LossResult) -> str:
-    plays = [one for found in losing.answers for one in build_exploration_playbacks(found, f"acks-{found.setup.acks}-")]
+    plays = [
+        playback
+        for found in losing.answers
+        for playback in build_exploration_playbacks(found, f"acks-{found.config.acks}-")
+    ]
     notes = [line for found in losing.answers for line in describe_outcome(found, steps=False)]
     title = f"What loses a record of {losing.loss_inputs.topic} on {losing.cluster}"
     return render_playbacks(title, plays, [*describe_loss_inputs(losing.loss_inputs, losing.cluster), *notes])
 
 
 def losses_as_values(losing: LossResult) -> dict[str, Any]:
-    answers = [explore.exploration_as_values(one) for one in losing.answers]
+    answers = [explore.exploration_as_values(exploration) for exploration in losing.answers]
     return {"cluster": losing.cluster, "topic": asdict(losing.loss_inputs), "answers": answers}

@@ -41,10 +41,10 @@ class MendStep:
 def plan(advice: Advice, cluster: Cluster) -> Plan[MendStep]:
     """Plans the safe changes of the advice, without waived findings."""
     wanted: dict[str, dict[str, str]] = {}
-    for one in advice.findings:
-        if one.safe is not None:
-            wanted.setdefault(one.safe.topic, {}).update(one.safe.settings)
-    left = sum(one.safe is None for one in advice.findings)
+    for finding in advice.findings:
+        if finding.safe is not None:
+            wanted.setdefault(finding.safe.topic, {}).update(finding.safe.settings)
+    left = sum(finding.safe is None for finding in advice.findings)
     remarks = [f"{count_phrase(left, 'more finding')} left to you: what mends each stands beside it"] if left else []
     if not wanted:
         return Plan(remarks=("nothing that was found is safe to mend by itself", *remarks))
@@ -59,12 +59,12 @@ def plan(advice: Advice, cluster: Cluster) -> Plan[MendStep]:
     return Plan(steps, remarks=tuple(remarks))
 
 
-def act(planned: Plan[MendStep], advice: Advice, cluster: Cluster) -> Iterator[MendStep]:
+def act(plan: Plan[MendStep], advice: Advice, cluster: Cluster) -> Iterator[MendStep]:
     """Applies the plan. Raises RefusedError if a setting changed since, or the topic's state no longer permits the
     change.
     """
     with closing(_open(advice, cluster)) as kafka:
-        for step in planned.steps:
+        for step in plan.steps:
             why = explain_refusal(kafka.metadata([step.topic]).topics.get(step.topic), dict(step.wanted))
             if why:
                 raise RefusedError("advisor.fix-refused", topic=step.topic, cause=why)
@@ -85,9 +85,9 @@ def act(planned: Plan[MendStep], advice: Advice, cluster: Cluster) -> Iterator[M
 def find_unmended(advice: Advice, steps: list[MendStep]) -> tuple[Finding, ...]:
     done = {(step.topic, *setting) for step in steps for setting in step.wanted}
     return tuple(
-        one
-        for one in advice.findings
-        if one.safe is None or not {(one.safe.topic, *setting) for setting in one.safe.settings} <= done
+        finding
+        for finding in advice.findings
+        if finding.safe is None or not {(finding.safe.topic, *setting) for setting in finding.safe.settings} <= done
     )
 
 
@@ -99,10 +99,12 @@ def explain_refusal(topic: TopicMetadata | None, wanted: Mapping[str, str]) -> s
     """
     if topic is None or topic.error:
         return "it is there no more"
-    unled = [str(one.partition) for one in topic.partitions if one.leader == NO_LEADER]
+    unled = [str(partition.partition) for partition in topic.partitions if partition.leader == NO_LEADER]
     if unled:
         return f"partition {join_names(unled, ITEMS_NAMED_MAX)} has no leader now"
-    behind = [str(one.partition) for one in topic.partitions if not set(one.replicas) <= set(one.isr)]
+    behind = [
+        str(partition.partition) for partition in topic.partitions if not set(partition.replicas) <= set(partition.isr)
+    ]
     if behind and MIN_ISR_CONFIG in wanted:
         return f"not all replicas of partition {join_names(behind, ITEMS_NAMED_MAX)} are in sync now"
     return ""
@@ -122,8 +124,8 @@ def _open(advice: Advice, cluster: Cluster) -> KafkaCluster:
 def _now(kafka: KafkaCluster, wanted: dict[str, dict[str, str]]) -> dict[str, tuple[tuple[str, str], ...]]:
     """Current values of these settings, by existing topic. Raises the first KafkaError."""
     keys = sorted({name for settings in wanted.values() for name in settings})
-    found, refused = kafka.admin.readable_settings(wanted, keys)
-    for error in refused.values():
+    found, errors = kafka.admin.readable_settings(wanted, keys)
+    for error in errors.values():
         if error.code != Code.UNKNOWN_TOPIC_OR_PARTITION:
             raise error
     return {

@@ -46,16 +46,20 @@ def describe_choice(choice: SettingsChoice) -> Iterator[str]:
     for says in choice.against:
         yield f"# CONTRADICTION: {says}."
     for side in SettingOwner:
-        ours = [one for one in choice.settings if one.side is side]
+        ours = [chosen_setting for chosen_setting in choice.settings if chosen_setting.side is side]
         if not ours:
             continue
         yield f"## {side}"
-        for one in ours:
-            yield f"# {one.why}"
+        for chosen_setting in ours:
+            yield f"# {chosen_setting.why}"
             # What an application does itself is no setting.
-            yield f"# {one.name}: {one.value}" if side is SettingOwner.APPLICATION else f"{one.name}={one.value}"
-            if one.librdkafka:
-                yield f"# librdkafka: {one.name}={one.librdkafka}"
+            yield (
+                f"# {chosen_setting.name}: {chosen_setting.value}"
+                if side is SettingOwner.APPLICATION
+                else f"{chosen_setting.name}={chosen_setting.value}"
+            )
+            if chosen_setting.librdkafka:
+                yield f"# librdkafka: {chosen_setting.name}={chosen_setting.librdkafka}"
         if side is SettingOwner.TOPIC:
             yield f"# {build_topic_command(choice)}"
     for says in choice.prices:
@@ -63,7 +67,11 @@ def describe_choice(choice: SettingsChoice) -> Iterator[str]:
 
 
 def build_topic_command(choice: SettingsChoice) -> str:
-    ours = {one.name: one.value for one in choice.settings if one.side is SettingOwner.TOPIC}
+    ours = {
+        chosen_setting.name: chosen_setting.value
+        for chosen_setting in choice.settings
+        if chosen_setting.side is SettingOwner.TOPIC
+    }
     copies = ours.pop("replication.factor")
     configs = " ".join(f"--config {name}={value}" for name, value in ours.items())
     where = "--bootstrap-server HOST:9092 --create --topic NAME --partitions N"
@@ -73,7 +81,7 @@ def build_topic_command(choice: SettingsChoice) -> str:
 def choice_as_values(choice: SettingsChoice) -> dict[str, Any]:
     return {
         "needs": asdict(choice.needs),
-        "settings": [asdict(one) for one in choice.settings],
+        "settings": [asdict(chosen_setting) for chosen_setting in choice.settings],
         "topic_command": build_topic_command(choice),
         "contradictions": list(choice.against),
         "prices": list(choice.prices),

@@ -38,19 +38,19 @@ def consumer_mode(settings: Mapping[str, Any]) -> ConsumerMode:
     )
 
 
-def translate_offsets(places: Mapping[int, int], was: int, now: int, line: HomeRecord | None) -> dict[int, int]:
-    """Translate offsets by partition from the home of term `was` to that of `now`. `line`: the topic's newest home
+def translate_offsets(places: Mapping[int, int], was: int, now: int, record: HomeRecord | None) -> dict[int, int]:
+    """Translate offsets by partition from the home of term `was` to that of `now`. `record`: the topic's newest home
     record. Unknown partitions are omitted.
     """
     if was == now:
         return dict(places)
-    points = common_ends(was, now, line)
+    points = common_ends(was, now, record)
     return {number: min(place, points[number]) for number, place in places.items() if number < len(points)}
 
 
-def common_ends(was: int, now: int, line: HomeRecord | None) -> tuple[int, ...]:
+def common_ends(was: int, now: int, record: HomeRecord | None) -> tuple[int, ...]:
     """Returns by partition up to which offset both homes hold the same records; empty where unknown."""
-    return tuple(line.points) if line is not None and (line.term, was + 1) == (now, now) else ()
+    return tuple(record.points) if record is not None and (record.term, was + 1) == (now, now) else ()
 
 
 TopicPartitionTuple = tuple[str, int]
@@ -98,19 +98,19 @@ class DeliveredOffsets:
             alike[where[1]] = max(at, alike.get(where[1], at))
         return at
 
-    def arrive(self, topic: str, was: int, now: int, line: HomeRecord | None) -> list[TopicPartitionTuple]:
-        """Translate the topic's offsets to the home of term `now`, described by `line`. Returns partitions whose sought
-        offset is unknown there.
+    def arrive(self, topic: str, was: int, now: int, record: HomeRecord | None) -> list[TopicPartitionTuple]:
+        """Translate the topic's offsets to the home of term `now`, described by `record`. Returns partitions whose
+        sought offset is unknown there.
         """
         behind = self._behind.pop(topic, None)
         if behind is not None and was != now:
-            self._alike[topic] = dict(enumerate(common_ends(was, now, line)))
-        self._carry |= {(topic, number): at for number, at in translate_offsets(behind or {}, was, now, line).items()}
+            self._alike[topic] = dict(enumerate(common_ends(was, now, record)))
+        self._carry |= {(topic, number): at for number, at in translate_offsets(behind or {}, was, now, record).items()}
         owed = self._owed_of(topic)
-        self._owed |= {(topic, number): at for number, at in translate_offsets(owed, was, now, line).items()}
+        self._owed |= {(topic, number): at for number, at in translate_offsets(owed, was, now, record).items()}
         told = _pop(self._committed, topic)
-        self._committed |= {(topic, number): at for number, at in translate_offsets(told, was, now, line).items()}
-        return self._seek_on(topic, lambda places: translate_offsets(places, was, now, line))
+        self._committed |= {(topic, number): at for number, at in translate_offsets(told, was, now, record).items()}
+        return self._seek_on(topic, lambda places: translate_offsets(places, was, now, record))
 
     def arrive_anywhere(self, topic: str) -> list[TopicPartitionTuple]:
         """Arrive on a cluster that may hold other records: the committed offset there counts."""

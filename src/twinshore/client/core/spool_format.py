@@ -414,56 +414,56 @@ class BlockReader:
         return found if found is None or found.batch <= at else None
 
 
-def read_framed_records(pages: BlockReader, salt: int, begin: int) -> Iterator[FramedRecord]:
+def read_framed_records(blocks: BlockReader, salt: int, begin: int) -> Iterator[FramedRecord]:
     """Yields records up to the first unreadable bytes."""
     at = begin
-    while at < pages.end and (found := pages.frame_at(at, salt)) is not None:
+    while at < blocks.end and (found := blocks.frame_at(at, salt)) is not None:
         yield found
         at += found.size
 
 
 def scan_segment(read: ReadBytes, header: SegmentHeader, end: int) -> Iterator[FramedRecord | SegmentGap]:
     """Yields readable records and gaps, in order."""
-    pages, at = BlockReader(read, end), HEADER_BYTES
+    blocks, at = BlockReader(read, end), HEADER_BYTES
     while at < end:
-        found = pages.frame_at(at, header.salt)
+        found = blocks.frame_at(at, header.salt)
         if found is not None:
             yield found
             at += found.size
             continue
-        gap = gap_at(pages, header.salt, at)
+        gap = gap_at(blocks, header.salt, at)
         yield gap
         at = gap.until
 
 
-def gap_at(pages: BlockReader, salt: int, at: int) -> SegmentGap:
+def gap_at(blocks: BlockReader, salt: int, at: int) -> SegmentGap:
     """Classify the unreadable bytes at `at`."""
-    begin = _next(pages, salt, at + 1)
+    begin = _next(blocks, salt, at + 1)
     if begin is None:
-        return SegmentGap(at, pages.end, SegmentGapKind.TORN)
+        return SegmentGap(at, blocks.end, SegmentGapKind.TORN)
     proven = False
     behind: int | None = begin
     while not proven and behind is not None:
         last = behind
-        for one in read_framed_records(pages, salt, behind):
+        for one in read_framed_records(blocks, salt, behind):
             last = one.at + one.size
             if one.batch > at:
                 proven = True
                 break
-        behind = _next(pages, salt, last) if last < pages.end else None
+        behind = _next(blocks, salt, last) if last < blocks.end else None
     return SegmentGap(at, begin, SegmentGapKind.DAMAGED if proven else SegmentGapKind.UNFINISHED)
 
 
-def _next(pages: BlockReader, salt: int, at: int) -> int | None:
+def _next(blocks: BlockReader, salt: int, at: int) -> int | None:
     """Returns where the next readable record begins."""
-    while at < pages.end:
-        block = pages.bytes_at(at, BLOCK_BYTES)
+    while at < blocks.end:
+        block = blocks.bytes_at(at, BLOCK_BYTES)
         place = block.find(SPOOL_FRAME_MAGIC)
         while place >= 0:
-            if pages.frame_at(at + place, salt) is not None:
+            if blocks.frame_at(at + place, salt) is not None:
                 return at + place
             place = block.find(SPOOL_FRAME_MAGIC, place + 1)
-        if at + len(block) >= pages.end:
+        if at + len(block) >= blocks.end:
             return None
         at += max(1, len(block) - len(SPOOL_FRAME_MAGIC) + 1)
     return None

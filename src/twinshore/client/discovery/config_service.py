@@ -65,14 +65,14 @@ class RememberedHomes:
 
     def __init__(self, path: Path | None) -> None:
         self._path, self._guard = path, threading.Lock()
-        self._lines = _read(path) if path else {}
-        if strange := sorted(topic for topic, line in self._lines.items() if line.newer):
-            self._lines = {topic: line for topic, line in self._lines.items() if not line.newer}
+        self._records = _read(path) if path else {}
+        if strange := sorted(topic for topic, record in self._records.items() if record.newer):
+            self._records = {topic: record for topic, record in self._records.items() if not record.newer}
             named = ", ".join(strange[:NAMED_MAX])
             log.warning(f"{path} is of a newer version: where {named} was at home is not remembered")
 
     def lines(self) -> dict[str, HomeRecord]:
-        return dict(self._lines)
+        return dict(self._records)
 
     def keep(self, told: Mapping[str, HomeRecord | HomeConflict]) -> None:
         """Save settled records. A topic in a switch keeps the record from before."""
@@ -84,19 +84,19 @@ class RememberedHomes:
                 for topic, line in told.items()
                 if isinstance(line, HomeRecord)
                 and line.state is HomeState.SETTLED
-                and line is not self._lines.get(topic)
+                and line is not self._records.get(topic)
             }
             if not news:
                 return
-            self._lines |= news
+            self._records |= news
             try:
-                save_last_push(self._path, "".join(_text(line) for line in self._lines.values()))
+                save_last_push(self._path, "".join(_text(record) for record in self._records.values()))
             except OSError as error:
                 log.warning(f"{self._path} cannot be written, so a restart does not know where topics are: {error}")
 
 
-def _text(line: HomeRecord) -> str:
-    key, value = line.line()
+def _text(record: HomeRecord) -> str:
+    key, value = record.line()
     return f"{key.decode()}\t{(value or b'').decode()}\n"
 
 
@@ -177,7 +177,7 @@ class Pushes:
         self._last_good = Path(last_good) if last_good else None
         self._shared: Mapping[str, Any] = {}
         self._topics: tuple[str, ...] = ()
-        self._asking, self._taking = RepeatFilter(log), RepeatFilter(log)
+        self._repeat_filter, self._taking = RepeatFilter(log), RepeatFilter(log)
         self._check: Callable[[PushedSettings], None] = lambda _: None
         self._told: Callable[[PushedSettings], None] = lambda _: None
         self._trouble = ""
@@ -226,11 +226,11 @@ class Pushes:
             try:
                 text = self._source.news(self._stopping)
             except Exception as error:  # any exception of a database driver
-                self._say(self._asking, f"{self._source.name} cannot be asked: {describe_error(error)}")
+                self._say(self._repeat_filter, f"{self._source.name} cannot be asked: {describe_error(error)}")
                 self._heard.set()
                 self._stopping.wait(RETRY_DELAY_S)
                 continue
-            self._asking.well()
+            self._repeat_filter.well()
             if text is None and self._untaken and steady_s() > self._untaken_s + UNAPPLIED_RETRY_S:
                 text = self._untaken
             if text is not None:
@@ -281,6 +281,6 @@ class Pushes:
         log.warning(f"{why}: it goes by the last push that was understood, in {self._last_good}")
         return pushed
 
-    def _say(self, once: RepeatFilter, sentence: str) -> None:
+    def _say(self, repeat_filter: RepeatFilter, sentence: str) -> None:
         self._trouble = sentence
-        once.say(sentence)
+        repeat_filter.say(sentence)

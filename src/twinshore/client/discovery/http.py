@@ -178,30 +178,30 @@ class PushServer:
         self.name = f"push server {self._server}, {app}"
         if token:
             _checked(token)
-        self._seen: PushTag | None = None
+        self._tag: PushTag | None = None
         self._seen_s = 0.0  # when a server last returned it
 
     def news(self, stop: threading.Event) -> str | None:
         token = self._given if self._token_file is None else self._token_file.read_text(encoding="utf-8")
         headers = {"Authorization": f"Bearer {_checked(token)}"}
-        if self._seen:
-            headers["If-None-Match"] = str(self._seen)
+        if self._tag:
+            headers["If-None-Match"] = str(self._tag)
         found = http_get(self._url, headers, PUSH_WAIT_S + PUSH_WAIT_SLACK_S, self._trust)
         if found is None or stop.is_set():
             self._seen_s = steady_s()
             return None
         text, tag = _whole(*found)
-        if tag == self._seen or self._is_behind(tag):
+        if tag == self._tag or self._is_behind(tag):
             stop.wait(RETRY_DELAY_S)
             return None
-        self._seen, self._seen_s = tag, steady_s()
+        self._tag, self._seen_s = tag, steady_s()
         return text
 
     def _is_behind(self, tag: PushTag) -> bool:
         """Whether to ignore an older push. One of several servers may lag for a while. After a restore of the store
         pushes stay older, so they count after `OLDER_PUSH_IGNORED_S`.
         """
-        older = self._seen is not None and tag.revision < self._seen.revision
+        older = self._tag is not None and tag.revision < self._tag.revision
         return older and steady_s() < self._seen_s + OLDER_PUSH_IGNORED_S
 
 

@@ -80,10 +80,10 @@ class HomeTracker:
         self._id, self._name, self._sites = uuid.uuid4().hex, name, sites
         self._guard = threading.Lock()
         self._following = HomeSubscription(self._id, name, topics, sites, begin, lease_s, told, unread)
-        self._news, self._warned = news, WarningQueue(log)
+        self._news, self._warnings = news, WarningQueue(log)
         self._shown: set[str] = set()
         self._unheard = set(sites)
-        self._notes: dict[str, HomesTopic] = {}
+        self._homes_topics: dict[str, HomesTopic] = {}
         self._troubles: dict[str, str] = {}
         self._stopping, self._deaf = threading.Event(), threading.Event()
         self._threads = [
@@ -190,14 +190,14 @@ class HomeTracker:
                     self._follow_by(site, kafka)
             except Exception as error:  # if the thread ended, the lease would never be renewed
                 self._troubles[site.name] = f"{site.name}: {describe_error(error)}"
-                self._warned.now(self._troubles[site.name], cluster=site.name)
+                self._warnings.now(self._troubles[site.name], cluster=site.name)
                 self._news()
                 self._stopping.wait(POLL_INTERVAL_S)
 
     def _follow_by(self, site: Site, kafka: KafkaCluster) -> None:
         """Poll until stopped. Raises final errors."""
         homes, followers = HomesTopic(kafka, partial(self._known, site.name)), SubscribersTopic(kafka)
-        self._notes[site.name] = homes
+        self._homes_topics[site.name] = homes
         pause_s, since_s = 0.0, steady_s()
         while not self._stopping.wait(pause_s):
             if self._deaf.is_set():
@@ -212,7 +212,7 @@ class HomeTracker:
                 pause_s = RETRY_DELAY_S  # the lease still covers this time
                 self._troubles[site.name] = error.message
                 if steady_s() >= since_s + WARN_UNAVAILABLE_AFTER_S:
-                    self._warned.now(self._troubles[site.name], cluster=site.name)
+                    self._warnings.now(self._troubles[site.name], cluster=site.name)
             self._news()
         if not self._deaf.is_set():
             with suppress(KafkaError):
@@ -224,7 +224,7 @@ class HomeTracker:
             with self._guard:
                 self._shown.discard(site.name)
             expected = f"{site.cluster_id} was expected: it is not followed"
-            self._warned.now(f"{site.name} is cluster {cluster_id}, and {expected}", cluster=site.name)
+            self._warnings.now(f"{site.name} is cluster {cluster_id}, and {expected}", cluster=site.name)
             return POLL_INTERVAL_S
         if not homes.homes and not followers.exists():
             followers.make()
@@ -240,17 +240,17 @@ class HomeTracker:
             asked_s = steady_s()
         found = homes.read()
         if homes.log.far:
-            self._warned.now(describe_implausible(site.name, homes.log.far.values()), cluster=site.name)
-        for line in found.values():
-            if line.newer:
-                newer = newer_in_words(line.topic, line.newer, site.name)
-                self._warned.now(f"{newer}: it is parked ({NEWER_HINT})", cluster=site.name, topic=line.topic)
+            self._warnings.now(describe_implausible(site.name, homes.log.far.values()), cluster=site.name)
+        for record in found.values():
+            if record.newer:
+                newer = newer_in_words(record.topic, record.newer, site.name)
+                self._warnings.now(f"{newer}: it is parked ({NEWER_HINT})", cluster=site.name, topic=record.topic)
         with self._guard:
             self._unheard.discard(site.name)
             self._following.read(site.name, found, asked_s, steady_s())
             silent, pause_s = self._following.skipped_clusters(steady_s()), self._following.poll_s()
         if silent:
-            self._warned.now(
+            self._warnings.now(
                 f"{', '.join(silent)} did not answer since the start: topics are written where the other clusters say;"
                 " one that a forced switch moved meanwhile has two homes"
             )
@@ -260,7 +260,7 @@ class HomeTracker:
         """Returns the topic's highest term known elsewhere."""
         with self._guard:
             term = self._following.term(topic)
-        others = [notes.log for name, notes in dict(self._notes).items() if name != site]
+        others = [homes_topic.log for name, homes_topic in dict(self._homes_topics).items() if name != site]
         said = [log.homes[topic].term for log in others if topic in log.homes]
         far = [log.far[topic].term for log in others if topic in log.far]
         return max([term, *said]) or max(far, default=0)
@@ -295,7 +295,7 @@ class Discovery:
         self._news = news
         self._pushed = deque[PushedSettings](maxlen=1)  # only the last one
         self.is_due = False  # until the current clusters are asked
-        self._asked: HomeTracker | None = None
+        self._tracker: HomeTracker | None = None
         self.memory = clusters.memory if isinstance(clusters, Pushes) else None
         self._remembered: RememberedHomes | None = None
         self._pushes = clusters if isinstance(clusters, Pushes) else None
@@ -320,8 +320,8 @@ class Discovery:
         """
         if self._remembered is None:
             self._remembered = RememberedHomes(self.memory)
-        told = without_holds(self._asked.told()) if self._asked is not None else self._remembered.lines()
-        unread = self._asked.unread() if self._asked is not None else None
+        told = without_holds(self._tracker.told()) if self._tracker is not None else self._remembered.lines()
+        unread = self._tracker.unread() if self._tracker is not None else None
         made = HomeTracker(
             *(name, topics, self.sites, self.begin),
             lease_s=lease_s,
@@ -330,13 +330,13 @@ class Discovery:
             news=self._heard,
         )
         made.start()
-        self._asked, self.is_due = made, False
+        self._tracker, self.is_due = made, False
         return made
 
     def _heard(self) -> None:
         """Remember homes; called in a tracker thread."""
-        if self._asked is not None and self._remembered is not None:
-            self._remembered.keep(without_holds(self._asked.told()))
+        if self._tracker is not None and self._remembered is not None:
+            self._remembered.keep(without_holds(self._tracker.told()))
         self._news()
 
     def stop(self) -> None:

@@ -44,13 +44,18 @@ class SpoolReport:
 
     @property
     def records(self) -> int:
-        return sum(one.records for one in self.topics)
+        return sum(spool_topic.records for spool_topic in self.topics)
 
     def sentences(self) -> list[str]:
         who = f"; the producer in process {self.holder} has it" if self.holder else "; no producer has it"
         what = f"{count_phrase(self.records, 'record')} of {count_phrase(len(self.topics), 'topic')} to send"
         head = f"{self.folder}: {what}, {count_phrase(self.bytes, 'byte')} on the disk{who}"
-        return [head, *(one.sentence() for one in self.topics), *self.notes, *(f"damage: {one}" for one in self.damage)]
+        return [
+            head,
+            *(spool_topic.sentence() for spool_topic in self.topics),
+            *self.notes,
+            *(f"damage: {one}" for one in self.damage),
+        ]
 
     def as_values(self) -> dict[str, Any]:
         return {
@@ -68,10 +73,10 @@ def inspect_spool(folder: Path) -> SpoolReport:
     """Read a spool without changes. ConfigError where there is none."""
     files, loaded = _loaded(folder)
     holder = files.holder()
-    troubles = [one for one in loaded.troubles if one.gap.kind is not SegmentGapKind.DAMAGED]
+    troubles = [spool_damage for spool_damage in loaded.troubles if spool_damage.gap.kind is not SegmentGapKind.DAMAGED]
     if holder:  # its last write may be in progress
-        troubles = [one for one in troubles if one.gap.kind is not SegmentGapKind.TORN]
-    notes = [one.sentence() for one in troubles]
+        troubles = [spool_damage for spool_damage in troubles if spool_damage.gap.kind is not SegmentGapKind.TORN]
+    notes = [spool_damage.sentence() for spool_damage in troubles]
     if not loaded.marks_are_readable:
         notes.append("what was done cannot be read: all that is there would be sent again")
     return SpoolReport(
@@ -79,7 +84,7 @@ def inspect_spool(folder: Path) -> SpoolReport:
         tuple(_topic(name, tally) for name, tally in sorted(loaded.tallies.items())),
         sum(segment.end for segment in loaded.segments.values()),
         holder,
-        tuple(one.sentence() for one in loaded.damage),
+        tuple(spool_damage.sentence() for spool_damage in loaded.damage),
         tuple(notes),
     )
 
@@ -126,19 +131,19 @@ class SendSpool:
     past_damage: bool = False
 
 
-def plan_send(asked: SendSpool, clusters: Mapping[str, Cluster]) -> Plan[SpoolStep]:
+def plan_send(spool: SendSpool, clusters: Mapping[str, Cluster]) -> Plan[SpoolStep]:
     """ConfigError where nothing matches; RefusedError where a producer holds the spool, or records are damaged."""
-    if asked.first and asked.first not in clusters:
-        raise ConfigError("client.no-such-cluster", cluster=asked.first, clusters=", ".join(clusters))
-    seen = _free(asked.folder, past_damage=asked.past_damage)
-    steps = [SpoolStep(one, "is sent", "would be sent") for one in _of(seen, asked.topics)]
-    shown = [*seen.notes, *(f"given up: {one}" for one in seen.damage)]
+    if spool.first and spool.first not in clusters:
+        raise ConfigError("client.no-such-cluster", cluster=spool.first, clusters=", ".join(clusters))
+    report = _free(spool.folder, past_damage=spool.past_damage)
+    steps = [SpoolStep(spool_topic, "is sent", "would be sent") for spool_topic in _of(report, spool.topics)]
+    shown = [*report.notes, *(f"given up: {one}" for one in report.damage)]
     return Plan(tuple(steps), tuple(shown))
 
 
 def send_spool(
-    planned: Plan[SpoolStep],
-    asked: SendSpool,
+    plan: Plan[SpoolStep],
+    send_spool: SendSpool,
     clusters: Mapping[str, Cluster],
     *,
     within_s: float,
@@ -146,11 +151,11 @@ def send_spool(
     """Yields each topic once all its records are acknowledged. Records that a producer with `recognise` had sent are
     not sent again. RefusedError in the end where some are not acknowledged.
     """
-    topics = [step.topic.topic for step in planned.steps]
+    topics = [step.topic.topic for step in plan.steps]
     if not topics:
         return
-    ordered = {asked.first: clusters[asked.first], **clusters} if asked.first else clusters
-    spool = Spool(asked.folder, past_damage=asked.past_damage)
+    ordered = {send_spool.first: clusters[send_spool.first], **clusters} if send_spool.first else clusters
+    spool = Spool(send_spool.folder, past_damage=send_spool.past_damage)
     quiet = {"log_level": 2}  # errors are reported at the end
     with FailoverProducer(
         quiet, clusters=ordered, topics=topics, name="spool send", spool=spool, recognise=True
@@ -159,7 +164,7 @@ def send_spool(
         why = {topic: producer.where(topic) for topic in topics}
         producer.close(0)
         left = spool.topics()
-    yield from (step for step in planned.steps if step.topic.topic not in left)
+    yield from (step for step in plan.steps if step.topic.topic not in left)
     if lacking := [
         f"{topic}: {count_phrase(left[topic], 'record')} ({why[topic]})" for topic in topics if topic in left
     ]:
@@ -175,16 +180,20 @@ class DropTopic:
     past_damage: bool = False
 
 
-def plan_drop(asked: DropTopic) -> Plan[SpoolStep]:
+def plan_drop(drop_topic: DropTopic) -> Plan[SpoolStep]:
     """As `plan_send`."""
-    seen = _free(asked.folder, past_damage=asked.past_damage)
-    return Plan(tuple(SpoolStep(one, "is dropped", "would be dropped") for one in _of(seen, [asked.topic])))
+    report = _free(drop_topic.folder, past_damage=drop_topic.past_damage)
+    return Plan(
+        tuple(
+            SpoolStep(spool_topic, "is dropped", "would be dropped") for spool_topic in _of(report, [drop_topic.topic])
+        )
+    )
 
 
-def drop_topic(planned: Plan[SpoolStep], asked: DropTopic) -> Iterator[SpoolStep]:
-    spool = Spool(asked.folder, past_damage=asked.past_damage)
+def drop_topic(plan: Plan[SpoolStep], drop_topic: DropTopic) -> Iterator[SpoolStep]:
+    spool = Spool(drop_topic.folder, past_damage=drop_topic.past_damage)
     try:
-        for step in planned.steps:
+        for step in plan.steps:
             topic = step.topic.topic
             while spool.unsent(topic):
                 spool.prepare(topic)
@@ -197,17 +206,17 @@ def drop_topic(planned: Plan[SpoolStep], asked: DropTopic) -> Iterator[SpoolStep
 
 
 def _free(folder: Path, *, past_damage: bool) -> SpoolReport:
-    seen = inspect_spool(folder)
-    if seen.holder:
-        raise RefusedError("client.spool-in-use", folder=str(folder), process=seen.holder)
-    if seen.damage and not past_damage:
-        raise damage_error(folder, seen.damage)
-    return seen
+    report = inspect_spool(folder)
+    if report.holder:
+        raise RefusedError("client.spool-in-use", folder=str(folder), process=report.holder)
+    if report.damage and not past_damage:
+        raise damage_error(folder, report.damage)
+    return report
 
 
-def _of(seen: SpoolReport, topics: Collection[str]) -> list[SpoolTopic]:
-    there = {one.topic: one for one in seen.topics}
+def _of(report: SpoolReport, topics: Collection[str]) -> list[SpoolTopic]:
+    there = {spool_topic.topic: spool_topic for spool_topic in report.topics}
     if strange := [topic for topic in topics if topic not in there]:
         known = ", ".join(there) or "none"
-        raise ConfigError("client.spool-without-topic", folder=str(seen.folder), topic=strange[0], topics=known)
+        raise ConfigError("client.spool-without-topic", folder=str(report.folder), topic=strange[0], topics=known)
     return [there[topic] for topic in topics or there]

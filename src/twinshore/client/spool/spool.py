@@ -265,8 +265,8 @@ _LOCKED = WeakSet[SpoolFiles]()
 
 def _forget_all() -> None:
     """Close files after a fork, or a child would hold the lock."""
-    for one in list(_LOCKED):
-        one.forget()
+    for files in list(_LOCKED):
+        files.forget()
 
 
 if hasattr(os, "register_at_fork"):  # missing on Windows
@@ -322,26 +322,26 @@ class LoadedSpool:
     marks_are_readable: bool
     next_number: int = 0
     segments: dict[int, SpoolSegment] = field(default_factory=dict)
-    books: dict[str, TopicIndex] = field(default_factory=dict)
+    indexes: dict[str, TopicIndex] = field(default_factory=dict)
     tallies: dict[str, TopicBacklog] = field(default_factory=dict)
     left: dict[str, EarlierSends] = field(default_factory=dict)
     troubles: list[SpoolDamage] = field(default_factory=list)
 
     @property
     def damage(self) -> list[SpoolDamage]:
-        return [one for one in self.troubles if one.gap.kind is SegmentGapKind.DAMAGED]
+        return [damage for damage in self.troubles if damage.gap.kind is SegmentGapKind.DAMAGED]
 
     def _take(self, segment: SpoolSegment, found: FramedRecord) -> None:
         record = found.record
-        book = self.books.get(record.topic)
-        if book is None:
+        index = self.indexes.get(record.topic)
+        if index is None:
             mark = self.marks.topics.get(record.topic, TopicMark())
-            book = self.books[record.topic] = TopicIndex(mark)
+            index = self.indexes[record.topic] = TopicIndex(mark)
             self.left[record.topic] = EarlierSends(mark.below)
         place = SpoolPosition(segment.sequence, found.at, found.size)
         segment.topics.add(record.topic)
         self.next_number = max(self.next_number, record.number + 1)
-        if book.add_found(record.number, place, covered=(segment.sequence, found.at) < self.marks.end):
+        if index.add_found(record.number, place, covered=(segment.sequence, found.at) < self.marks.end):
             segment.left += 1
             self.tallies.setdefault(record.topic, TopicBacklog()).add(found.size, record.made_ms)
             self.left[record.topic].add(record)
@@ -415,24 +415,28 @@ class SpoolReader:
     def prepare(self, topic: str) -> None:
         ready = self._ready.setdefault(topic, deque())
         with self._guard:
-            book = self._books.get(topic)
-            if book is None or not book.ahead or ready:
+            index = self._books.get(topic)
+            if index is None or not index.ahead or ready:
                 return
-            assert book.begin is not None, "what is ahead begins somewhere"
-            cursor = self._cursors.get(topic, (book.begin.segment, book.begin.at))
-            ends = [(one, one.end) for number, one in sorted(self._segments.items()) if number >= cursor[0]]
+            assert index.begin is not None, "what is ahead begins somewhere"
+            cursor = self._cursors.get(topic, (index.begin.segment, index.begin.at))
+            ends = [
+                (spool_segment, spool_segment.end)
+                for number, spool_segment in sorted(self._segments.items())
+                if number >= cursor[0]
+            ]
         size = 0
         for segment, end in ends:
             at = cursor[1] if segment.sequence == cursor[0] else HEADER_BYTES
             if topic not in segment.topics:
                 at = end
-            pages = BlockReader(self._files.reading(segment.sequence), end)
+            blocks = BlockReader(self._files.reading(segment.sequence), end)
             while at < end and size < READ_BYTES:
                 if at in segment.gaps:
                     at = segment.gaps[at].until
                     continue
-                found = self._readable(pages.frame_at(at, segment.salt), segment, at)
-                if found.record.topic == topic and book.meet(found.record.number):
+                found = self._readable(blocks.frame_at(at, segment.salt), segment, at)
+                if found.record.topic == topic and index.meet(found.record.number):
                     ready.append((found.record, SpoolPosition(segment.sequence, at, found.size)))
                     size += found.size
                 at += found.size
@@ -469,9 +473,9 @@ class SpoolReader:
     def _head(self, topic: str) -> tuple[PositionedRecord, bool] | None:
         ready = self._ready.get(topic)
         with self._guard:
-            book = self._books.get(topic)
-            back = book.back[0] if book and book.back else None
-            must_prepare = bool(book and book.ahead and not ready)
+            index = self._books.get(topic)
+            back = index.back[0] if index and index.back else None
+            must_prepare = bool(index and index.ahead and not ready)
         if must_prepare:
             return None
         if back is None or (ready and ready[0][0].number < back[0]):
@@ -480,8 +484,8 @@ class SpoolReader:
         kept = self._back.get(topic)
         if kept is None or kept[0].number != number:
             segment = self._segments[place.segment]
-            pages = BlockReader(self._files.reading(place.segment), place.at + place.size)
-            kept = self._readable(pages.frame_at(place.at, segment.salt), segment, place.at).record, place
+            blocks = BlockReader(self._files.reading(place.segment), place.at + place.size)
+            kept = self._readable(blocks.frame_at(place.at, segment.salt), segment, place.at).record, place
             self._back[topic] = kept
         return kept, True
 
@@ -549,11 +553,11 @@ class Spool:
     def _open(self, past_damage: bool) -> None:
         loaded = load_spool(self._files)
         if loaded.damage and not past_damage:
-            raise damage_error(self.folder, [one.sentence() for one in loaded.damage])
+            raise damage_error(self.folder, [damage.sentence() for damage in loaded.damage])
         self.notes = [f"{self.folder / trouble.sentence()}" for trouble in loaded.troubles]
         if not loaded.marks_are_readable:
             self.notes.append(f"{self.folder}: what was done cannot be read: all that is there is sent again")
-        self._segments, self._books = loaded.segments, loaded.books
+        self._segments, self._indexes = loaded.segments, loaded.indexes
         self.next_number, self.left = loaded.next_number, loaded.left
         last = self._segments.get(max(self._segments, default=0))
         for gap in list(last.gaps.values()) if last else ():
@@ -566,7 +570,7 @@ class Spool:
                 last.end = gap.at
         self._bytes = sum(segment.end for segment in self._segments.values())
         self._end = max((last.sequence, last.end) if last else (0, 0), loaded.marks.end)
-        self._portions = SpoolReader(self._files, self._guard, self._segments, self._books)
+        self._portions = SpoolReader(self._files, self._guard, self._segments, self._indexes)
         if self._unfinished() - loaded.marks.gaps:
             self.tend(at_once=True)  # mark the gaps before anything follows them, or they would count as damage
 
@@ -587,7 +591,7 @@ class Spool:
             batch.bytes += size
             self._pending_bytes += size
             for record in records:
-                self._books.setdefault(record.topic, TopicIndex()).pending += 1
+                self._indexes.setdefault(record.topic, TopicIndex()).pending += 1
                 self.next_number = max(self.next_number, record.number + 1)
             return batch
 
@@ -649,12 +653,12 @@ class Spool:
         batch.ended = True
         self._pending_bytes -= batch.bytes
         for record, _ in batch.records:
-            self._books[record.topic].pending -= 1
+            self._indexes[record.topic].pending -= 1
         if not places:
             return
         segment = self._segments[places[0].segment]
         for (record, _), place in zip(batch.records, places, strict=True):
-            self._books[record.topic].added(record.number, place)
+            self._indexes[record.topic].added(record.number, place)
             segment.topics.add(record.topic)
         segment.left += len(places)
         segment.end = places[-1].at + places[-1].size
@@ -664,13 +668,13 @@ class Spool:
     def topics(self) -> Mapping[str, int]:
         """Returns the number of records not done, by topic."""
         with self._guard:
-            return {topic: left for topic, book in self._books.items() if (left := book.left + book.pending)}
+            return {topic: left for topic, index in self._indexes.items() if (left := index.left + index.pending)}
 
     def unsent(self, topic: str = "") -> int:
         """Returns the number of records to send, of one topic or all."""
         with self._guard:
-            books = self._books.values() if not topic else [self._books[topic]] if topic in self._books else []
-            return sum(book.unsent for book in books)
+            books = self._indexes.values() if not topic else [self._indexes[topic]] if topic in self._indexes else []
+            return sum(index.unsent for index in books)
 
     def bytes(self) -> int:
         with self._guard:
@@ -693,12 +697,12 @@ class Spool:
     def given_back(self, topic: str, number: int) -> None:
         """Send the record again, before those with higher numbers."""
         with self._guard:
-            self._books[topic].given_back(number)
+            self._indexes[topic].given_back(number)
 
     def done(self, topic: str, number: int) -> None:
         """Note a broker's acknowledgement, or an error that the caller got."""
         with self._guard:
-            place = self._books[topic].done(number)
+            place = self._indexes[topic].done(number)
             if place is not None:
                 self._segments[place.segment].left -= 1
                 self._is_marked = False
@@ -706,7 +710,7 @@ class Spool:
     def refused(self, topic: str, number: int) -> None:
         """Keep a record that a broker refused, without a delivery callback, for the next start."""
         with self._guard:
-            self._books[topic].refuse(number)
+            self._indexes[topic].refuse(number)
 
     def tend(self, *, at_once: bool = False) -> None:
         """Write marks if due, and delete done segments. OSError where the disk fails."""
@@ -717,7 +721,7 @@ class Spool:
             marks = SpoolMarks(
                 self.next_number,
                 self._end,
-                {topic: book.mark() for topic, book in self._books.items() if book.below},
+                {topic: index.mark() for topic, index in self._indexes.items() if index.below},
                 self._unfinished(),
             )
             self._is_marked, self._marked_s = True, now_s
@@ -729,7 +733,7 @@ class Spool:
         self._delete()
 
     def _unfinished(self) -> frozenset[tuple[int, int]]:
-        gaps = ((one.sequence, gap) for one in self._segments.values() for gap in one.gaps.values())
+        gaps = ((segment.sequence, gap) for segment in self._segments.values() for gap in segment.gaps.values())
         return frozenset((sequence, gap.at) for sequence, gap in gaps if gap.kind is SegmentGapKind.UNFINISHED)
 
     def _delete(self) -> None:
@@ -738,14 +742,18 @@ class Spool:
             if resting and all(not segment.left for segment in self._segments.values()):
                 self._files.seal()
             active = self._files.sequence if self._files.writable() or not resting else 0
-            gone = [one for one in self._segments.values() if not one.left and one.sequence != active]
+            gone = [
+                spool_segment
+                for spool_segment in self._segments.values()
+                if not spool_segment.left and spool_segment.sequence != active
+            ]
             for segment in gone:
                 self._files.delete(segment.sequence)
                 del self._segments[segment.sequence]
                 self._bytes -= segment.end
             named = {topic for segment in self._segments.values() for topic in segment.topics}
-            for topic in [one for one, book in self._books.items() if not book.pending and one not in named]:
-                del self._books[topic]
+            for topic in [one for one, index in self._indexes.items() if not index.pending and one not in named]:
+                del self._indexes[topic]
                 self._portions.forget(topic)
 
     def close(self, *, mark: bool = True) -> None:

@@ -23,11 +23,11 @@ class BroadcastSection:
     targets: tuple[str, ...] = required("the target clusters; each has its own link")
 
 
-def read_broadcasts(written: RawSection, complaints: Complaints) -> dict[str, BroadcastSection]:
+def read_broadcasts(raw_section: RawSection, complaints: Complaints) -> dict[str, BroadcastSection]:
     """Broadcasts by name. Keys of their links are checked with the links."""
-    raw = written.raw
+    raw = raw_section.raw
     if not isinstance(raw, Mapping):
-        complaints.add(written.place, "must hold one section per broadcast, like [broadcasts.prices]")
+        complaints.add(raw_section.place, "must hold one section per broadcast, like [broadcasts.prices]")
         return {}
     found: dict[str, BroadcastSection] = {}
     for name, table in raw.items():

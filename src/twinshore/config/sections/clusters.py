@@ -42,12 +42,12 @@ class SecuritySection:
     token_scope: str = setting("", "OAUTHBEARER: requested scope")
 
 
-def read_clusters(written: RawSection, complaints: Complaints) -> dict[str, Cluster]:
+def read_clusters(raw: RawSection, complaints: Complaints) -> dict[str, Cluster]:
     """Every named cluster, even a faulty one, so that its links are not called unknown too."""
-    if not isinstance(written.raw, Mapping):
-        complaints.add(written.place, "must hold one section per cluster, like [clusters.east]")
+    if not isinstance(raw.raw, Mapping):
+        complaints.add(raw.place, "must hold one section per cluster, like [clusters.east]")
         return {}
-    return {name: _cluster(name, section, complaints) for name, section in written.raw.items()}
+    return {name: _cluster(name, section, complaints) for name, section in raw.raw.items()}
 
 
 def _cluster(name: str, raw: object, complaints: Complaints) -> Cluster:

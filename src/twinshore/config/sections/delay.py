@@ -169,9 +169,9 @@ class DelaySettings:
         return self.section.recovery_point_s if found < 0 else found
 
 
-def read_delay(written: RawSection, complaints: Complaints) -> DelaySettings:
-    place = written.place
-    rest, inner = written.parted(*THRESHOLD_TABLES)
+def read_delay(raw: RawSection, complaints: Complaints) -> DelaySettings:
+    place = raw.place
+    rest, inner = raw.parted(*THRESHOLD_TABLES)
     tables = {
         name: read_numbers(inner[name], name, 0, high, place, complaints) for name, high in THRESHOLD_TABLES.items()
     }

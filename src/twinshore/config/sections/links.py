@@ -101,11 +101,11 @@ class LinkSection:
     )
 
 
-def read_links(written: RawSection, complaints: Complaints) -> tuple[Link, ...]:
+def read_links(raw_section: RawSection, complaints: Complaints) -> tuple[Link, ...]:
     """Every link with valid name, clusters and expressions."""
-    raw, clusters = written.raw, written.before["clusters"]
+    raw, clusters = raw_section.raw, raw_section.before["clusters"]
     if not isinstance(raw, Mapping):
-        complaints.add(written.place, 'must hold one section per link, like [links."east->west"]')
+        complaints.add(raw_section.place, 'must hold one section per link, like [links."east->west"]')
         return ()
     links = [_link(name, section, clusters, complaints) for name, section in raw.items()]
     found = tuple(link for link in links if link is not None)
@@ -164,8 +164,8 @@ def _check_sides(source: str, target: str, clusters: Mapping[str, Cluster], plac
     if source == target:
         complaints.add(place, f"source and target are the same cluster {source!r}")
         return
-    one, other = clusters.get(source), clusters.get(target)
-    shared = set(one.bootstrap) & set(other.bootstrap) if one and other else set()
+    cluster, other = clusters.get(source), clusters.get(target)
+    shared = set(cluster.bootstrap) & set(other.bootstrap) if cluster and other else set()
     if shared:
         complaints.add(place, f"source and target are the same cluster: both have the address {min(shared)}")
 
@@ -186,17 +186,17 @@ def _check_filters(section: LinkSection, place: str, complaints: Complaints) -> 
             complaints.add(place, f"topic_settings: {key} is Twinshore's own while a topic is a twin")
 
 
-def read_filters(written: RawSection, complaints: Complaints) -> LinkSection:
+def read_filters(raw: RawSection, complaints: Complaints) -> LinkSection:
     """The link's filters; adds complaints and returns defaults for faults."""
-    section = read_section(LinkSection, written.raw, written.place, complaints) or LinkSection()
-    _check_filters(section, written.place, complaints)
+    section = read_section(LinkSection, raw.raw, raw.place, complaints) or LinkSection()
+    _check_filters(section, raw.place, complaints)
     return section
 
 
-def read_control(written: RawSection, complaints: Complaints) -> LinkControl:
+def read_control(raw: RawSection, complaints: Complaints) -> LinkControl:
     """As `read_filters`, for the link's control."""
-    place = written.place
-    rest, tables = written.parted("topic_throttles", "priorities")
+    place = raw.place
+    rest, tables = raw.parted("topic_throttles", "priorities")
     throttles = read_numbers(tables["topic_throttles"], "topic_throttles", 1, THROTTLE_BYTES_S_MAX, place, complaints)
     priorities = read_numbers(tables["priorities"], "priorities", 1, PRIORITY_MAX, place, complaints)
     found = read_section(LinkControl, rest, place, complaints) or LinkControl()
@@ -214,10 +214,10 @@ class ScramUserSection:
     password_file: str = setting("", "file that holds the user's password")
 
 
-def read_sync_rules(written: RawSection, complaints: Complaints) -> SyncRules:
+def read_sync_rules(raw: RawSection, complaints: Complaints) -> SyncRules:
     """As `read_filters`, for what the link syncs."""
-    place = written.place
-    rest, inner = written.parted("users")
+    place = raw.place
+    rest, inner = raw.parted("users")
     found = read_section(SyncRules, rest, place, complaints) or SyncRules()
     users = _users(inner["users"], f"{place[:-1]}.users", complaints)
     for pattern in found.settings_exclude:
@@ -243,11 +243,11 @@ def _users(raw: object, place: str, complaints: Complaints) -> tuple[tuple[str, 
     return tuple(sorted(found, key=lambda pair: pair[0]))
 
 
-def read_groups(written: RawSection, complaints: Complaints) -> GroupRules:
+def read_groups(raw: RawSection, complaints: Complaints) -> GroupRules:
     """As `read_filters`, for consumer groups."""
-    rest, inner = written.parted("outputs")
-    outputs = read_outputs(inner["outputs"], written.place, complaints)
-    found = read_section(GroupRules, rest, written.place, complaints, beside=["outputs"]) or GroupRules()
+    rest, inner = raw.parted("outputs")
+    outputs = read_outputs(inner["outputs"], raw.place, complaints)
+    found = read_section(GroupRules, rest, raw.place, complaints, beside=["outputs"]) or GroupRules()
     return replace(found, outputs=outputs)
 
 
@@ -336,12 +336,12 @@ class QueueSection:
     )
 
 
-def read_queue(written: RawSection, complaints: Complaints) -> QueueRules:
+def read_queue(raw: RawSection, complaints: Complaints) -> QueueRules:
     """As `read_filters`, for the queue."""
-    section = read_section(QueueSection, written.raw, written.place, complaints)
+    section = read_section(QueueSection, raw.raw, raw.place, complaints)
     if section is None:
         return QueueRules()
-    _check_queue(section, written.place, complaints)
+    _check_queue(section, raw.place, complaints)
     low_kb = section.low_kb or section.high_kb // 2
     return QueueRules(
         **{**shared_fields(section, QueueRules), "high_bytes": section.high_kb << 10, "low_bytes": low_kb << 10}

@@ -21,8 +21,8 @@ class LogSettings:
     )
 
 
-def read_log(written: RawSection, complaints: Complaints) -> LogSettings:
-    return read_section(LogSettings, written.raw, written.place, complaints) or LogSettings()
+def read_log(raw: RawSection, complaints: Complaints) -> LogSettings:
+    return read_section(LogSettings, raw.raw, raw.place, complaints) or LogSettings()
 
 
 SECTION = Section("log", 90, (("[log]", LogSettings),), read_log, overridden=True)

@@ -32,15 +32,17 @@ class SparkSettings:
 class MirrorSettings:
     """How the mirror works. The defaults suit one machine and two clusters."""
 
-    lanes: int = setting(0, "tasks of each link; 0: one for two cores, at most 8", low=0, high=1024)
-    tasks: int = setting(
+    tasks_per_link: int = setting(0, "tasks of each link; 0: one for two cores, at most 8", low=0, high=1024)
+    spark_tasks: int = setting(
         0,
         "Spark tasks at once, two of them for handover; small tasks of links share one. 0: 4 more than cores, or"
         " than tasks of a link",
         low=0,
         high=4096,
     )
-    tide_s: float = setting(60.0, "maximum run of a task before its partitions are assigned again", low=0.2, high=3600)
+    task_run_s: float = setting(
+        60.0, "maximum run of a task before its partitions are assigned again", low=0.2, high=3600
+    )
     refresh_s: float = setting(2.0, "how often both clusters' metadata is refreshed", low=0.1, high=60)
     lease_s: float = setting(
         4.0,
@@ -49,7 +51,7 @@ class MirrorSettings:
         low=0.5,
         high=120,
     )
-    receipts_s: float = setting(
+    progress_s: float = setting(
         0.5,
         "how often a task commits its progress to the store and renews its lease; at most a third of `lease_s`",
         low=0.05,
@@ -119,16 +121,16 @@ class SparkSection:
     )
 
 
-def read_mirror(written: RawSection, complaints: Complaints) -> MirrorSettings:
-    place = written.place
-    rest, inner = written.parted("spark")
+def read_mirror(raw: RawSection, complaints: Complaints) -> MirrorSettings:
+    place = raw.place
+    rest, inner = raw.parted("spark")
     spark = _spark(inner["spark"], complaints)
     section = read_section(MirrorSettings, rest, place, complaints)
     if section is None or spark is None:
         return MirrorSettings()
-    if LEASE_REQUESTS_MIN * section.receipts_s > section.lease_s:
+    if LEASE_REQUESTS_MIN * section.progress_s > section.lease_s:
         most = f"a third of lease_s ({section.lease_s:g}) at most"
-        complaints.add(place, f"receipts_s: is {section.receipts_s:g}, must be {most}, or a busy pump loses its grant")
+        complaints.add(place, f"progress_s: is {section.progress_s:g}, must be {most}, or a busy task loses its lease")
     return replace(section, spark=spark)
 
 

@@ -42,15 +42,15 @@ class NearSettings:
     next_sites: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def read_near(written: RawSection, complaints: Complaints) -> NearSettings:
-    rest, tables = written.parted(_NETWORKS, _NEXT)
-    found = read_section(NearSettings, rest, written.place, complaints, beside=(_NETWORKS, _NEXT)) or NearSettings()
-    sites = sorted({one.site for one in written.before.get("clusters", {}).values() if one.site})
-    next_sites = _read_next(tables[_NEXT], sites, written.place, complaints)
+def read_near(raw: RawSection, complaints: Complaints) -> NearSettings:
+    rest, tables = raw.parted(_NETWORKS, _NEXT)
+    found = read_section(NearSettings, rest, raw.place, complaints, beside=(_NETWORKS, _NEXT)) or NearSettings()
+    sites = sorted({one.site for one in raw.before.get("clusters", {}).values() if one.site})
+    next_sites = _read_next(tables[_NEXT], sites, raw.place, complaints)
     for pattern in found.own_topics:
         if not TOPIC_WILDCARD.fullmatch(pattern):
-            complaints.add(written.place, f"own_topics: {pattern!r} is no name of topics with `*` in it")
-    networks = _read_networks(tables[_NETWORKS], {*sites, *next_sites}, written.place, complaints)
+            complaints.add(raw.place, f"own_topics: {pattern!r} is no name of topics with `*` in it")
+    networks = _read_networks(tables[_NETWORKS], {*sites, *next_sites}, raw.place, complaints)
     return replace(found, networks=networks, next_sites=next_sites)
 
 

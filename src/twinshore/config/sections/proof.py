@@ -15,7 +15,7 @@ class ProofSettings:
     beside_mirror: bool = setting(False, "`twinshore mirror run` proves its links continuously, in its own Spark")
     every_s: float = setting(60.0, "pause between two rounds of a continuous proof", low=1, high=86400)
     tasks: int = setting(2, "Spark tasks side by side", low=1, high=256)
-    stretch_records: int = setting(
+    range_records: int = setting(
         1_000_000, "maximum number of offsets that one task compares before it reports", low=1_000, high=1_000_000_000
     )
     throttle_mb_s: float = setting(
@@ -36,15 +36,15 @@ class ProofSettings:
     )
 
 
-def read_proof(written: RawSection, complaints: Complaints) -> ProofSettings:
-    found = read_section(ProofSettings, written.raw, written.place, complaints) or ProofSettings()
+def read_proof(raw: RawSection, complaints: Complaints) -> ProofSettings:
+    found = read_section(ProofSettings, raw.raw, raw.place, complaints) or ProofSettings()
     if found.read_again_h and not found.reread_mb_s:
         complaints.add(
-            written.place,
+            raw.place,
             f"read_again_h = {found.read_again_h:g} cannot be kept with reread_mb_s = 0, which reads nothing again",
         )
     if refused := budget_error(found):
-        complaints.add(written.place, refused)
+        complaints.add(raw.place, refused)
     return found
 
 

@@ -173,36 +173,38 @@ class ClusterCredentialsSection(CredentialsSection):
     """The same for this cluster alone, where different."""
 
 
-def read_proxy(written: RawSection, complaints: Complaints) -> ProxySettings:
-    raw, tables = _without_tables(written)
-    rest, inner = RawSection(raw, written.place, written.before).parted(_BY_NAME, "alarms")
-    found = read_section(ProxySettings, rest, written.place, complaints) or ProxySettings()
-    known = written.before.get("clusters", {})
+def read_proxy(raw_section: RawSection, complaints: Complaints) -> ProxySettings:
+    raw, tables = _without_tables(raw_section)
+    rest, inner = RawSection(raw, raw_section.place, raw_section.before).parted(_BY_NAME, "alarms")
+    found = read_section(ProxySettings, rest, raw_section.place, complaints) or ProxySettings()
+    known = raw_section.before.get("clusters", {})
     for name in found.clusters:
         if name not in known:
-            complaints.add(written.place, f"clusters: no cluster {name!r}{did_you_mean(name, known)}")
+            complaints.add(raw_section.place, f"clusters: no cluster {name!r}{did_you_mean(name, known)}")
     if len(set(found.clusters)) != len(found.clusters):
-        complaints.add(written.place, "clusters: each once")
+        complaints.add(raw_section.place, "clusters: each once")
     if found.address in WILDCARD_ADDRESSES and not found.advertised_host:
-        complaints.add(written.place, f"advertised_host: is required where address is {found.address}")
+        complaints.add(raw_section.place, f"advertised_host: is required where address is {found.address}")
     names = found.clusters or tuple(known)
     whole = replace(found, clusters=names, advertised_host=found.advertised_host or found.address)
-    by_name = _read_names(inner[_BY_NAME], whole, written.place, complaints)
+    by_name = _read_names(inner[_BY_NAME], whole, raw_section.place, complaints)
     if whole.new_topics and whole.new_topics not in whole.clusters:
         complaints.add(
-            written.place,
+            raw_section.place,
             f"new_topics: no cluster {whole.new_topics!r}{did_you_mean(whole.new_topics, whole.clusters)}",
         )
     if whole.traffic_cluster and whole.traffic_cluster not in whole.clusters:
         near = did_you_mean(whole.traffic_cluster, whole.clusters)
-        complaints.add(written.place, f"traffic_cluster: no cluster {whole.traffic_cluster!r}{near}")
+        complaints.add(raw_section.place, f"traffic_cluster: no cluster {whole.traffic_cluster!r}{near}")
     ports = 0 if whole.node_hosts else whole.nodes_per_cluster * len(whole.clusters)
-    if written.raw and (last := whole.port + ports) > PORT_MAX:
-        complaints.add(written.place, f"port, nodes_per_cluster: the last port would be {last}, they end at {PORT_MAX}")
+    if raw_section.raw and (last := whole.port + ports) > PORT_MAX:
+        complaints.add(
+            raw_section.place, f"port, nodes_per_cluster: the last port would be {last}, they end at {PORT_MAX}"
+        )
     behind = [known[name] for name in names if name in known]
     for sentence in _conflicts(whole, behind, bool(tables)):
-        complaints.add(written.place, sentence)
-    alarms = read_alarms(inner["alarms"], written.place, complaints)
+        complaints.add(raw_section.place, sentence)
+    alarms = read_alarms(inner["alarms"], raw_section.place, complaints)
     logins = _logins(tables, behind, found.credentials_else == OWN_CREDENTIALS, complaints)
     return replace(whole, new_topics_by_name=by_name, logins=logins, alarms=alarms)
 
@@ -223,11 +225,11 @@ def _read_names(table: object, whole: ProxySettings, place: str, complaints: Com
     return tuple(found)
 
 
-def _without_tables(written: RawSection) -> tuple[object, Mapping[str, object]]:
+def _without_tables(raw: RawSection) -> tuple[object, Mapping[str, object]]:
     """The section, and the tables of `credentials` if it holds tables and not a word."""
-    if isinstance(written.raw, Mapping) and isinstance(tables := written.raw.get("credentials"), Mapping):
-        return written.parted("credentials")[0], tables
-    return written.raw, {}
+    if isinstance(raw.raw, Mapping) and isinstance(tables := raw.raw.get("credentials"), Mapping):
+        return raw.parted("credentials")[0], tables
+    return raw.raw, {}
 
 
 def _conflicts(found: ProxySettings, behind: list[Cluster], tables: bool) -> Iterator[str]:
@@ -279,11 +281,11 @@ def _conflicts_of_names(found: ProxySettings) -> Iterator[str]:
 def _conflicts_of_same(found: ProxySettings, behind: list[Cluster]) -> Iterator[str]:
     if found.sasl != (SaslMechanism.PLAIN.value,):
         yield 'credentials: same needs sasl = ["PLAIN"], as no other way to log in shows the password'
-    for one in behind:
-        if one.security.sasl is SaslMechanism.OAUTHBEARER:
-            yield f"credentials: same is of no use to cluster {one.name}, which takes OAUTHBEARER"
-        elif not one.security.sasl:
-            yield f"credentials: same lets everybody in as the proxy at cluster {one.name}, which asks for no login"
+    for cluster in behind:
+        if cluster.security.sasl is SaslMechanism.OAUTHBEARER:
+            yield f"credentials: same is of no use to cluster {cluster.name}, which takes OAUTHBEARER"
+        elif not cluster.security.sasl:
+            yield f"credentials: same lets everybody in as the proxy at cluster {cluster.name}, which asks for no login"
 
 
 def _logins(
@@ -297,19 +299,19 @@ def _logins(
         apart = inner["clusters"] if isinstance(inner["clusters"], Mapping) else {}
         if not for_all and not apart:
             complaints.add(place, "needs username and password_env or password_file")
-        names = [one.name for one in behind]
+        names = [cluster.name for cluster in behind]
         for name, section in apart.items():
             if name not in names:
                 complaints.add(place, f"clusters: no cluster {name!r} behind the proxy{did_you_mean(name, names)}")
             elif login := _login(section, f"{place[:-1]}.clusters.{name}]", complaints):
                 found[principal, name] = login
-        for one in behind:
+        for cluster in behind:
             if for_all:
-                found.setdefault((principal, one.name), for_all)
-            if (principal, one.name) in found and (why := _useless(one, one.name in apart)):
-                complaints.add(place, f"cluster {one.name} {why}")
-            elif not else_own and (why := _as_proxy(one, (principal, one.name) in found)):
-                complaints.add(place, f'cluster {one.name} {why}; or set credentials_else = "own"')
+                found.setdefault((principal, cluster.name), for_all)
+            if (principal, cluster.name) in found and (why := _useless(cluster, cluster.name in apart)):
+                complaints.add(place, f"cluster {cluster.name} {why}")
+            elif not else_own and (why := _as_proxy(cluster, (principal, cluster.name) in found)):
+                complaints.add(place, f'cluster {cluster.name} {why}; or set credentials_else = "own"')
     return found
 
 

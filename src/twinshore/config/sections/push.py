@@ -18,10 +18,10 @@ class PushSettings:
     key_file: str = setting("", "PEM file with the certificate's key")
 
 
-def read_push(written: RawSection, complaints: Complaints) -> PushSettings:
-    found = read_section(PushSettings, written.raw, written.place, complaints) or PushSettings()
+def read_push(raw: RawSection, complaints: Complaints) -> PushSettings:
+    found = read_section(PushSettings, raw.raw, raw.place, complaints) or PushSettings()
     if bool(found.certificate_file) != bool(found.key_file):
-        complaints.add(written.place, "certificate_file and key_file: one needs the other")
+        complaints.add(raw.place, "certificate_file and key_file: one needs the other")
     return found
 
 

@@ -26,8 +26,8 @@ class SafetySettings:
     )
 
 
-def read_safety(written: RawSection, complaints: Complaints) -> SafetySettings:
-    return read_section(SafetySettings, written.raw, written.place, complaints) or SafetySettings()
+def read_safety(raw: RawSection, complaints: Complaints) -> SafetySettings:
+    return read_section(SafetySettings, raw.raw, raw.place, complaints) or SafetySettings()
 
 
 SECTION = Section("safety", 70, (("[safety]", SafetySettings),), read_safety, overridden=True)

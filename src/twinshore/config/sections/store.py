@@ -36,9 +36,9 @@ class StoreSettings:
     password: Secret = field(default_factory=Secret)
 
 
-def read_store(written: RawSection, complaints: Complaints) -> StoreSettings:
-    place = written.place
-    section = read_section(StoreSection, written.raw, place, complaints)
+def read_store(raw: RawSection, complaints: Complaints) -> StoreSettings:
+    place = raw.place
+    section = read_section(StoreSection, raw.raw, place, complaints)
     if section is None:
         return StoreSettings()
     kind = section.url.split(":", 1)[0].split("+", 1)[0]

@@ -29,11 +29,11 @@ class SwitchSettings:
     timeout_s: float = setting(30.0, "timeout of these programs", low=0.1, high=COMMAND_S_MAX)
 
 
-def read_switch(written: RawSection, complaints: Complaints) -> SwitchSettings:
-    found = read_section(SwitchSettings, written.raw, written.place, complaints) or SwitchSettings()
+def read_switch(raw: RawSection, complaints: Complaints) -> SwitchSettings:
+    found = read_section(SwitchSettings, raw.raw, raw.place, complaints) or SwitchSettings()
     for name, command in (("before", found.before), ("after", found.after)):
         if command and not command[0].startswith("/"):
-            complaints.add(written.place, f"{name}: {command[0]!r} is not the full path of a program")
+            complaints.add(raw.place, f"{name}: {command[0]!r} is not the full path of a program")
     return found
 
 

@@ -58,7 +58,7 @@ class GroupOnBothSides:
 
     def topics(self) -> tuple[str, ...]:
         """Returns the topic names at home."""
-        return tuple(sorted({one.topic if one.back else one.left_topic for one in self.goals}))
+        return tuple(sorted({goal.topic if goal.back else goal.left_topic for goal in self.goals}))
 
 
 def build_goals(link: Link, view: GroupView, *, back: bool) -> tuple[list[OffsetGoal], list[str]]:
@@ -66,38 +66,38 @@ def build_goals(link: Link, view: GroupView, *, back: bool) -> tuple[list[Offset
     needs the same flag.
     """
     goals, lost = [], []
-    for part in view.parts:
-        left, there = (part.topic, part.source), (part.twin, part.target)
+    for tp in view.parts:
+        left, there = (tp.topic, tp.source), (tp.twin, tp.target)
         (topic, at), (new_topic, has) = (there, left) if back else (left, there)
-        to, end = part.expected, part.end
+        to, end = tp.expected, tp.end
         if at is not None and to is not None and end is not None:
-            goals.append(OffsetGoal(link.name, back, topic, at, new_topic, part.partition, has, to, max(0, to - end)))
+            goals.append(OffsetGoal(link.name, back, topic, at, new_topic, tp.partition, has, to, max(0, to - end)))
         elif at is not None:
-            lost.append(f"{topic}-{part.partition}")
+            lost.append(f"{topic}-{tp.partition}")
     return goals, lost
 
 
 def describe_short_logs(goals: Iterable[OffsetGoal]) -> str:
     """Describes logs that end before what the group has read; empty if none."""
-    short = [one for one in goals if one.short]
+    short = [goal for goal in goals if goal.short]
     if not short:
         return ""
-    where = join_names([f"{one.topic}-{one.partition}" for one in short], NAMES_SHOWN_MAX)
-    return f"{count_phrase(sum(one.short for one in short), 'offset')} that it has read are not there yet, in {where}"
+    where = join_names([f"{goal.topic}-{goal.partition}" for goal in short], NAMES_SHOWN_MAX)
+    return f"{count_phrase(sum(goal.short for goal in short), 'offset')} that it has read are not there yet, in {where}"
 
 
 def describe_ahead(goals: Iterable[OffsetGoal], old: str, new: str) -> str:
     """Describes where the group is ahead on the new side, which is not reset; empty if nowhere."""
-    ahead = [one for one in goals if one.has is not None and one.has > one.to]
+    ahead = [goal for goal in goals if goal.has is not None and goal.has > goal.to]
     if not ahead:
         return ""
-    where = join_names([f"{one.topic}-{one.partition}" for one in ahead], NAMES_SHOWN_MAX)
-    by = count_phrase(sum((one.has or 0) - one.to for one in ahead), "offset")
+    where = join_names([f"{goal.topic}-{goal.partition}" for goal in ahead], NAMES_SHOWN_MAX)
+    by = count_phrase(sum((goal.has or 0) - goal.to for goal in ahead), "offset")
     return f"is further on on {new} than on {old}, by {by}, in {where}"
 
 
-def describe_rereads(seen: Iterable[GroupOnBothSides], old: str, new: str) -> str:
-    pairs = [(one.to, one.has) for group in seen for one in group.goals]
+def describe_rereads(groups: Iterable[GroupOnBothSides], old: str, new: str) -> str:
+    pairs = [(goal.to, goal.has) for group in groups for goal in group.goals]
     lone = sum(has is None for _, has in pairs)
     behind = sum(max(0, to - has) for to, has in pairs if has is not None)
     ahead = sum(max(0, has - to) for to, has in pairs if has is not None)
@@ -109,22 +109,24 @@ def describe_rereads(seen: Iterable[GroupOnBothSides], old: str, new: str) -> st
 
 def describe_changes(planned: Sequence[OffsetGoal], now: Sequence[OffsetGoal], old: str, new: str) -> str:
     """Describes what has changed since the offsets were set; empty if nothing."""
-    before = {(one.link, one.left_topic, one.partition): one for one in planned}
-    after = {(one.link, one.left_topic, one.partition): one for one in now}
-    for where, one in before.items():
-        seen = after.get(where)
-        name = f"{one.left_topic}-{one.partition}"
-        if seen is None or seen.left != one.left:
+    before = {(goal.link, goal.left_topic, goal.partition): goal for goal in planned}
+    after = {(goal.link, goal.left_topic, goal.partition): goal for goal in now}
+    for where, goal in before.items():
+        offset_goal = after.get(where)
+        name = f"{goal.left_topic}-{goal.partition}"
+        if offset_goal is None or offset_goal.left != goal.left:
             return f"somebody moved the group on {old} meanwhile, in {name}"
-        if seen.has != one.to:
-            return f"somebody moved the group on {new} meanwhile, in {one.topic}-{one.partition}"
-    if new_ones := sorted(f"{one.left_topic}-{one.partition}" for where, one in after.items() if where not in before):
+        if offset_goal.has != goal.to:
+            return f"somebody moved the group on {new} meanwhile, in {goal.topic}-{goal.partition}"
+    if new_ones := sorted(
+        f"{goal.left_topic}-{goal.partition}" for where, goal in after.items() if where not in before
+    ):
         return f"the group has places on {old} that it had not before: {join_names(new_ones, NAMES_SHOWN_MAX)}"
     return ""
 
 
 def goals_to_json(goals: Sequence[OffsetGoal]) -> str:
-    return json.dumps([asdict(one) for one in goals], separators=(",", ":"))
+    return json.dumps([asdict(goal) for goal in goals], separators=(",", ":"))
 
 
 def goals_from_json(text: str) -> tuple[OffsetGoal, ...]:

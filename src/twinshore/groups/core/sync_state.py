@@ -105,7 +105,7 @@ class SyncState:
 
     def __init__(self, verify_s: float, renew_s: float) -> None:
         self.verify_s, self.renew_s = verify_s, renew_s
-        self.entries: dict[str, GroupState] = {}
+        self.groups: dict[str, GroupState] = {}
         self.scope = EMPTY_SCOPE
         self.owed: set[str] | None = set()
         self.noted: set[str] = set()
@@ -123,37 +123,37 @@ class SyncState:
         self.scope = scope
         self._expected = {name: _without(gone, some) for name, some in self._expected.items()}
         self._departed = {name: _without(gone, some) for name, some in self._departed.items()}
-        for entry in self.entries.values():
-            entry.open.clear()
-            entry.standing.clear()
-            entry.refused.clear()
-            if any(topic in new for topic, _ in entry.said.places):
-                entry.said = entry.said._replace(places=_without(new, entry.said.places))
-            entry.memory = {where: one for where, one in entry.memory.items() if where in scope.parts}
-            self.reopen(entry)
+        for group in self.groups.values():
+            group.open.clear()
+            group.standing.clear()
+            group.refused.clear()
+            if any(topic in new for topic, _ in group.said.places):
+                group.said = group.said._replace(places=_without(new, group.said.places))
+            group.memory = {where: one for where, one in group.memory.items() if where in scope.parts}
+            self.reopen(group)
 
     def heard(self, found: Mapping[str, GroupOffsets], now_s: float) -> None:
         parts = self.scope.parts
         for name, said in found.items():
-            entry = self.entries.get(name)
-            if entry is None:
-                entry = self.entries[name] = GroupState(said)
+            group = self.groups.get(name)
+            if group is None:
+                group = self.groups[name] = GroupState(said)
                 # A group that returns below the offset where the link left it was reset.
                 left = self._departed.pop(name, {})
-                entry.memory = {where: one for where, one in left.items() if where in parts}
-                entry.check_at_s = now_s + _part(name, self.verify_s)
+                group.memory = {where: one for where, one in left.items() if where in parts}
+                group.check_at_s = now_s + _part(name, self.verify_s)
                 # Brokers do not tell when an offset was committed, so after a start all are renewed soon.
-                entry.renew_at_s = now_s + _part(name, min(self.renew_s, FIRST_RENEWAL_WITHIN_S))
-                self.reopen(entry)
-            elif entry.said is not said:
-                before = entry.said.places
-                entry.said = said
-                entry.open |= {w for w, place in said.places.items() if w in parts and before.get(w) != place}
+                group.renew_at_s = now_s + _part(name, min(self.renew_s, FIRST_RENEWAL_WITHIN_S))
+                self.reopen(group)
+            elif group.said is not said:
+                before = group.said.places
+                group.said = said
+                group.open |= {w for w, place in said.places.items() if w in parts and before.get(w) != place}
                 gone = before.keys() - said.places.keys()
-                entry.open -= gone
+                group.open -= gone
                 for where in gone:
-                    entry.standing.pop(where, None)
-                    entry.refused.pop(where, None)
+                    group.standing.pop(where, None)
+                    group.refused.pop(where, None)
             else:
                 continue
             self.note_metadata(name, said.places.values())
@@ -162,7 +162,7 @@ class SyncState:
         """If consumers commit metadata, the group gets no more marks, and loses existing ones."""
         if name not in self.noted and any(has_metadata(place) for place in places):
             self.noted.add(name)
-            self.reopen(self.entries[name])
+            self.reopen(self.groups[name])
 
     def rules_for(self, name: str, rules: CommitRules) -> CommitRules:
         return rules._replace(trusts=self.owed is None or name in self.owed, notes=name in self.noted)
@@ -172,21 +172,21 @@ class SyncState:
         no longer count as `owed`.
         """
         parts = self.scope.parts
-        names = self.entries if self.owed is None else self.owed
+        names = self.groups if self.owed is None else self.owed
         settled = {
             name
             for name in names
-            if (entry := self.entries.get(name)) is not None
-            and (entry.live or all(_is_settled(entry, where) for where in entry.said.places if where in parts))
+            if (group := self.groups.get(name)) is not None
+            and (group.live or all(_is_settled(group, where) for where in group.said.places if where in parts))
         }
         self.owed = (set(names) | set(unheard if self.owed is None else ())) - settled
 
     def forget(self, names: Iterable[str]) -> None:
         """Drops groups that are gone or excluded. Where the link left them is remembered, for when they return."""
         for name in names:
-            entry = self.entries.pop(name, None)
-            if entry is not None and entry.memory:
-                self._departed[name] = entry.memory
+            group = self.groups.pop(name, None)
+            if group is not None and group.memory:
+                self._departed[name] = group.memory
             self._expected.pop(name, None)
             if self.owed is not None:
                 self.owed.discard(name)
@@ -196,100 +196,100 @@ class SyncState:
     def expect(self, name: str, where: TopicPartitionTuple, offset: int) -> None:
         """Notes that the other direction committed this offset here: no consumer has read that far."""
         self._expected.setdefault(name, {})[where] = offset
-        entry = self.entries.get(name)
-        if entry is not None and where in entry.memory:
-            entry.memory[where] = entry.memory[where]._replace(high=offset)
+        group = self.groups.get(name)
+        if group is not None and where in group.memory:
+            group.memory[where] = group.memory[where]._replace(high=offset)
 
     def absent(self, names: Iterable[str]) -> None:
         """The writing side does not know these groups: what the target was believed to have is dropped."""
         for name in names:
-            entry = self.entries[name]
-            if entry.memory and any(one.agreed >= 0 for one in entry.memory.values()):
-                entry.memory = {where: one._replace(agreed=-1) for where, one in entry.memory.items()}
-                self.reopen(entry)
+            group = self.groups[name]
+            if group.memory and any(one.agreed >= 0 for one in group.memory.values()):
+                group.memory = {where: one._replace(agreed=-1) for where, one in group.memory.items()}
+                self.reopen(group)
 
-    def left(self, entry: GroupState) -> None:
+    def left(self, group: GroupState) -> None:
         """Members on the writing side have left. They may have recommitted the offset that they found."""
-        entry.memory = {where: one._replace(marked=False) for where, one in entry.memory.items()}
-        self.reopen(entry)
+        group.memory = {where: one._replace(marked=False) for where, one in group.memory.items()}
+        self.reopen(group)
 
-    def sends(self, entry: GroupState, where: TopicPartitionTuple, place: CommittedOffset | None) -> None:
+    def sends(self, group: GroupState, where: TopicPartitionTuple, place: CommittedOffset | None) -> None:
         """Notes a commit before it is sent: without a response it may have arrived. None: not sent."""
-        entry.memory[where] = self.memory_of(entry, where)._replace(tried=place)
+        group.memory[where] = self.memory_of(group, where)._replace(tried=place)
 
     def due(self, now_s: float) -> Iterator[tuple[str, GroupState]]:
-        for name, entry in self.entries.items():
-            if now_s >= entry.check_at_s:
-                entry.check_at_s = now_s + self.verify_s
-                self.reopen(entry)
-            if now_s >= entry.renew_at_s:
-                entry.renews = True
-                self.reopen(entry)
-            if entry.open and not entry.live:
-                yield name, entry
+        for name, group in self.groups.items():
+            if now_s >= group.check_at_s:
+                group.check_at_s = now_s + self.verify_s
+                self.reopen(group)
+            if now_s >= group.renew_at_s:
+                group.renews = True
+                self.reopen(group)
+            if group.open and not group.live:
+                yield name, group
 
-    def renewed(self, entry: GroupState, now_s: float) -> None:
-        entry.renews, entry.renew_at_s = False, now_s + self.renew_s
+    def renewed(self, group: GroupState, now_s: float) -> None:
+        group.renews, group.renew_at_s = False, now_s + self.renew_s
 
     def settle(
-        self, entry: GroupState, where: TopicPartitionTuple, decision: CommitDecision, behind: int, now_s: float
+        self, group: GroupState, where: TopicPartitionTuple, decision: CommitDecision, behind: int, now_s: float
     ) -> None:
-        entry.memory[where] = decision.memory
-        entry.refused.pop(where, None)
+        group.memory[where] = decision.memory
+        group.refused.pop(where, None)
         same = decision.whole and decision.state in (
             GroupSyncStatus.SAME,
             GroupSyncStatus.MOVES,
             GroupSyncStatus.SET_BACK,
         )
         if same:
-            entry.standing.pop(where, None)
+            group.standing.pop(where, None)
         else:
-            self.stands(entry, where, decision.state, behind, now_s)
+            self.stands(group, where, decision.state, behind, now_s)
         if decision.whole:
-            entry.open.discard(where)
+            group.open.discard(where)
 
     @staticmethod
     def stands(
-        entry: GroupState, where: TopicPartitionTuple, state: GroupSyncStatus, behind: int, now_s: float
+        group: GroupState, where: TopicPartitionTuple, state: GroupSyncStatus, behind: int, now_s: float
     ) -> None:
-        since_s = entry.standing[where][2] if where in entry.standing else now_s
-        entry.standing[where] = (state, behind, since_s)
+        since_s = group.standing[where][2] if where in group.standing else now_s
+        group.standing[where] = (state, behind, since_s)
 
-    def refuses(self, entry: GroupState, where: TopicPartitionTuple, sentence: str, behind: int, now_s: float) -> None:
+    def refuses(self, group: GroupState, where: TopicPartitionTuple, sentence: str, behind: int, now_s: float) -> None:
         """A cluster refuses the offset, or does not report it."""
-        self.stands(entry, where, GroupSyncStatus.REFUSED, behind, now_s)
-        entry.refused[where] = (entry.refused.get(where, (now_s, ""))[0], sentence)
+        self.stands(group, where, GroupSyncStatus.REFUSED, behind, now_s)
+        group.refused[where] = (group.refused.get(where, (now_s, ""))[0], sentence)
 
-    def silent(self, entry: GroupState, places: Iterable[TopicPartitionTuple], now_s: float) -> None:
+    def silent(self, group: GroupState, places: Iterable[TopicPartitionTuple], now_s: float) -> None:
         """The writing side does not report these offsets, so memory may be outdated."""
         for where in places:
-            self.stands(entry, where, GroupSyncStatus.AWAY, 0, now_s)
-        entry.check = True
+            self.stands(group, where, GroupSyncStatus.AWAY, 0, now_s)
+        group.check = True
 
     def unanswered(self, entries: Iterable[GroupState], now_s: float) -> None:
         """After a round: open offsets without an answer count as silent."""
-        for entry in entries:
-            left = entry.open - entry.standing.keys()
-            if left and not entry.live:
-                self.silent(entry, left, now_s)
+        for group in entries:
+            left = group.open - group.standing.keys()
+            if left and not group.live:
+                self.silent(group, left, now_s)
 
-    def memory_of(self, entry: GroupState, where: TopicPartitionTuple) -> PartitionMemory:
-        known = entry.memory.get(where)
+    def memory_of(self, group: GroupState, where: TopicPartitionTuple) -> PartitionMemory:
+        known = group.memory.get(where)
         if known is not None:
             return known
-        return NO_MEMORY._replace(high=self._expected.get(entry.said.group, {}).get(where, NO_MEMORY.high))
+        return NO_MEMORY._replace(high=self._expected.get(group.said.group, {}).get(where, NO_MEMORY.high))
 
-    def reopen(self, entry: GroupState) -> None:
-        entry.check = True
-        entry.open |= entry.said.places.keys() & self.scope.parts.keys()
+    def reopen(self, group: GroupState) -> None:
+        group.check = True
+        group.open |= group.said.places.keys() & self.scope.parts.keys()
 
 
 def _without(topics: Container[str], some: Mapping[TopicPartitionTuple, V]) -> dict[TopicPartitionTuple, V]:
     return {where: one for where, one in some.items() if where[0] not in topics}
 
 
-def _is_settled(entry: GroupState, where: TopicPartitionTuple) -> bool:
-    return where in entry.memory and entry.memory[where].tried is None
+def _is_settled(group: GroupState, where: TopicPartitionTuple) -> bool:
+    return where in group.memory and group.memory[where].tried is None
 
 
 def _part(name: str, period_s: float) -> float:

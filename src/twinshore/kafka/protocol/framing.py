@@ -230,7 +230,7 @@ class InFlightRequests:
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
-        self.framer = FrameReader()
+        self.frame_reader = FrameReader()
         self._number = 0
         self._asked: deque[UnansweredRequest] = deque()
 
@@ -265,12 +265,12 @@ class InFlightRequests:
         protocol violation.
         """
         if not self._asked:
-            if self.framer.waiting:
-                raise ResponseOrderError(f"the peer sent {self.framer.waiting} bytes unasked")
+            if self.frame_reader.waiting:
+                raise ResponseOrderError(f"the peer sent {self.frame_reader.waiting} bytes unasked")
             return None
         asked = self._asked[0]
         try:
-            view = self.framer.next(asked.api.response_bytes_max)
+            view = self.frame_reader.next(asked.api.response_bytes_max)
         except FrameSizeError as error:
             raise FrameSizeError(asked.what, error.size, error.bytes_max) from error
         if view is None:

@@ -35,15 +35,15 @@ def get_freshness_limit_s(section: DelaySection) -> float:
     return max(FRESHNESS_MIN_S, FRESH_PERIODS_MAX * section.period_s, FRESH_PERIODS_MAX * section.sample_s)
 
 
-def describe_stale_figures(places: Iterable[PartitionDelayRow], now_ms: int, bound_s: float) -> list[str]:
+def describe_stale_figures(rows: Iterable[PartitionDelayRow], now_ms: int, bound_s: float) -> list[str]:
     """Returns a sentence for each link with figures older than `bound_s`. Groups do not count: they are read less
     often.
     """
     found = []
-    for link, ours in _by_link(places).items():
-        old = [place for place in ours if now_ms - place.at_ms > bound_s * 1000]
+    for link, ours in _by_link(rows).items():
+        old = [row for row in ours if now_ms - row.at_ms > bound_s * 1000]
         if old:
-            age_s = (now_ms - min(place.at_ms for place in old)) / 1000
+            age_s = (now_ms - min(row.at_ms for row in old)) / 1000
             which = f"{len(old)} of {len(ours)} places" if len(old) < len(ours) else f"all {len(ours)} places"
             lag, behind_ms = sum(one.lag_records for one in old), max(one.recovery_point_ms for one in old)
             found.append(
@@ -53,8 +53,8 @@ def describe_stale_figures(places: Iterable[PartitionDelayRow], now_ms: int, bou
     return found
 
 
-def describe_unread_links(links: Iterable[str], places: Iterable[PartitionDelayRow]) -> list[str]:
-    seen = _by_link(places)
+def describe_unread_links(links: Iterable[str], rows: Iterable[PartitionDelayRow]) -> list[str]:
+    seen = _by_link(rows)
     return [
         f"{link}: no place is watched: nothing was read yet, or no topic of the link is on both sides"
         for link in links
@@ -62,55 +62,53 @@ def describe_unread_links(links: Iterable[str], places: Iterable[PartitionDelayR
     ]
 
 
-def describe_paused(places: Iterable[PartitionDelayRow], topic: str = "") -> list[str]:
-    """Describes what operators paused, by link: all partitions or a number. `topic`: the one topic of all `places`."""
+def describe_paused(rows: Iterable[PartitionDelayRow], topic: str = "") -> list[str]:
+    """Describes what operators paused, by link: all partitions or a number. `topic`: the one topic of all `rows`."""
     whole = f"{topic} of " if topic else ""
     found = []
-    for link, ours in _by_link(places).items():
-        count = sum(place.state == "paused" for place in ours)
+    for link, ours in _by_link(rows).items():
+        count = sum(row.state == "paused" for row in ours)
         if count:
             found.append(f"{whole}{link} is paused" if count == len(ours) else f"{count} places of {link} are paused")
     return found
 
 
-def _by_link(places: Iterable[PartitionDelayRow]) -> dict[str, Sequence[PartitionDelayRow]]:
+def _by_link(rows: Iterable[PartitionDelayRow]) -> dict[str, Sequence[PartitionDelayRow]]:
     found: dict[str, list[PartitionDelayRow]] = {}
-    for place in places:
-        if not place.group:
-            found.setdefault(place.link, []).append(place)
+    for row in rows:
+        if not row.group:
+            found.setdefault(row.link, []).append(row)
     return dict(found)
 
 
-def build_zabbix_discovery(places: Iterable[PartitionDelayRow]) -> str:
+def build_zabbix_discovery(rows: Iterable[PartitionDelayRow]) -> str:
     """Zabbix low-level discovery of links and topics. An agent does not pass on ">", so keys say `east..west`."""
-    found = sorted({(place.link, place.topic) for place in places})
+    found = sorted({(row.link, row.topic) for row in rows})
     named = [(link, link.replace("->", ".."), topic) for link, topic in found]
     return json.dumps({"data": [{"{#LINK}": link, "{#KEY}": key, "{#TOPIC}": topic} for link, key, topic in named]})
 
 
-def compute_figure(
-    item: str, places: Sequence[PartitionDelayRow], alarms: Sequence[AlarmRow], topic: str
-) -> float | int:
+def compute_figure(item: str, rows: Sequence[PartitionDelayRow], alarms: Sequence[AlarmRow], topic: str) -> float | int:
     """Computes `lag`, `recovery-point` (seconds) or `alarms` of these partitions and alarms, or of `topic` alone."""
-    ours = [place for place in places if not place.group and topic in ("", place.topic)]
+    ours = [row for row in rows if not row.group and topic in ("", row.topic)]
     if item == "lag":
-        return sum(place.lag_records for place in ours)
+        return sum(row.lag_records for row in ours)
     if item == "recovery-point":
-        return max((place.recovery_point_ms for place in ours), default=0) / 1000
+        return max((row.recovery_point_ms for row in ours), default=0) / 1000
     # An alarm of a whole link, cluster or process counts for each topic.
     return sum(not topic or alarm.topic in ("", topic) for alarm in alarms)
 
 
 def explain_missing_figure(
-    item: str, places: Sequence[PartitionDelayRow], topic: str, now_ms: int, bound_s: float, unseen: Sequence[str] = ()
+    item: str, rows: Sequence[PartitionDelayRow], topic: str, now_ms: int, bound_s: float, unseen: Sequence[str] = ()
 ) -> str:
     """Why no current figure exists; empty if one does. `unseen`: sentences about what no monitor watches now."""
-    ours = [place for place in places if not place.group and topic in ("", place.topic)]
+    ours = [row for row in rows if not row.group and topic in ("", row.topic)]
     if item == "alarms" and (unseen or ours or not topic):
         return "; ".join(unseen)
     if not ours:
         return f"nobody has read {topic or 'anything'} yet"
-    oldest = min(ours, key=lambda place: place.at_ms)
+    oldest = min(ours, key=lambda row: row.at_ms)
     age_s = (now_ms - oldest.at_ms) / 1000
     if age_s <= bound_s:
         return ""
@@ -525,36 +523,39 @@ def check_recovery_points(
     `resting`: stopped partitions by topic; -1 stands for all.
     """
     topics: dict[str, list[PartitionLag]] = {}
-    for view in views:
-        if view.axis is not OffsetRelation.FOREIGN and not view.place.group:
-            topics.setdefault(view.place.topic, []).append(view)
+    for lag in views:
+        if lag.axis is not OffsetRelation.FOREIGN and not lag.place.group:
+            topics.setdefault(lag.place.topic, []).append(lag)
     none = frozenset[int]()
     return [
-        _recovery_sign(link, topic, seen, bound_s(topic), resting.get(topic, none)) for topic, seen in topics.items()
+        _recovery_sign(link, topic, lags, bound_s(topic), resting.get(topic, none)) for topic, lags in topics.items()
     ]
 
 
 def _recovery_sign(
-    link: str, topic: str, seen: Sequence[PartitionLag], bound_s: float, resting: frozenset[int]
+    link: str, topic: str, lags: Sequence[PartitionLag], bound_s: float, resting: frozenset[int]
 ) -> AlertCondition:
     key = AlarmKey(link, AlarmKind.RECOVERY_POINT, topic)
-    late = [view for view in seen if view.recovery_point_ms > bound_s * 1000]
-    running = [view for view in late if view.state != "paused"]
+    late = [partition_lag for partition_lag in lags if partition_lag.recovery_point_ms > bound_s * 1000]
+    running = [partition_lag for partition_lag in late if partition_lag.state != "paused"]
     late = running or late
     most = find_worst_lag(late)
     if most is None:
         return AlertCondition(key, False)
     source = link.partition("->")[0]
-    lag = sum(view.lag_records for view in late)
+    lag = sum(partition_lag.lag_records for partition_lag in late)
     sentence = (
-        f"{link}: {lag:,} records of {topic} ({describe_partitions([view.place.partition for view in late])}) are on "
+        f"{link}: {lag:,} records of {topic}"
+        f" ({describe_partitions([partition_lag.place.partition for partition_lag in late])}) are on "
         f"{source}"
         f" alone, the oldest for {most.recovery_point_ms / 1000:.1f} s (bound {bound_s:g} s). If {source} were lost"
         " now, they would be."
     )
     if not running:
         return AlertCondition(key, False, f"{sentence} {PAUSED_NOTE}", held=True)
-    return AlertCondition(key, True, sentence, is_beyond_stopped([view.place.partition for view in late], resting))
+    return AlertCondition(
+        key, True, sentence, is_beyond_stopped([partition_lag.place.partition for partition_lag in late], resting)
+    )
 
 
 class LostRecords(NamedTuple):
@@ -735,9 +736,9 @@ def check_unproven_partitions(
         return []
     key = AlarmKey(link, AlarmKind.UNPROVEN)
     proven = {(row.topic, row.partition) for row in rows}
-    bare = [one for one in twins if (one.topic, one.partition) not in proven]
+    bare = [twin_row for twin_row in twins if (twin_row.topic, twin_row.partition) not in proven]
     waiting = [UnprovenPartition(_waits_since_ms(row), row.topic, row.partition) for row in rows]
-    waiting += [UnprovenPartition(one.created_ms, one.topic, one.partition) for one in bare]
+    waiting += [UnprovenPartition(twin_row.created_ms, twin_row.topic, twin_row.partition) for twin_row in bare]
     advice = "`twinshore prove` says how long a pass takes at reread_mb_s, and whether anything is proven at all."
     if not waiting:
         return [

@@ -57,7 +57,7 @@ class MonitoredLink:
     link: str
     began_ms: int
     arrivals: dict[MonitoredPartition, UnreplicatedEnds] = field(default_factory=dict)
-    views: dict[MonitoredPartition, PartitionLag] = field(default_factory=dict)
+    lags: dict[MonitoredPartition, PartitionLag] = field(default_factory=dict)
     seen_ms: dict[str, int] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
     # Partitions of the last sample; other views are old.
@@ -98,7 +98,7 @@ class MonitoredLink:
                 waiting = tuple(EndSighting(*pair) for pair in json.loads(row.unreplicated_ends))
                 place = MonitoredPartition(row.link, row.topic, row.partition)
                 self.arrivals[place] = UnreplicatedEnds(waiting, row.source_end)
-                self.views[place] = _view_of(row)
+                self.lags[place] = _view_of(row)
                 self.seen_ms[row.topic] = max(row.at_ms, self.seen_ms.get(row.topic, 0))
 
     def anew(self, now_ms: int, moved_ms: int) -> MonitoredLink:
@@ -109,8 +109,8 @@ class MonitoredLink:
         for place, one in self.arrivals.items():
             waiting = tuple(seen._replace(at_ms=seen.at_ms + moved_ms) for seen in one.waiting)
             found.arrivals[place] = one._replace(waiting=waiting)
-        found.views = {
-            place: replace(view, at_ms=view.at_ms + moved_ms) for place, view in self.views.items() if not place.group
+        found.lags = {
+            place: replace(lag, at_ms=lag.at_ms + moved_ms) for place, lag in self.lags.items() if not place.group
         }
         found.seen_ms |= {topic: at_ms + moved_ms for topic, at_ms in self.seen_ms.items() if topic}
         return found
@@ -134,10 +134,10 @@ class MonitoredLink:
         for reading in readings:
             place = reading.place
             if place.group:
-                self.views[place] = _group_view(reading)
+                self.lags[place] = _group_view(reading)
                 continue
             read.add(place)
-            self.arrivals[place], self.views[place] = update_lag(self.arrivals.get(place, UnreplicatedEnds()), reading)
+            self.arrivals[place], self.lags[place] = update_lag(self.arrivals.get(place, UnreplicatedEnds()), reading)
             if place.topic not in self.failures:
                 self.seen_ms[place.topic] = reading.at_ms
         self.read = frozenset(read)
@@ -193,10 +193,10 @@ class MonitoredLink:
     ) -> list[AlertCondition]:
         """All conditions known now, except window verdicts. Without knowledge nothing counts as well."""
         silent_ms = now_ms - self.beat_seen_ms if self.beat_seen_ms else 0
-        fresh = [view for place, view in self.views.items() if place in self.read]
+        fresh = [lag for place, lag in self.lags.items() if place in self.read]
         # With nothing to judge (no topics, all paused, no reading) the windows are not to blame.
         blind = not self.ever_read or now_ms - self.seen_ms[""] > blind_s * 500
-        idle = not any(view.state != "paused" for view in fresh)
+        idle = not any(lag.state != "paused" for lag in fresh)
         if blind or idle:
             self.judged_ms = now_ms
         unjudged_s, well = max(blind_s, PERIODS_UNJUDGED_MAX * period_s), not blind and (idle or self.rulings > 0)
@@ -241,20 +241,18 @@ class MonitoredLink:
             return why
         if not key.group or self.parts.get(GROUPS_PART) or self.failures or now_ms - self.began_ms < GROUP_LAG_KEPT_MS:
             return ""
-        seen = [
-            view.at_ms for place, view in self.views.items() if (place.topic, place.group) == (key.topic, key.group)
-        ]
+        seen = [lag.at_ms for place, lag in self.lags.items() if (place.topic, place.group) == (key.topic, key.group)]
         return f"{key.group} has no place there any more" if now_ms - max(seen, default=0) > GROUP_LAG_KEPT_MS else ""
 
     def rows(self) -> list[PartitionDelayRow]:
         return [
             PartitionDelayRow(
-                *(view.place.link, view.place.topic, view.place.partition, view.place.group),
-                *(view.at_ms, view.source_end, view.target_end, view.lag_records, view.recovery_point_ms),
-                *(view.axis.value, view.state, json.dumps(self._waiting(view.place), separators=(",", ":"))),
+                *(lag.place.link, lag.place.topic, lag.place.partition, lag.place.group),
+                *(lag.at_ms, lag.source_end, lag.target_end, lag.lag_records, lag.recovery_point_ms),
+                *(lag.axis.value, lag.state, json.dumps(self._waiting(lag.place), separators=(",", ":"))),
             )
-            for view in self.views.values()
-            if view.place.topic not in self.left
+            for lag in self.lags.values()
+            if lag.place.topic not in self.left
         ]
 
     def _waiting(self, place: MonitoredPartition) -> list[list[int]]:
@@ -262,11 +260,14 @@ class MonitoredLink:
         return [list(one) for one in known.waiting] if known and not place.group else []
 
     def _last(self, topic: str, now_ms: int) -> str:
-        known = [view for place, view in self.views.items() if place.topic == topic and not place.group]
-        if not known:
+        lags = [partition_lag for place, partition_lag in self.lags.items() if place.topic == topic and not place.group]
+        if not lags:
             return ""
-        lag, at_ms = sum(view.lag_records for view in known), min(view.at_ms for view in known)
-        oldest_s = max(view.recovery_point_ms for view in known) / 1000
+        lag, at_ms = (
+            sum(partition_lag.lag_records for partition_lag in lags),
+            min(partition_lag.at_ms for partition_lag in lags),
+        )
+        oldest_s = max(partition_lag.recovery_point_ms for partition_lag in lags) / 1000
         return f"{(now_ms - at_ms) / 1000:.0f} s ago it lacked {lag:,} records, the oldest for {oldest_s:.1f} s"
 
     def _lost(self, now_ms: int) -> dict[str, LostRecords]:
@@ -274,14 +275,26 @@ class MonitoredLink:
         found = {}
         for topic in self.left & self.deleted.keys():
             since_ms, why = self.over[topic]
-            ours = [view for place, view in self.views.items() if place.topic == topic and not place.group]
+            ours = [
+                partition_lag for place, partition_lag in self.lags.items() if place.topic == topic and not place.group
+            ]
             # What another tool's copy lacks is unknown.
-            known, crossed = [view for view in ours if view.axis is not OffsetRelation.FOREIGN], self.deleted[topic]
-            left = {view: view.source_end - crossed.get(view.place.partition, 0) for view in known}
-            behind = {view: min(view.lag_records, lacks) for view, lacks in left.items() if lacks > 0}
+            lags, crossed = (
+                [partition_lag for partition_lag in ours if partition_lag.axis is not OffsetRelation.FOREIGN],
+                self.deleted[topic],
+            )
+            left = {
+                partition_lag: partition_lag.source_end - crossed.get(partition_lag.place.partition, 0)
+                for partition_lag in lags
+            }
+            behind = {
+                partition_lag: min(partition_lag.lag_records, lacks)
+                for partition_lag, lacks in left.items()
+                if lacks > 0
+            }
             lag = sum(behind.values())
             if lag > 0 and now_ms - since_ms <= LOST_RECORDS_KEPT_MS:
-                oldest_ms = max(view.recovery_point_ms for view, lacks in behind.items() if lacks)
+                oldest_ms = max(partition_lag.recovery_point_ms for partition_lag, lacks in behind.items() if lacks)
                 found[topic] = LostRecords(why, lag, oldest_ms)
         return found
 
@@ -293,15 +306,15 @@ class MonitoredLink:
         gone -= self._lost(now_ms).keys()
         for topic in gone:
             self.seen_ms.pop(topic, None)
-        for place in [place for place in self.views if place.topic in gone or self._is_past(place, now_ms)]:
-            self.views.pop(place)
+        for place in [place for place in self.lags if place.topic in gone or self._is_past(place, now_ms)]:
+            self.lags.pop(place)
             self.arrivals.pop(place, None)
 
     def _is_past(self, place: MonitoredPartition, now_ms: int) -> bool:
         seen_ms = self.seen_ms.get(place.topic, 0)
         if self.failures or now_ms - seen_ms > LAG_KEPT_MS:
             return False
-        return now_ms - self.views[place].at_ms > (GROUP_LAG_KEPT_MS if place.group else LAG_KEPT_MS)
+        return now_ms - self.lags[place].at_ms > (GROUP_LAG_KEPT_MS if place.group else LAG_KEPT_MS)
 
 
 def _furthest(before: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:

@@ -178,7 +178,7 @@ def update_lag(before: UnreplicatedEnds, reading: LagReading) -> tuple[Unreplica
         waiting = (*waiting, EndSighting(reading.at_ms, reading.source_end))
     waiting = thin_sightings(waiting)
     oldest_ms = max(0, reading.at_ms - waiting[0].at_ms) if waiting else 0
-    view = PartitionLag(
+    lag = PartitionLag(
         reading.place,
         reading.at_ms,
         reading.source_end,
@@ -188,7 +188,7 @@ def update_lag(before: UnreplicatedEnds, reading: LagReading) -> tuple[Unreplica
         reading.axis,
         "paused" if reading.paused else "watched",
     )
-    return UnreplicatedEnds(waiting, reading.source_end, least, reading.source_id, reading.target_id), view
+    return UnreplicatedEnds(waiting, reading.source_end, least, reading.source_id, reading.target_id), lag
 
 
 def get_mapped_end(furthest: OffsetRun, end: int, told: int) -> int:
@@ -219,7 +219,7 @@ def thin_sightings(waiting: Sequence[EndSighting], most: int = END_SIGHTINGS_MAX
 
 def find_worst_lag(views: Iterable[PartitionLag]) -> PartitionLag | None:
     """The partition furthest behind, by time and then by records."""
-    return max(views, key=lambda view: (view.recovery_point_ms, view.lag_records), default=None)
+    return max(views, key=lambda lag: (lag.recovery_point_ms, lag.lag_records), default=None)
 
 
 def _crossed(reading: LagReading, least_gap: int) -> int:

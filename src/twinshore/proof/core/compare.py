@@ -105,17 +105,19 @@ def find_missing_tombstones(chunks: Chunks, deletes: Mapping[bytes, OneSidedReco
     return sorted(deletes[key] for key in shown)
 
 
-def compare_compacted(source: Chunks, target: Chunks, tally: CompareProgress, end: int, latest: OneSidedKeys) -> bool:
+def compare_compacted(
+    source: Chunks, target: Chunks, progress: CompareProgress, end: int, latest: OneSidedKeys
+) -> bool:
     """Advances to `end` while no offset on both sides differs. False at a difference, which is at `tally.at`."""
     ours, theirs = next(source, None), next(target, None)
-    while tally.at < end and ours is not None and theirs is not None:
-        ours.skip_below(tally.at)
-        theirs.skip_below(tally.at)
+    while progress.at < end and ours is not None and theirs is not None:
+        ours.skip_below(progress.at)
+        theirs.skip_below(progress.at)
         stop = min(ours.end, theirs.end, end)
-        if not _match_compacted(ours, theirs, stop, tally, latest):
+        if not _match_compacted(ours, theirs, stop, progress, latest):
             return False
-        tally.at = max(tally.at, stop)
-        if tally.at >= end:
+        progress.at = max(progress.at, stop)
+        if progress.at >= end:
             break
         if ours.end <= stop:
             ours = next(source, None)
@@ -124,15 +126,15 @@ def compare_compacted(source: Chunks, target: Chunks, tally: CompareProgress, en
     return True
 
 
-def _match_compacted(ours: Chunk, theirs: Chunk, stop: int, tally: CompareProgress, latest: OneSidedKeys) -> bool:
+def _match_compacted(ours: Chunk, theirs: Chunk, stop: int, progress: CompareProgress, latest: OneSidedKeys) -> bool:
     data, rows = ours.opened()
     peer_data, peers = theirs.opened()
     n, m = max(ours.first, ours.rows_below(stop)), max(theirs.first, theirs.rows_below(stop))
     while ours.first < n or theirs.first < m:
         begin = ours.first
         one, other = (data, rows, begin, n), (peer_data, peers, theirs.first, m)
-        done = tally.sums.match(one, other, 0, placed=True)
-        tally.records += done
+        done = progress.sums.match(one, other, 0, placed=True)
+        progress.records += done
         ours.first += done
         theirs.first += done
         if latest.lone:
@@ -152,9 +154,9 @@ def _match_compacted(ours: Chunk, theirs: Chunk, stop: int, tally: CompareProgre
             theirs.first += 1
         elif same_record(data, rows[ours.first], peer_data, peers[theirs.first]):
             latest.met(key_at(data, rows[ours.first])[0])
-            count_as_equal(ours, theirs, tally)
+            count_as_equal(ours, theirs, progress)
         else:
-            tally.at = at
+            progress.at = at
             return False
     return True
 
@@ -266,26 +268,28 @@ class CompareProgress:
     sums: RunningDigest = field(default_factory=RunningDigest)
 
 
-def compare_by_offset(source: Chunks, target: Chunks, tally: CompareProgress, end: int, *, digest: bool = True) -> bool:
+def compare_by_offset(
+    source: Chunks, target: Chunks, progress: CompareProgress, end: int, *, digest: bool = True
+) -> bool:
     """Advances to `end` of the source while records and offsets are the same. False at a difference, which is at
     `tally.at`.
     """
-    if tally.at >= end:
+    if progress.at >= end:
         return True  # Readers of an empty range yield no chunk.
     ours, theirs = _next(source), _next(target)
-    while tally.at < end:
-        if same_packed_batch(ours, theirs) and tally.at <= _base(ours) and ours.end <= end:
-            _take_packed(ours, tally, digest=digest)
-            if tally.at < end:
+    while progress.at < end:
+        if same_packed_batch(ours, theirs) and progress.at <= _base(ours) and ours.end <= end:
+            _take_packed(ours, progress, digest=digest)
+            if progress.at < end:
                 ours, theirs = _next(source), _next(target)
             continue
-        ours.skip_below(tally.at)
-        theirs.skip_below(tally.at - theirs.shift)
+        ours.skip_below(progress.at)
+        theirs.skip_below(progress.at - theirs.shift)
         stop = min(ours.end, theirs.source_end, end)
-        if not _match(ours, theirs, stop, tally):
+        if not _match(ours, theirs, stop, progress):
             return False
-        tally.at = max(tally.at, stop)
-        if tally.at < end:
+        progress.at = max(progress.at, stop)
+        if progress.at < end:
             if ours.end <= stop:
                 ours = _next(source)
             if theirs.source_end <= stop:
@@ -293,7 +297,7 @@ def compare_by_offset(source: Chunks, target: Chunks, tally: CompareProgress, en
     return True
 
 
-def _match(ours: Chunk, theirs: Chunk, stop: int, tally: CompareProgress) -> bool:
+def _match(ours: Chunk, theirs: Chunk, stop: int, progress: CompareProgress) -> bool:
     """Whether all rows below `stop` are the same; if not, `tally.at` is the first that differs."""
     data, rows = ours.opened()
     peer_data, peers = theirs.opened()
@@ -301,8 +305,8 @@ def _match(ours: Chunk, theirs: Chunk, stop: int, tally: CompareProgress) -> boo
     m = max(theirs.first, theirs.rows_below(stop - theirs.shift))
     while True:
         one, other = (data, rows, ours.first, n), (peer_data, peers, theirs.first, m)
-        done = tally.sums.match(one, other, theirs.shift, placed=True)
-        tally.records += done
+        done = progress.sums.match(one, other, theirs.shift, placed=True)
+        progress.records += done
         ours.first += done
         theirs.first += done
         left, right = ours.first < n, theirs.first < m
@@ -311,33 +315,33 @@ def _match(ours: Chunk, theirs: Chunk, stop: int, tally: CompareProgress) -> boo
         at = int(rows[ours.first, 0]) if left else stop
         peer_at = int(peers[theirs.first, 0]) + theirs.shift if right else stop
         if at == peer_at and same_record(data, rows[ours.first], peer_data, peers[theirs.first]):
-            count_as_equal(ours, theirs, tally)
+            count_as_equal(ours, theirs, progress)
             continue
-        tally.at = min(at, peer_at)
+        progress.at = min(at, peer_at)
         return False
 
 
-def count_as_equal(ours: Chunk, theirs: Chunk, tally: CompareProgress) -> None:
+def count_as_equal(ours: Chunk, theirs: Chunk, progress: CompareProgress) -> None:
     """Counts a record of each as the same: a client encoded a length in more bytes than necessary."""
     data, rows = ours.opened()
-    tally.sums.add(data, rows, ours.first, ours.first + 1)
-    tally.records += 1
+    progress.sums.add(data, rows, ours.first, ours.first + 1)
+    progress.records += 1
     ours.first += 1
     theirs.first += 1
 
 
 def compare_content(
-    source: Chunks, target: Chunks, tally: CompareProgress, ends: tuple[int, int], *, last: bool
+    source: Chunks, target: Chunks, progress: CompareProgress, ends: tuple[int, int], *, last: bool
 ) -> bool:
     """Advances while records are the same in order, until one side reaches its end (`ends`: source, target).
 
     False at a difference: `tally.at`, `tally.target_at`. In the `last` range the target must not continue behind the
     source.
     """
-    ours, theirs = _Queue(source, tally.at, ends[0]), _Queue(target, tally.target_at, ends[1])
+    ours, theirs = _Queue(source, progress.at, ends[0]), _Queue(target, progress.target_at, ends[1])
     while True:
         more = ours.more(), theirs.more()
-        tally.at, tally.target_at = ours.at, theirs.at
+        progress.at, progress.target_at = ours.at, theirs.at
         if not more[1] or (not more[0] and not last):
             return True
         if not more[0]:
@@ -345,13 +349,13 @@ def compare_content(
         one, other = ours.head(), theirs.head()
         data, rows, first, _ = one
         peer_data, peers, peer_first, _ = other
-        done = tally.sums.match(one, other, 0, placed=False)
+        done = progress.sums.match(one, other, 0, placed=False)
         if not done:
             if not same_record(data, rows[first], peer_data, peers[peer_first]):
                 return False
-            tally.sums.add(data, rows, first, first + 1)
+            progress.sums.add(data, rows, first, first + 1)
             done = 1
-        tally.records += done
+        progress.records += done
         ours.skip(done)
         theirs.skip(done)
 
@@ -390,14 +394,14 @@ class _Queue:
         self._chunk.first += count
 
 
-def _take_packed(chunk: Chunk, tally: CompareProgress, *, digest: bool) -> None:
+def _take_packed(chunk: Chunk, progress: CompareProgress, *, digest: bool) -> None:
     assert chunk.packed is not None
-    tally.equal_batches += 1
-    tally.records += chunk.packed[1].count
+    progress.equal_batches += 1
+    progress.records += chunk.packed[1].count
     if digest:
         data, rows = chunk.opened()
-        tally.sums.add(data, rows, 0, len(rows))
-    tally.at = chunk.end
+        progress.sums.add(data, rows, 0, len(rows))
+    progress.at = chunk.end
 
 
 def _base(chunk: Chunk) -> int:
@@ -425,14 +429,17 @@ class NotComparedSummary:
     at_ms: int
 
     def in_words(self, ago: str) -> str:
-        named = "; ".join(f"{_name(lack)}: {lack.sentence}" for lack in self.lacks[:NAMED_MAX])
+        named = "; ".join(f"{_name(not_compared)}: {not_compared.sentence}" for not_compared in self.lacks[:NAMED_MAX])
         more = f"; and {self.count - NAMED_MAX:,} more" if self.count > NAMED_MAX else ""
         what = "topic or partition" if self.count == 1 else "topics or partitions"
         return f"the last proof, {ago} ago, could not tell of {self.count:,} {what}: {named}{more}"
 
 
 def not_compared_row(link: str, lacks: Sequence[NotCompared], at_ms: int) -> LinkStateRow:
-    kept = [(lack.topic, lack.partition, lack.sentence) for lack in lacks[:NOT_COMPARED_KEPT_MAX]]
+    kept = [
+        (not_compared.topic, not_compared.partition, not_compared.sentence)
+        for not_compared in lacks[:NOT_COMPARED_KEPT_MAX]
+    ]
     return LinkStateRow(
         link, NOT_COMPARED_KIND, "", json.dumps({"count": len(lacks), "lacks": kept}), NOT_COMPARED_KIND, at_ms
     )
@@ -449,7 +456,7 @@ def read_not_compared(rows: Iterable[LinkStateRow]) -> NotComparedSummary | None
     return None
 
 
-def _name(lack: NotCompared) -> str:
-    if not lack.topic:
+def _name(not_compared: NotCompared) -> str:
+    if not not_compared.topic:
         return "the whole link"
-    return lack.topic if lack.partition < 0 else f"{lack.topic}-{lack.partition}"
+    return not_compared.topic if not_compared.partition < 0 else f"{not_compared.topic}-{not_compared.partition}"

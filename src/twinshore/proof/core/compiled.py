@@ -108,12 +108,12 @@ def same_bytes(one: Any, other: Any) -> Any:
 
 
 @inlined
-def _finished(lane: Any) -> Any:
-    lane ^= lane >> np.uint64(33)
-    lane *= _THIRD
-    lane ^= lane >> np.uint64(29)
-    lane *= _SECOND
-    return lane ^ (lane >> np.uint64(32))
+def _finished(task: Any) -> Any:
+    task ^= task >> np.uint64(33)
+    task *= _THIRD
+    task ^= task >> np.uint64(29)
+    task *= _SECOND
+    return task ^ (task >> np.uint64(32))
 
 
 @inlined
@@ -187,10 +187,10 @@ def hash_keys(data: Any, rows: Any, i: Any, n: Any, hashes: Any, kinds: Any) -> 
         end = min(place + size, stop)
         value_size, _ = read_varint(data, end, stop)
         kinds[row - i] = 1 if value_size < 0 else 0
-        lane = np.uint64(size) * _SECOND
+        task = np.uint64(size) * _SECOND
         while place + 8 <= end:
-            lane = (lane ^ load_word(data, place)) * _FIRST
-            lane ^= lane >> np.uint64(32)
+            task = (task ^ load_word(data, place)) * _FIRST
+            task ^= task >> np.uint64(32)
             place += 8
         if place < end:
             word, shift = np.uint64(0), np.uint64(0)
@@ -198,6 +198,6 @@ def hash_keys(data: Any, rows: Any, i: Any, n: Any, hashes: Any, kinds: Any) -> 
                 word |= np.uint64(data[place]) << shift
                 shift += np.uint64(8)
                 place += 1
-            lane = (lane ^ word) * _FIRST
-            lane ^= lane >> np.uint64(32)
-        hashes[row - i] = _finished(lane)
+            task = (task ^ word) * _FIRST
+            task ^= task >> np.uint64(32)
+        hashes[row - i] = _finished(task)

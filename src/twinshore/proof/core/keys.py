@@ -54,19 +54,19 @@ def parse_delete_retention_ms(value: str | None) -> int:
 
 
 def update_key_marks(
-    row: KeyCheckRow | None, look: PartitionScan, retention_ms: int, seen_ms: int, now_ms: int
+    row: KeyCheckRow | None, scan: PartitionScan, retention_ms: int, seen_ms: int, now_ms: int
 ) -> KeyCheckRow:
     """Returns the row after a scan that began at `seen_ms`."""
-    if row is None or (row.source_topic_id, row.target_topic_id) != (look.source_topic_id, look.target_topic_id):
+    if row is None or (row.source_topic_id, row.target_topic_id) != (scan.source_topic_id, scan.target_topic_id):
         return KeyCheckRow(
-            link=look.link,
-            topic=look.named.topic,
-            partition=look.named.partition,
-            source_topic_id=look.source_topic_id,
-            target_topic_id=look.target_topic_id,
-            mark_end=look.source_end,
+            link=scan.link,
+            topic=scan.partition.topic,
+            partition=scan.partition.partition,
+            source_topic_id=scan.source_topic_id,
+            target_topic_id=scan.target_topic_id,
+            mark_end=scan.source_end,
             mark_ms=seen_ms,
-            since_ms=seen_ms if look.target_end >= look.source_end else 0,
+            since_ms=seen_ms if scan.target_end >= scan.source_end else 0,
             retention_ms=retention_ms,
             may_lack_tombstones=1,
             checked_ms=0,
@@ -78,19 +78,19 @@ def update_key_marks(
     shortest_ms = min(row.retention_ms, retention_ms)
     if max(row.mark_ms, row.since_ms, row.checked_ms) > now_ms:
         # The clock was ahead when these were written: ages are unknown.
-        missed = int(look.target_end > row.checked_end)
-        anew = replace(row, mark_end=look.source_end, mark_ms=seen_ms, since_ms=0, checked_ms=0)
+        missed = int(scan.target_end > row.checked_end)
+        anew = replace(row, mark_end=scan.source_end, mark_ms=seen_ms, since_ms=0, checked_ms=0)
         return replace(anew, retention_ms=shortest_ms, may_lack_tombstones=missed)
-    behind = look.target_end < row.mark_end
+    behind = scan.target_end < row.mark_end
     since_ms = max(row.since_ms, row.checked_ms) if behind else row.since_ms
     missed = int(
-        look.target_end > row.checked_end and bool(row.may_lack_tombstones or now_ms - since_ms >= shortest_ms)
+        scan.target_end > row.checked_end and bool(row.may_lack_tombstones or now_ms - since_ms >= shortest_ms)
     )
     if behind:
         return replace(row, retention_ms=shortest_ms, may_lack_tombstones=missed)
     return replace(
         row,
-        mark_end=look.source_end,
+        mark_end=scan.source_end,
         mark_ms=seen_ms,
         since_ms=row.mark_ms,
         retention_ms=retention_ms,
@@ -98,26 +98,26 @@ def update_key_marks(
     )
 
 
-def is_key_check_due(row: KeyCheckRow, look: PartitionScan, now_ms: int) -> bool:
+def is_key_check_due(row: KeyCheckRow, scan: PartitionScan, now_ms: int) -> bool:
     owes = bool(row.missing_tombstones) and now_ms - row.checked_ms >= MISSING_TOMBSTONES_RECHECK_MS
-    return look.target_end > max(row.checked_end, look.target_start) and bool(row.may_lack_tombstones or owes)
+    return scan.target_end > max(row.checked_end, scan.target_start) and bool(row.may_lack_tombstones or owes)
 
 
-def mark_keys_checked(row: KeyCheckRow, look: PartitionScan, found: CompareResult, now_ms: int) -> KeyCheckRow:
+def mark_keys_checked(row: KeyCheckRow, scan: PartitionScan, found: CompareResult, now_ms: int) -> KeyCheckRow:
     return replace(
         row,
         may_lack_tombstones=0,
         checked_ms=now_ms,
-        checked_end=look.target_end,
+        checked_end=scan.target_end,
         missing_tombstones=found.owed,
         from_offset=found.owed_from,
         to_offset=found.owed_to,
     )
 
 
-def lag_age_ms(row: KeyCheckRow, look: PartitionScan, now_ms: int) -> int:
+def lag_age_ms(row: KeyCheckRow, scan: PartitionScan, now_ms: int) -> int:
     """Returns how long, at least, the twin has lacked records of the source."""
-    return now_ms - row.mark_ms if look.target_end < row.mark_end else 0
+    return now_ms - row.mark_ms if scan.target_end < row.mark_end else 0
 
 
 def missing_tombstones_incident(row: KeyCheckRow) -> Incident | None:
@@ -146,14 +146,14 @@ def find_outdated_incidents(
 ) -> list[tuple[int, str]]:
     """Returns open incidents that these checks have outdated, with what became of each."""
     found = []
-    for one in opened:
-        said = one.incident
-        row = rows.get((said.link, said.topic, said.partition))
-        if said.kind is not INCIDENT_KIND or row is None or missing_tombstones_incident(row) == said:
+    for incident_row in opened:
+        incident = incident_row.incident
+        row = rows.get((incident.link, incident.topic, incident.partition))
+        if incident.kind is not INCIDENT_KIND or row is None or missing_tombstones_incident(row) == incident:
             continue
         found.append(
             (
-                one.id,
+                incident_row.id,
                 f"a later look found {row.missing_tombstones}"
                 if row.missing_tombstones
                 else "no deletion is owed any more",

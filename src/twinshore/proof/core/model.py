@@ -15,13 +15,13 @@ PREVIEW_BYTES_MAX = 200
 
 
 class CompareMode(StrEnum):
-    """How to compare. `exact`: record by record at the same offsets. `extents`: at the offsets of a mapped twin's runs.
-    `compacted`: records at common offsets are the same, and so is each key's latest value. `content`: the same records
-    in order, at any offsets.
+    """How to compare. `exact`: record by record at the same offsets. `offset_runs`: at the offsets of a mapped
+    twin's runs. `compacted`: records at common offsets are the same, and so is each key's latest value. `content`:
+    the same records in order, at any offsets.
     """
 
     EXACT = "exact"
-    EXTENTS = "extents"
+    OFFSET_MAP = "offset-map"
     COMPACTED = "compacted"
     CONTENT = "content"
 
@@ -73,21 +73,21 @@ class CompareRange:
     """A range of one partition to compare: source offsets [`start`, `end`).
 
     `cluster_ids`, `topic_ids`: source's and target's, as scanned; empty: any. `target_start`: where the target starts
-    if offsets do not count (`content`); -1: find out. `extents`: all runs there, as (source, target, length).
+    if offsets do not count (`content`); -1: find out. `offset_runs`: all runs there, as (source, target, length).
     `dropped`: ordered ranges that a fresh queue did not send. `bytes_s`: 0: no limit. `digest`: compute one. `keys`:
     check only for missing tombstones, in both whole logs.
     """
 
     source: Cluster
     target: Cluster
-    named: TopicPartition
+    partition: TopicPartition
     twin: str
-    way: CompareMode
+    mode: CompareMode
     start: int
     end: int
     target_start: int = -1
     target_end: int = -1
-    extents: tuple[tuple[int, int, int], ...] = ()
+    offset_runs: tuple[tuple[int, int, int], ...] = ()
     dropped: tuple[tuple[int, int], ...] = ()
     bytes_s: float = 0.0
     digest: bool = True
@@ -98,7 +98,7 @@ class CompareRange:
 
     @property
     def twin_named(self) -> TopicPartition:
-        return TopicPartition(self.twin, self.named.partition)
+        return TopicPartition(self.twin, self.partition.partition)
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

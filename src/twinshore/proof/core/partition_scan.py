@@ -63,9 +63,9 @@ def narrow_proof(row: ProofRow, start: int, upto: int) -> ProofRow:
     return _over(left)
 
 
-def extend_proof(row: ProofRow, stretch: CompareRange, result: CompareResult, read_ms: int) -> ProofRow:
+def extend_proof(row: ProofRow, offset_range: CompareRange, result: CompareResult, read_ms: int) -> ProofRow:
     empty = row.to_offset == row.from_offset
-    known = (row.digest or empty) and stretch.digest
+    known = (row.digest or empty) and offset_range.digest
     return replace(
         row,
         to_offset=result.to,
@@ -76,15 +76,15 @@ def extend_proof(row: ProofRow, stretch: CompareRange, result: CompareResult, re
     )
 
 
-def advance_reread(row: ProofRow, stretch: CompareRange, result: CompareResult, read_ms: int) -> ProofRow:
+def advance_reread(row: ProofRow, offset_range: CompareRange, result: CompareResult, read_ms: int) -> ProofRow:
     """Returns the proof after a part was read again from `read_ms` on, and is the same. A result that does not continue
     the pass changes nothing: another process has read that part.
     """
-    if stretch.way is CompareMode.COMPACTED:
+    if offset_range.mode is CompareMode.COMPACTED:
         return _whole_again(row, result, read_ms)
     begins = row.reread_offset < 0
     at = row.from_offset if begins else row.reread_offset
-    if result.to <= at or stretch.start > at or read_ms < row.reread_ms:
+    if result.to <= at or offset_range.start > at or read_ms < row.reread_ms:
         return row
     if begins:
         row = replace(row, reread_ms=read_ms, reread_end=row.to_offset)
@@ -135,24 +135,24 @@ def find_resolved_incidents(opened: Iterable[IncidentRow], rows: Iterable[ProofR
     """Returns open differences that these proofs have passed, in the same mode, read after the incident opened."""
     proven = {(row.link, row.topic, row.partition): row for row in rows}
     found = []
-    for one in opened:
-        incident = one.incident
+    for incident_row in opened:
+        incident = incident_row.incident
         row = proven.get((incident.link, incident.topic, incident.partition))
-        if incident.kind is not INCIDENT_KIND or row is None or one.id > row.last_incident_id:
+        if incident.kind is not INCIDENT_KIND or row is None or incident_row.id > row.last_incident_id:
             continue
         if incident.proof_mode == row.mode and row.to_offset > incident.from_offset >= row.from_offset:
-            found.append(one.id)
+            found.append(incident_row.id)
     return found
 
 
 def find_expired_incidents(opened: Iterable[IncidentRow], below: Mapping[tuple[str, str, int], int]) -> list[int]:
     """Returns open differences below these offsets, which neither side holds any more."""
     found = []
-    for one in opened:
-        incident = one.incident
+    for row in opened:
+        incident = row.incident
         start = below.get((incident.link, incident.topic, incident.partition), 0)
         if incident.kind is INCIDENT_KIND and incident.from_offset < start:
-            found.append(one.id)
+            found.append(row.id)
     return found
 
 
@@ -160,24 +160,24 @@ def find_expired_incidents(opened: Iterable[IncidentRow], below: Mapping[tuple[s
 class PartitionScan:
     """One partition as both clusters show it. Ends are read target first, so an exact twin never seems ahead.
 
-    `extents`: the first and last offset run and those at the twin's log start and end, as (source, target, length).
+    `offset_runs`: the first and last offset run and those at the twin's log start and end, as (source, target, length).
     `stored`: the proof before. `told`: incidents with offsets of this partition. `last_incident_id`: the newest
     incident of all. `looked_ms`: when this scan began. `dropped`: offsets that a fresh queue did not send.
     """
 
     link: str
-    named: TopicPartition
+    partition: TopicPartition
     twin: str
-    way: CompareMode
+    mode: CompareMode
     source_start: int
     source_end: int
     target_end: int
     source_topic_id: str
     target_topic_id: str
-    extents: tuple[tuple[int, int, int], ...] = ()
+    offset_runs: tuple[tuple[int, int, int], ...] = ()
     stored: ProofRow | None = None
     target_start: int = 0
-    told: tuple[IncidentRow, ...] = ()
+    rows: tuple[IncidentRow, ...] = ()
     last_incident_id: int = 0
     looked_ms: int = 0
     # The earlier proof of a partition that is proven again from its start.
@@ -194,11 +194,11 @@ class PartitionScan:
     @property
     def first(self) -> int:
         """The first source offset to compare: after a mapped twin's start, and its own retention."""
-        if self.way is not CompareMode.EXTENTS or not self.extents:
+        if self.mode is not CompareMode.OFFSET_MAP or not self.offset_runs:
             return self.source_start
-        held = [one for one in sorted(self.extents) if one[1] + one[2] > self.target_start]
+        held = [one for one in sorted(self.offset_runs) if one[1] + one[2] > self.target_start]
         if not held:
-            return max(self.source_start, max(source + length for source, _, length in self.extents))
+            return max(self.source_start, max(source + length for source, _, length in self.offset_runs))
         source, target, _ = held[0]
         return max(self.source_start, source + max(0, self.target_start - target))
 
@@ -215,42 +215,46 @@ class PartitionScan:
         """Whether the source holds records and none has been replicated to its mapped twin: the twin's own are older
         than the link.
         """
-        return self.way is CompareMode.EXTENTS and self.source_holds and not any(length for *_, length in self.extents)
+        return (
+            self.mode is CompareMode.OFFSET_MAP
+            and self.source_holds
+            and not any(length for *_, length in self.offset_runs)
+        )
 
     @property
     def one_sided(self) -> bool:
         """Whether only the target holds records, in content mode, of unknown relation to the source."""
-        return self.way is CompareMode.CONTENT and self.target_holds and not self.source_holds
+        return self.mode is CompareMode.CONTENT and self.target_holds and not self.source_holds
 
     @property
     def begins_late(self) -> bool:
         """Whether the twin's log starts above its source's, and so lacks records."""
-        return self.way in (CompareMode.EXACT, CompareMode.COMPACTED) and self.source_start < self.target_start
+        return self.mode in (CompareMode.EXACT, CompareMode.COMPACTED) and self.source_start < self.target_start
 
     @property
     def missing_below(self) -> int:
         """Below this an exact twin lacks its source's records; 0: none."""
-        return self.target_start if self.way is CompareMode.EXACT and self.begins_late else 0
+        return self.target_start if self.mode is CompareMode.EXACT and self.begins_late else 0
 
     @property
     def gone_below(self) -> int:
         """Below this neither side holds records of the source."""
-        if self.way is not CompareMode.EXTENTS:
+        if self.mode is not CompareMode.OFFSET_MAP:
             return self.source_start
-        held = [one for one in sorted(self.extents) if one[1] + one[2] > self.target_start]
+        held = [one for one in sorted(self.offset_runs) if one[1] + one[2] > self.target_start]
         if not held:
-            return self.source_start if self.extents else 0
+            return self.source_start if self.offset_runs else 0
         source, target, _ = held[0]
         return min(self.source_start, source + max(0, self.target_start - target))
 
     @property
     def reach(self) -> int:
         """How far the target has records, as a source offset; in content mode unknown, so the source's end."""
-        if self.way is CompareMode.CONTENT:
+        if self.mode is CompareMode.CONTENT:
             return self.source_end
-        if self.way is CompareMode.EXTENTS:
+        if self.mode is CompareMode.OFFSET_MAP:
             at = 0
-            for source, target, length in sorted(self.extents):
+            for source, target, length in sorted(self.offset_runs):
                 at = source + min(length, max(0, self.target_end - target))
                 if self.target_end < target + length:
                     break
@@ -274,7 +278,7 @@ class PartitionScan:
         upto = max(min(self.source_end, self.reach), self._known.to_offset if self._known else 0)
         return tuple(
             row
-            for row in self.told
+            for row in self.rows
             if row.closed_ms is None
             and not self._ends_itself(row.incident)
             and row.incident.from_offset < upto
@@ -283,7 +287,7 @@ class PartitionScan:
 
     def _ends_itself(self, incident: Incident) -> bool:
         """Whether a proof in this mode closes such an incident."""
-        return incident.kind in PROOF_INCIDENT_KINDS and incident.proof_mode in ("", self.way)
+        return incident.kind in PROOF_INCIDENT_KINDS and incident.proof_mode in ("", self.mode)
 
     # What is left of the proof
 
@@ -291,10 +295,10 @@ class PartitionScan:
     def resumable_proof(self) -> ProofRow | None:
         """The proof to continue, narrowed to what both sides still hold."""
         row = self._known
-        if row is None or row.to_offset < self.first or (self.way is CompareMode.COMPACTED and self.begins_late):
+        if row is None or row.to_offset < self.first or (self.mode is CompareMode.COMPACTED and self.begins_late):
             return None
         start, upto = max(row.from_offset, self.first), min(row.to_offset, self.source_end, self.reach, self._held_to)
-        if self.way is CompareMode.CONTENT and (upto < row.to_offset or self.target_end < row.target_offset):
+        if self.mode is CompareMode.CONTENT and (upto < row.to_offset or self.target_end < row.target_offset):
             return None  # Where the target continues after the shorter proof is unknown.
         lost = self._lost_end()
         row = replace(narrow_proof(row, start, max(start, upto)), last_incident_id=self.last_incident_id)
@@ -314,13 +318,13 @@ class PartitionScan:
     def matches_row(self, row: ProofRow) -> bool:
         """Whether the row has these topic ids and this mode."""
         ids = self.source_topic_id, self.target_topic_id
-        return row.mode == self.way and (row.source_topic_id, row.target_topic_id) == ids
+        return row.mode == self.mode and (row.source_topic_id, row.target_topic_id) == ids
 
     @property
     def proof_invalidated(self) -> bool:
         """Whether part of the stored proof no longer holds."""
         row = self.stored
-        return row is not None and row.mode == self.way and row != self.resumable_proof
+        return row is not None and row.mode == self.mode and row != self.resumable_proof
 
     @property
     def log_shrunk(self) -> bool:
@@ -340,8 +344,12 @@ class PartitionScan:
     def _held_to(self) -> int:
         """Behind this the mirror has stopped, or replicated again, since the proof: records may be gone."""
         known_to = self._known.last_incident_id if self._known else 0
-        since = (row.incident for row in self.told if row.id > known_to)
-        rested = (one.from_offset for one in since if one.kind not in PROOF_INCIDENT_KINDS and _holds(one.kind))
+        since = (row.incident for row in self.rows if row.id > known_to)
+        rested = (
+            incident.from_offset
+            for incident in since
+            if incident.kind not in PROOF_INCIDENT_KINDS and _holds(incident.kind)
+        )
         return min(self.kept_from, min(rested, default=self.kept_from))
 
     @property
@@ -351,7 +359,7 @@ class PartitionScan:
     def _lost_end(self) -> ProofDifference | None:
         """Returns the loss of records that were proven on the target and that the source still has."""
         row, at = self._known, max(self.reach, self.first)
-        if row is None or self.way is CompareMode.CONTENT or at >= min(row.to_offset, self.source_end):
+        if row is None or self.mode is CompareMode.CONTENT or at >= min(row.to_offset, self.source_end):
             return None
         sentence = f"the target ends there, though it held all through offset {row.to_offset - 1} when that was proven"
         return ProofDifference(DifferenceKind.MISSING, at, sentence, None, None)
@@ -404,12 +412,12 @@ def find_unreplicated_partitions(
     for row in rows:
         if row.incident.partition >= 0 and row.incident.policy.stops:
             stopped.setdefault((row.incident.topic, row.incident.partition), []).append(row)
-    for look in looks:
-        over = {row.id for row in look.open_incidents}
-        found = [row for row in stopped.get((look.named.topic, look.named.partition), ()) if row.id not in over]
-        if found and look.reach < look.source_end:
+    for scan in looks:
+        over = {row.id for row in scan.open_incidents}
+        found = [row for row in stopped.get((scan.partition.topic, scan.partition.partition), ()) if row.id not in over]
+        if found and scan.reach < scan.source_end:
             sentence = f"the mirror has stopped it: {'; '.join(map(_told, found))}"
-            yield UnreplicatedTopic(look.named.topic, look.named.partition, sentence)
+            yield UnreplicatedTopic(scan.partition.topic, scan.partition.partition, sentence)
 
 
 def _told(row: IncidentRow) -> str:

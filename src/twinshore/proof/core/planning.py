@@ -20,7 +20,7 @@ MAPPED_RANGE_OFFSETS_MAX = 100_000
 BUNDLE_RANGES_MAX = 64
 # An idle partition's proof is renewed at this age, not at each round.
 PROOF_REFRESH_INTERVAL_MS = 300_000
-OFFSET_MODES = frozenset({CompareMode.EXACT, CompareMode.EXTENTS})
+OFFSET_MODES = frozenset({CompareMode.EXACT, CompareMode.OFFSET_MAP})
 REREADS_MAX = 64
 # Assumed bytes of an offset on both sides where unknown.
 BYTES_PER_OFFSET_ESTIMATE = 2_000
@@ -30,7 +30,7 @@ BYTES_PER_OFFSET_ESTIMATE = 2_000
 class ProofOptions:
     """Options of a proof. `sample`: the fraction of offsets to compare; 0: all."""
 
-    stretch_records: int = 1_000_000
+    range_records: int = 1_000_000
     bytes_s: float = 0.0
     digest: bool = True
     sample: float = 0.0
@@ -42,83 +42,87 @@ class ProofOptions:
 
 
 def build_range(
-    look: PartitionScan, clusters: tuple[Cluster, Cluster], wishes: ProofOptions, start: int, end: int
+    scan: PartitionScan, clusters: tuple[Cluster, Cluster], options: ProofOptions, start: int, end: int
 ) -> CompareRange:
     """Returns a range of the partition; `add_offset_runs` adds a mapped twin's runs later."""
-    dropped = look.dropped if look.way in OFFSET_MODES else ()
+    dropped = scan.dropped if scan.mode in OFFSET_MODES else ()
     return CompareRange(
         *clusters,
-        look.named,
-        look.twin,
-        look.way,
+        scan.partition,
+        scan.twin,
+        scan.mode,
         start,
         end,
         dropped=tuple(one for one in dropped if one[0] < end and one[1] > start),
-        bytes_s=wishes.bytes_s,
-        digest=wishes.digest,
-        cluster_ids=look.cluster_ids,
-        topic_ids=(look.source_topic_id, look.target_topic_id),
+        bytes_s=options.bytes_s,
+        digest=options.digest,
+        cluster_ids=scan.cluster_ids,
+        topic_ids=(scan.source_topic_id, scan.target_topic_id),
     )
 
 
-def range_offsets_max(look: PartitionScan, wishes: ProofOptions) -> int:
+def range_offsets_max(scan: PartitionScan, options: ProofOptions) -> int:
     """The most offsets of one range. Of a mapped twin each may be a run, all in memory."""
     return (
-        min(wishes.stretch_records, MAPPED_RANGE_OFFSETS_MAX)
-        if look.way is CompareMode.EXTENTS
-        else wishes.stretch_records
+        min(options.range_records, MAPPED_RANGE_OFFSETS_MAX)
+        if scan.mode is CompareMode.OFFSET_MAP
+        else options.range_records
     )
 
 
-def plan_ranges(look: PartitionScan, source: Cluster, target: Cluster, wishes: ProofOptions) -> list[CompareRange]:
+def plan_ranges(scan: PartitionScan, source: Cluster, target: Cluster, options: ProofOptions) -> list[CompareRange]:
     """Returns the ranges to compare now; none where nothing can be added."""
-    whole = build_range(look, (source, target), wishes, look.start, look.end)
-    if look.way is CompareMode.CONTENT:
-        return _by_content(look, whole, wishes)
-    exceeds = look.target_end > look.source_end and look.kept_from >= look.source_end
-    beyond = look.target_end if look.way is not CompareMode.EXTENTS and exceeds else -1
-    if look.way is CompareMode.COMPACTED:
+    whole = build_range(scan, (source, target), options, scan.start, scan.end)
+    if scan.mode is CompareMode.CONTENT:
+        return _by_content(scan, whole, options)
+    exceeds = scan.target_end > scan.source_end and scan.kept_from >= scan.source_end
+    beyond = scan.target_end if scan.mode is not CompareMode.OFFSET_MAP and exceeds else -1
+    if scan.mode is CompareMode.COMPACTED:
         asked = whole.start < whole.end or beyond >= 0
         return [replace(whole, end=max(whole.start, whole.end), target_end=beyond, digest=False)] if asked else []
-    if wishes.sample:
-        return list(_sampled(replace(whole, start=look.first), wishes))
-    parts = _beginning(look, whole)
+    if options.sample:
+        return list(_sampled(replace(whole, start=scan.first), options))
+    offset_ranges = _beginning(scan, whole)
     at = whole.start
-    if at < min(look.missing_below, whole.end):  # A range of its own: the twin may be complete behind it.
-        parts.append(sub_range(whole, at, min(look.missing_below, whole.end)))
-        at = parts[-1].end
-    most = range_offsets_max(look, wishes)
-    parts += [sub_range(whole, start, min(start + most, whole.end)) for start in range(at, whole.end, most)]
+    if at < min(scan.missing_below, whole.end):  # A range of its own: the twin may be complete behind it.
+        offset_ranges.append(sub_range(whole, at, min(scan.missing_below, whole.end)))
+        at = offset_ranges[-1].end
+    most = range_offsets_max(scan, options)
+    offset_ranges += [sub_range(whole, start, min(start + most, whole.end)) for start in range(at, whole.end, most)]
     if beyond >= 0:
-        last = parts.pop() if parts and parts[-1].end == whole.end else replace(whole, start=whole.end)
-        parts.append(replace(last, target_end=beyond))
-    return parts
+        last = (
+            offset_ranges.pop()
+            if offset_ranges and offset_ranges[-1].end == whole.end
+            else replace(whole, start=whole.end)
+        )
+        offset_ranges.append(replace(last, target_end=beyond))
+    return offset_ranges
 
 
-def _beginning(look: PartitionScan, whole: CompareRange) -> list[CompareRange]:
+def _beginning(scan: PartitionScan, whole: CompareRange) -> list[CompareRange]:
     """Returns the proven part below a twin's late log start, to see whether it held records."""
-    row = look.resumable_proof
-    if row is None or not look.begins_late or row.to_offset <= look.first:
+    row = scan.resumable_proof
+    if row is None or not scan.begins_late or row.to_offset <= scan.first:
         return []
-    return [replace(whole, start=look.first, end=min(row.to_offset, look.target_start), digest=False)]
+    return [replace(whole, start=scan.first, end=min(row.to_offset, scan.target_start), digest=False)]
 
 
-def _by_content(look: PartitionScan, whole: CompareRange, wishes: ProofOptions) -> list[CompareRange]:
+def _by_content(scan: PartitionScan, whole: CompareRange, options: ProofOptions) -> list[CompareRange]:
     """Returns one range, whose end tells where the next starts on the target."""
-    row = look.resumable_proof
+    row = scan.resumable_proof
     target_start = row.target_offset if row else -1
-    if whole.start >= whole.end and (target_start < 0 or target_start >= look.target_end):
+    if whole.start >= whole.end and (target_start < 0 or target_start >= scan.target_end):
         return []
-    if whole.end - whole.start > wishes.stretch_records:
-        return [replace(whole, end=whole.start + wishes.stretch_records, target_start=target_start)]
-    return [replace(whole, target_start=target_start, target_end=look.target_end)]
+    if whole.end - whole.start > options.range_records:
+        return [replace(whole, end=whole.start + options.range_records, target_start=target_start)]
+    return [replace(whole, target_start=target_start, target_end=scan.target_end)]
 
 
-def _sampled(whole: CompareRange, wishes: ProofOptions) -> Iterator[CompareRange]:
+def _sampled(whole: CompareRange, options: ProofOptions) -> Iterator[CompareRange]:
     """Yields windows that depend on the seed alone."""
-    chance = Random(f"{wishes.seed} {whole.named}")
+    chance = Random(f"{options.seed} {whole.partition}")
     windows = range(whole.start, whole.end, SAMPLE_OFFSETS)
-    count = min(len(windows), max(1, round(len(windows) * wishes.sample))) if windows else 0
+    count = min(len(windows), max(1, round(len(windows) * options.sample))) if windows else 0
     for at in sorted(chance.sample(windows, count)):
         yield sub_range(whole, at, min(at + SAMPLE_OFFSETS, whole.end))
 
@@ -128,118 +132,122 @@ def sub_range(whole: CompareRange, start: int, end: int) -> CompareRange:
     return replace(whole, start=start, end=end, dropped=dropped)
 
 
-def bundle_ranges(wanted: Iterable[CompareRange], records: int) -> Iterator[list[CompareRange]]:
+def bundle_ranges(offset_ranges: Iterable[CompareRange], records: int) -> Iterator[list[CompareRange]]:
     """Groups short ranges, so that a thousand idle partitions are not a thousand jobs."""
     bundle: list[CompareRange] = []
     size = 0
-    for stretch in wanted:
-        length = stretch.end - stretch.start
+    for offset_range in offset_ranges:
+        length = offset_range.end - offset_range.start
         if bundle and (size + length > records or len(bundle) == BUNDLE_RANGES_MAX):
             yield bundle
             bundle, size = [], 0
-        bundle.append(stretch)
+        bundle.append(offset_range)
         size += length
     if bundle:
         yield bundle
 
 
 def apply_results(
-    look: PartitionScan, asked: Sequence[CompareRange], results: Sequence[CompareResult], now_ms: int
+    scan: PartitionScan, offset_ranges: Sequence[CompareRange], results: Sequence[CompareResult], now_ms: int
 ) -> ProofRow:
     """Returns the proof after these results, perhaps not all. A known difference stays until a proof has passed it, or
     finds nothing more to compare there.
     """
-    row = _come_to(look, asked, results, now_ms)
-    known = look.known_difference(row.to_offset)
+    row = _come_to(scan, offset_ranges, results, now_ms)
+    known = scan.known_difference(row.to_offset)
     if row.state is ProofState.DIFFERS or known is None:
         return row
-    if known.offset >= look.source_end and _whole(asked, {result.number: result for result in results}):
+    if known.offset >= scan.source_end and _whole(offset_ranges, {result.number: result for result in results}):
         return row
     return replace(row, state=ProofState.DIFFERS, sentence=json.dumps(asdict(known)))
 
 
-def rebase_scan(look: PartitionScan, stands: ProofRow | None) -> PartitionScan | None:
+def rebase_scan(scan: PartitionScan, row: ProofRow | None) -> PartitionScan | None:
     """Returns the scan based on another process's newer row, with its ends if that has proven more. None: the row does
     not fit.
     """
-    if stands is None or not look.matches_row(stands):
+    if row is None or not scan.matches_row(row):
         return None
-    before = look.stored or look.remembered
-    if before is None or not look.matches_row(before) or stands.to_offset > before.to_offset:
-        look = replace(
-            look,
-            source_end=max(look.source_end, stands.source_end),
-            target_end=max(look.target_end, stands.target_offset),
-            seen_to=stands.to_offset,
+    before = scan.stored or scan.remembered
+    if before is None or not scan.matches_row(before) or row.to_offset > before.to_offset:
+        scan = replace(
+            scan,
+            source_end=max(scan.source_end, row.source_end),
+            target_end=max(scan.target_end, row.target_offset),
+            seen_to=row.to_offset,
         )
-    look = replace(look, stored=stands, remembered=None)
-    return look if look.resumable_proof is not None else None
+    scan = replace(scan, stored=row, remembered=None)
+    return scan if scan.resumable_proof is not None else None
 
 
 def _come_to(
-    look: PartitionScan, asked: Sequence[CompareRange], results: Sequence[CompareResult], now_ms: int
+    scan: PartitionScan, offset_ranges: Sequence[CompareRange], results: Sequence[CompareResult], now_ms: int
 ) -> ProofRow:
-    before = look.resumable_proof
-    if before is not None and not asked:
-        return replace(before, source_end=look.source_end)
+    before = scan.resumable_proof
+    if before is not None and not offset_ranges:
+        return replace(before, source_end=scan.source_end)
     by_number = {result.number: result for result in results}
     again = [
-        one for one in asked if before is not None and one.end <= look.missing_below and one.start < before.to_offset
+        offset_range
+        for offset_range in offset_ranges
+        if before is not None and offset_range.end <= scan.missing_below and offset_range.start < before.to_offset
     ]
-    seen = by_number.get(again[0].number) if again else None
-    if before is not None and seen is not None and seen.trouble:
-        return replace(before, source_end=look.source_end)
-    row = replace(before or _nothing(look, now_ms), state=ProofState.IDENTICAL, sentence="", source_end=look.source_end)
-    lacking, rest = _lacking(look, asked, by_number), asked[len(again) :]
+    compare_result = by_number.get(again[0].number) if again else None
+    if before is not None and compare_result is not None and compare_result.trouble:
+        return replace(before, source_end=scan.source_end)
+    row = replace(before or _nothing(scan, now_ms), state=ProofState.IDENTICAL, sentence="", source_end=scan.source_end)
+    lacking, rest = _lacking(scan, offset_ranges, by_number), offset_ranges[len(again) :]
     if lacking is not None:
         # The part behind the twin's start is proven separately.
-        edge = min(look.missing_below, max(look.first, look.end))
+        edge = min(scan.missing_below, max(scan.first, scan.end))
         row = (
             narrow_proof(row, max(row.from_offset, edge), row.to_offset)
             if edge <= row.to_offset
             else reset_proof(row, edge)
         )
-        rest = [one for one in asked if one.start >= edge]
-    row, found = _grown(row, look, rest, by_number)
+        rest = [offset_range for offset_range in offset_ranges if offset_range.start >= edge]
+    row, found = _grown(row, scan, rest, by_number)
     if found is not None or lacking is not None:
         row = replace(row, state=ProofState.DIFFERS, sentence=_in_json(lacking, found))
-    elif row.to_offset == look.start and not _whole(asked, by_number):
+    elif row.to_offset == scan.start and not _whole(offset_ranges, by_number):
         # Trouble renews no date: a stuck proof must grow old visibly.
-        now_ms = look.stored.proven_ms if look.stored else now_ms
+        now_ms = scan.stored.proven_ms if scan.stored else now_ms
     if before is not None and row.to_offset == before.to_offset and row.state is ProofState.IDENTICAL:
-        row = replace(before, source_end=look.source_end)  # No difference was passed.
+        row = replace(before, source_end=scan.source_end)  # No difference was passed.
     return replace(row, proven_ms=now_ms)
 
 
 def _grown(
-    row: ProofRow, look: PartitionScan, asked: Sequence[CompareRange], by_number: Mapping[int, CompareResult]
+    row: ProofRow, scan: PartitionScan, offset_ranges: Sequence[CompareRange], by_number: Mapping[int, CompareResult]
 ) -> tuple[ProofRow, ProofDifference | None]:
     """Returns the proof extended without a gap, and the difference that stops this."""
-    for stretch in asked:
-        result = by_number.get(stretch.number)
-        if stretch.start < row.to_offset:  # Another process has proven this, at least in part.
+    for offset_range in offset_ranges:
+        result = by_number.get(offset_range.number)
+        if offset_range.start < row.to_offset:  # Another process has proven this, at least in part.
             if result is not None and result.difference is not None:
                 return narrow_proof(row, row.from_offset, min(row.to_offset, result.to)), result.difference
-            if stretch.end <= row.to_offset:
+            if offset_range.end <= row.to_offset:
                 continue
             break
-        if result is None or stretch.start > row.to_offset:
+        if result is None or offset_range.start > row.to_offset:
             break
         if result.start > row.to_offset:  # After the source's retention the proof starts again here.
             row = reset_proof(row, result.start)
         if result.to > result.start:
-            row = extend_proof(row, stretch, result, look.looked_ms)
+            row = extend_proof(row, offset_range, result, scan.looked_ms)
         row = replace(row, target_offset=max(row.target_offset, result.target_to))
-        if result.difference is not None or result.trouble or result.to < stretch.end:
+        if result.difference is not None or result.trouble or result.to < offset_range.end:
             return row, result.difference
     return row, None
 
 
 def _lacking(
-    look: PartitionScan, asked: Sequence[CompareRange], by_number: Mapping[int, CompareResult]
+    scan: PartitionScan, offset_ranges: Sequence[CompareRange], by_number: Mapping[int, CompareResult]
 ) -> ProofDifference | None:
     """Returns the first record missing since the twin's log starts late."""
-    answers = [by_number.get(one.number) for one in asked if one.end <= look.missing_below]
+    answers = [
+        by_number.get(offset_range.number) for offset_range in offset_ranges if offset_range.end <= scan.missing_below
+    ]
     return next((got.difference for got in answers if got is not None and got.difference is not None), None)
 
 
@@ -252,19 +260,21 @@ def _in_json(lacking: ProofDifference | None, behind: ProofDifference | None) ->
     return json.dumps(asdict(first)) if first is not None else ""
 
 
-def _whole(asked: Sequence[CompareRange], by_number: Mapping[int, CompareResult]) -> bool:
+def _whole(offset_ranges: Sequence[CompareRange], by_number: Mapping[int, CompareResult]) -> bool:
     """Whether there were ranges, and all were compared."""
-    answers = [(one, by_number.get(one.number)) for one in asked]
-    return bool(asked) and all(got is not None and not got.trouble and got.to >= one.end for one, got in answers)
+    answers = [(offset_range, by_number.get(offset_range.number)) for offset_range in offset_ranges]
+    return bool(offset_ranges) and all(
+        got is not None and not got.trouble and got.to >= offset_range.end for offset_range, got in answers
+    )
 
 
-def _nothing(look: PartitionScan, now_ms: int) -> ProofRow:
-    place = look.link, look.named.topic, look.named.partition, look.way.value
-    spans = look.start, look.start, -1, look.source_end, 0
-    ids = look.source_topic_id, look.target_topic_id
-    revision = look.stored.revision if look.stored else 0
+def _nothing(scan: PartitionScan, now_ms: int) -> ProofRow:
+    place = scan.link, scan.partition.topic, scan.partition.partition, scan.mode.value
+    spans = scan.start, scan.start, -1, scan.source_end, 0
+    ids = scan.source_topic_id, scan.target_topic_id
+    revision = scan.stored.revision if scan.stored else 0
     row = ProofRow(*place, ProofState.IDENTICAL, *spans, "", "", *ids, now_ms)
-    return replace(row, last_incident_id=look.last_incident_id, revision=revision)
+    return replace(row, last_incident_id=scan.last_incident_id, revision=revision)
 
 
 def mark_differing(row: ProofRow, result: CompareResult, now_ms: int) -> ProofRow:
@@ -276,39 +286,39 @@ def mark_differing(row: ProofRow, result: CompareResult, now_ms: int) -> ProofRo
     return replace(left, state=ProofState.DIFFERS, sentence=sentence, proven_ms=now_ms)
 
 
-def refresh_idle_proof(look: PartitionScan, now_ms: int) -> ProofRow | None:
+def refresh_idle_proof(scan: PartitionScan, now_ms: int) -> ProofRow | None:
     """Returns the row redated if neither side has grown, or a new row if the source is empty. None: no update."""
-    row = look.resumable_proof
-    if row is None and look.source_end <= look.first and not look.open_incidents:
-        return _nothing(look, now_ms)
-    if row is None or row.state != ProofState.IDENTICAL or row.to_offset != look.source_end or look.open_incidents:
+    row = scan.resumable_proof
+    if row is None and scan.source_end <= scan.first and not scan.open_incidents:
+        return _nothing(scan, now_ms)
+    if row is None or row.state != ProofState.IDENTICAL or row.to_offset != scan.source_end or scan.open_incidents:
         return None
-    target_to = row.target_offset if row.target_offset >= 0 else row.to_offset if look.way is CompareMode.EXACT else 0
-    if look.target_end < target_to or now_ms - row.proven_ms < PROOF_REFRESH_INTERVAL_MS:
+    target_to = row.target_offset if row.target_offset >= 0 else row.to_offset if scan.mode is CompareMode.EXACT else 0
+    if scan.target_end < target_to or now_ms - row.proven_ms < PROOF_REFRESH_INTERVAL_MS:
         return None
-    return replace(row, source_end=look.source_end, proven_ms=now_ms)
+    return replace(row, source_end=scan.source_end, proven_ms=now_ms)
 
 
-def apply_sample_results(look: PartitionScan, results: Sequence[CompareResult], now_ms: int) -> ProofRow | None:
+def apply_sample_results(scan: PartitionScan, results: Sequence[CompareResult], now_ms: int) -> ProofRow | None:
     """Returns the row after a difference in a sample; None without one."""
-    found = min((one for one in results if one.difference), key=lambda one: one.to, default=None)
+    found = min((result for result in results if result.difference), key=lambda result: result.to, default=None)
     if found is None:
         return None
-    return mark_differing(look.resumable_proof or apply_results(look, [], [], now_ms), found, now_ms)
+    return mark_differing(scan.resumable_proof or apply_results(scan, [], [], now_ms), found, now_ms)
 
 
 class Reread(NamedTuple):
     """A proven range to read again. `read_ms`: every part of its proof was read then or later."""
 
-    look: PartitionScan
-    stretch: CompareRange
+    scan: PartitionScan
+    offset_range: CompareRange
     read_ms: int
 
 
 def plan_rereads(
     looks: Iterable[PartitionScan],
     clusters: tuple[Cluster, Cluster],
-    wishes: ProofOptions,
+    options: ProofOptions,
     *,
     size_max: float,
     before_ms: int,
@@ -318,17 +328,17 @@ def plan_rereads(
     `before_ms`, and failed parts (`skip`), by partition and offset.
     """
     waiting = [
-        (row, look)
-        for look in looks
-        if (row := look.resumable_proof) is not None
+        (row, scan)
+        for scan in looks
+        if (row := scan.resumable_proof) is not None
         and row.to_offset > row.from_offset
         and row.read_ms < before_ms
-        and (f"{look.link} {look.named}", _next(row)) not in skip
+        and (f"{scan.link} {scan.partition}", _next(row)) not in skip
     ]
     found: list[Reread] = []
-    for row, look in sorted(waiting, key=lambda one: (one[0].read_ms, one[0].topic, one[0].partition)):
-        stretch, size = _stretch(look, row, clusters, wishes, size_max)
-        found.append(Reread(look, stretch, row.read_ms))
+    for row, scan in sorted(waiting, key=lambda one: (one[0].read_ms, one[0].topic, one[0].partition)):
+        offset_range, size = _stretch(scan, row, clusters, options, size_max)
+        found.append(Reread(scan, offset_range, row.read_ms))
         size_max -= size
         if size_max <= 0 or len(found) == REREADS_MAX:
             break
@@ -340,32 +350,32 @@ def _next(row: ProofRow) -> int:
 
 
 def _stretch(
-    look: PartitionScan, row: ProofRow, clusters: tuple[Cluster, Cluster], wishes: ProofOptions, size_max: float
+    scan: PartitionScan, row: ProofRow, clusters: tuple[Cluster, Cluster], options: ProofOptions, size_max: float
 ) -> tuple[CompareRange, float]:
     """Returns the pass's next range, as large as allowed, and its estimated bytes."""
     at, end = _next(row), row.reread_end if row.reread_offset >= 0 else row.to_offset
     per_offset = row.bytes_read / (row.to_offset - row.from_offset) if row.bytes_read else BYTES_PER_OFFSET_ESTIMATE
-    if look.way is CompareMode.COMPACTED:
+    if scan.mode is CompareMode.COMPACTED:
         # Which record of a key is the latest is known only at the end.
-        whole = build_range(look, clusters, wishes, at, max(look.end, row.to_offset))
+        whole = build_range(scan, clusters, options, at, max(scan.end, row.to_offset))
         return replace(whole, digest=False), per_offset * (end - at)
-    count = min(end - at, range_offsets_max(look, wishes), max(1, int(size_max / per_offset)))
-    stretch = build_range(look, clusters, wishes, at, at + count)
-    return replace(stretch, target_start=row.reread_target), count * per_offset
+    count = min(end - at, range_offsets_max(scan, options), max(1, int(size_max / per_offset)))
+    offset_range = build_range(scan, clusters, options, at, at + count)
+    return replace(offset_range, target_start=row.reread_target), count * per_offset
 
 
 def apply_reread(row: ProofRow, errand: Reread, result: CompareResult, read_ms: int, now_ms: int) -> ProofRow | None:
     """Returns `row`, perhaps changed in between, after a re-read that began at `read_ms`; None: unchanged."""
-    look, stretch, _ = errand
-    if not look.matches_row(row):
+    scan, offset_range, _ = errand
+    if not scan.matches_row(row):
         return None
     if result.difference is not None:
         within = row.from_offset <= result.to < row.to_offset
         return mark_differing(row, result, now_ms) if within else None
     left = row
-    if result.start > stretch.start:  # Retention has removed records.
+    if result.start > offset_range.start:  # Retention has removed records.
         left = narrow_proof(row, min(max(row.from_offset, result.start), row.to_offset), row.to_offset)
-    left = advance_reread(left, stretch, result, read_ms)
+    left = advance_reread(left, offset_range, result, read_ms)
     return left if left != row else None
 
 

@@ -170,18 +170,18 @@ def same_bytes(one: memoryview, other: memoryview) -> bool:
 
 class RunningDigest:
     def __init__(self, start: int = 0) -> None:
-        self.lanes = np.array([start >> 64, start & _WORD], dtype=np.uint64)
+        self.tasks = np.array([start >> 64, start & _WORD], dtype=np.uint64)
 
     @property
     def value(self) -> int:
         """A number of 128 bits."""
-        return int(self.lanes[0]) << 64 | int(self.lanes[1])
+        return int(self.tasks[0]) << 64 | int(self.tasks[1])
 
     def add(self, data: Array, rows: Array, first: int, end: int) -> None:
         """Adds the records of rows [first, end)."""
         loops = compiled()
         if loops is not None:
-            loops.add_rows(data, rows, first, end, self.lanes)
+            loops.add_rows(data, rows, first, end, self.tasks)
         else:
             for row in range(first, end):
                 self._add(data, rows[row].tolist())
@@ -194,7 +194,7 @@ class RunningDigest:
         """
         loops = compiled()
         if loops is not None:
-            return int(loops.matching(*one, *other, shift, placed, self.lanes))
+            return int(loops.matching(*one, *other, shift, placed, self.tasks))
         data, rows, i, n = one
         other_data, others, j, m = other
         for step in range(min(n - i, m - j)):
@@ -219,9 +219,9 @@ class RunningDigest:
             one ^= one >> 32
             two = ((two + word) & _WORD) * _SECOND & _WORD
             two ^= two >> 29
-        old_one, old_two = (int(lane) for lane in self.lanes)
-        self.lanes[0] = (old_one + _finished(one)) & _WORD
-        self.lanes[1] = (old_two + _finished(two ^ one)) & _WORD
+        old_one, old_two = (int(task) for task in self.tasks)
+        self.tasks[0] = (old_one + _finished(one)) & _WORD
+        self.tasks[1] = (old_two + _finished(two ^ one)) & _WORD
 
 
 def combine_digests(*digests: int) -> int:
@@ -230,21 +230,21 @@ def combine_digests(*digests: int) -> int:
     return high << 64 | low
 
 
-def _finished(lane: int) -> int:
-    lane ^= lane >> 33
-    lane = lane * _THIRD & _WORD
-    lane ^= lane >> 29
-    lane = lane * _SECOND & _WORD
-    return lane ^ (lane >> 32)
+def _finished(task: int) -> int:
+    task ^= task >> 33
+    task = task * _THIRD & _WORD
+    task ^= task >> 29
+    task = task * _SECOND & _WORD
+    return task ^ (task >> 32)
 
 
 def hash_key(key: bytes) -> int:
     """Returns the key's 64-bit hash, the same as from `hash_keys`."""
-    lane = len(key) * _SECOND & _WORD
+    task = len(key) * _SECOND & _WORD
     for place in range(0, len(key), 8):
-        lane = (lane ^ int.from_bytes(key[place : place + 8], "little")) * _FIRST & _WORD
-        lane ^= lane >> 32
-    return _finished(lane)
+        task = (task ^ int.from_bytes(key[place : place + 8], "little")) * _FIRST & _WORD
+        task ^= task >> 32
+    return _finished(task)
 
 
 ROWS_MAX = 1 << 16
@@ -300,39 +300,41 @@ class OffsetAlignment:
 class MappedAlignment(OffsetAlignment):
     """A mapped twin's. Records between its offset runs were there before the link, or are foreign."""
 
-    def __init__(self, extents: Sequence[MappedRun], end: int) -> None:
+    def __init__(self, offset_runs: Sequence[MappedRun], end: int) -> None:
         """`end`: how far on the source the runs are complete. Source offsets without a run are invisible."""
-        self._extents = sorted(extent for extent in extents if extent.length)
-        self._sources = [extent.source for extent in self._extents]
+        self._offset_runs = sorted(offset_run for offset_run in offset_runs if offset_run.length)
+        self._sources = [offset_run.source for offset_run in self._offset_runs]
         self._end = end
 
     def target_of(self, source: int) -> int:
-        if not self._extents:
+        if not self._offset_runs:
             return 0
-        extent = self._extents[max(0, bisect_right(self._sources, source) - 1)]
-        return extent.target + min(max(0, source - extent.source), extent.length)
+        offset_run = self._offset_runs[max(0, bisect_right(self._sources, source) - 1)]
+        return offset_run.target + min(max(0, source - offset_run.source), offset_run.length)
 
     def source_from(self, target: int, /) -> int:
         """Returns the source offset behind the last below this target offset: a mapped twin has its own retention."""
         gone = (
-            extent.source + min(extent.length, target - extent.target)
-            for extent in self._extents
-            if extent.target < target
+            offset_run.source + min(offset_run.length, target - offset_run.target)
+            for offset_run in self._offset_runs
+            if offset_run.target < target
         )
         return max(gone, default=-1)
 
     def placed(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        extents = iter(self._extents)
-        extent = next(extents, None)
+        offset_runs = iter(self._offset_runs)
+        offset_run = next(offset_runs, None)
         for chunk in chunks:
-            while extent is not None and extent.target < chunk.end:
-                stop = min(extent.target + extent.length, chunk.end)
-                whole = chunk.packed is not None and extent.target <= chunk.packed[1].base_offset and stop == chunk.end
-                yield _part(chunk, extent.target, stop, extent.source - extent.target, whole=whole)
-                if extent.target + extent.length > chunk.end:
+            while offset_run is not None and offset_run.target < chunk.end:
+                stop = min(offset_run.target + offset_run.length, chunk.end)
+                whole = (
+                    chunk.packed is not None and offset_run.target <= chunk.packed[1].base_offset and stop == chunk.end
+                )
+                yield _part(chunk, offset_run.target, stop, offset_run.source - offset_run.target, whole=whole)
+                if offset_run.target + offset_run.length > chunk.end:
                     break
-                extent = next(extents, None)
-            if extent is None:
+                offset_run = next(offset_runs, None)
+            if offset_run is None:
                 break
         yield empty_chunk(self._end)
 
@@ -464,11 +466,11 @@ def _chunk(view: memoryview, header: BatchHeader, aborted: AbortedTransactions, 
     return Chunk(header.last_offset + 1, NO_BYTES, no_rows(), (view, header), room)
 
 
-def same_packed_batch(one: Chunk, other: Chunk) -> bool:
+def same_packed_batch(chunk: Chunk, other: Chunk) -> bool:
     """Whether both are packed and surely hold the same records, so that at most one needs unpacking."""
-    if one.packed is None or other.packed is None:
+    if chunk.packed is None or other.packed is None:
         return False
-    (view, header), (peer_view, peer) = one.packed, other.packed
+    (view, header), (peer_view, peer) = chunk.packed, other.packed
     alike = (
         header.length == peer.length
         and header.base_offset == peer.base_offset + other.shift

@@ -35,19 +35,21 @@ def exit_code(report: ProofReport) -> int:
 def verdict(report: ProofReport) -> str:
     code = exit_code(report)
     word = NO_DIFFERENCE if report.sampled and code == IDENTICAL else VERDICTS[code]
-    links = [lack for lack in report.lacks if not lack.topic]
+    links = [not_compared for not_compared in report.lacks if not not_compared.topic]
     if links and not report.partitions:
-        return f"{word}: {'; '.join(f'{lack.place}: {lack.sentence}' for lack in links)}"
-    differ = sum(one.differs for one in report.partitions)
-    unknown = sum(one.unknown for one in report.partitions)
+        return f"{word}: {'; '.join(f'{not_compared.place}: {not_compared.sentence}' for not_compared in links)}"
+    differ = sum(partition_report.differs for partition_report in report.partitions)
+    unknown = sum(partition_report.unknown for partition_report in report.partitions)
     same = "alike" if report.sampled else "identical"
     counts = [f"{len(report.partitions) - differ - unknown:,} of {len(report.partitions):,} partitions {same}"]
     counts += [f"{differ:,} differ"] if differ else []
     if mapped := sum(
-        one.row.mode == CompareMode.EXTENTS for one in report.partitions if not one.differs and not one.unknown
+        partition_report.row.mode == CompareMode.OFFSET_MAP
+        for partition_report in report.partitions
+        if not partition_report.differs and not partition_report.unknown
     ):
         counts += [f"{mapped:,} of them by the map of their offsets"]
-    if dropped := sum(one.dropped for one in report.partitions):
+    if dropped := sum(partition_report.dropped for partition_report in report.partitions):
         counts += [f"but for {count_phrase(dropped, 'offset')} that a fresh queue dropped"]
     counts += [f"{unknown:,} cannot be told"] if unknown else []
     counts += [f"{count_phrase(len(links), 'link')} cannot be looked at"] if links else []
@@ -55,8 +57,8 @@ def verdict(report: ProofReport) -> str:
     named = "topic or partition" if others == 1 else "topics or partitions"
     counts += [f"{others:,} {named} cannot be compared"] if others else []
     counts += [_behind(report)] if report.behind else []
-    records = sum(one.compared for one in report.partitions)
-    mb = sum(one.bytes for one in report.partitions) / 1e6
+    records = sum(partition_report.compared for partition_report in report.partitions)
+    mb = sum(partition_report.bytes for partition_report in report.partitions) / 1e6
     rate = f", {mb / report.seconds:,.0f} MB/s" if report.seconds else ""
     return f"{word}: {', '.join(counts)}; {records:,} records compared now in {report.seconds:.1f} s{rate}"
 
@@ -64,8 +66,8 @@ def verdict(report: ProofReport) -> str:
 def _behind(report: ProofReport) -> str:
     """Counts source offsets not compared, since the twin ends before them."""
     by_topic: Counter[str] = Counter()
-    for one in report.partitions:
-        by_topic[one.row.topic] += one.behind
+    for partition_report in report.partitions:
+        by_topic[partition_report.row.topic] += partition_report.behind
     most = [(topic, behind) for topic, behind in by_topic.most_common(BEHIND_SHOWN) if behind]
     named = ", ".join(f"{topic} {behind:,}" for topic, behind in most)
     more = ", ..." if sum(behind for _, behind in most) < report.behind else ""
@@ -79,81 +81,81 @@ def _behind(report: ProofReport) -> str:
 def describe_report(report: ProofReport, *, everything: bool = False) -> Iterator[str]:
     """Yields the verdict, differences, then unknowns; with `everything` identical partitions too."""
     yield verdict(report)
-    for one in report.partitions:
-        if one.differs:
-            yield from _partition(one)
-    for lack in report.lacks:
-        if lack.topic or report.partitions:  # Otherwise the verdict names the link.
-            yield f"{lack.place}: not compared: {lack.sentence}"
-    for one in report.partitions:
-        if one.unknown:
-            yield from _partition(one)
-    for one in report.partitions:
-        yield from _stands(one)
+    for partition_report in report.partitions:
+        if partition_report.differs:
+            yield from _partition(partition_report)
+    for not_compared in report.lacks:
+        if not_compared.topic or report.partitions:  # Otherwise the verdict names the link.
+            yield f"{not_compared.place}: not compared: {not_compared.sentence}"
+    for partition_report in report.partitions:
+        if partition_report.unknown:
+            yield from _partition(partition_report)
+    for partition_report in report.partitions:
+        yield from _stands(partition_report)
     if not report.partitions and not report.lacks:
         yield "nothing to compare: the links' filters admit no topic that is on both sides"
     if everything:
-        for one in report.partitions:
-            if not one.differs and not one.unknown:
-                yield from _partition(one)
+        for partition_report in report.partitions:
+            if not partition_report.differs and not partition_report.unknown:
+                yield from _partition(partition_report)
 
 
-def _partition(one: PartitionReport) -> Iterator[str]:
-    row, difference = one.row, difference_of(one.row)
+def _partition(report: PartitionReport) -> Iterator[str]:
+    row, difference = report.row, difference_of(report.row)
     place = f"{row.link}: {row.topic}-{row.partition}"
     digest = f", digest {row.digest}" if row.digest else ""
     when = datetime.datetime.fromtimestamp(row.proven_ms / 1000, datetime.UTC)
     behind = f", {row.source_end - row.to_offset:,} behind the source" if row.source_end > row.to_offset else ""
-    behind += f", without {count_phrase(one.dropped, 'offset')} that a fresh queue dropped" if one.dropped else ""
-    if one.nothing:
-        yield f"{place}: nothing was compared ({row.mode}){_why_nothing(one)}"
-    elif one.sampled:
-        yield f"{place}: {one.compared:,} records in samples, {'they differ' if difference else 'all the same'}"
+    behind += f", without {count_phrase(report.dropped, 'offset')} that a fresh queue dropped" if report.dropped else ""
+    if report.nothing:
+        yield f"{place}: nothing was compared ({row.mode}){_why_nothing(report)}"
+    elif report.sampled:
+        yield f"{place}: {report.compared:,} records in samples, {'they differ' if difference else 'all the same'}"
     else:
         yield (
-            f"{place}: {_stretch(one)}, {row.records:,} records"
+            f"{place}: {_stretch(report)}, {row.records:,} records"
             f" ({row.mode}){digest}, as of {when:%Y-%m-%d %H:%M:%S}Z{behind}"
         )
-    if one.keys is not None:
-        yield from _keys(one.keys)
+    if report.keys is not None:
+        yield from _keys(report.keys)
     if difference is not None:
         yield f"  DIFFERS at offset {difference.offset}: {difference.kind}: {difference.sentence}"
         yield f"    source: {_record(difference.source)}"
         yield f"    target: {_record(difference.target)}"
-    for opened in one.opened:
+    for opened in report.opened:
         incident = opened.incident
         yield f"  NOT called identical from offset {incident.from_offset} on, by open row {opened.id} of the ledger:"
         yield f"    {incident.kind}{f' ({incident.proof_mode})' if incident.proof_mode else ''}: {incident.sentence}"
-    for trouble, hint in one.troubles:
+    for trouble, hint in report.troubles:
         yield f"  could not go on: {trouble}"
         if hint:
             yield f"    try: {hint}"
 
 
-def _why_nothing(one: PartitionReport) -> str:
-    row, look = one.row, one.look
+def _why_nothing(report: PartitionReport) -> str:
+    row, scan = report.row, report.scan
     if row.source_end > row.from_offset:
         # A trouble explains this already.
-        asks = "" if one.troubles else ": is the target filled yet?"
+        asks = "" if report.troubles else ": is the target filled yet?"
         return f", though the source has offsets {row.from_offset} to {row.source_end - 1}{asks}"
-    if look is not None and look.uncarried:
-        before = "what both sides hold before was there when the link began, and is compared with --way content"
+    if scan is not None and scan.uncarried:
+        before = "what both sides hold before was there when the link began, and is compared with --mode content"
         return f": nothing is carried yet, from offset {row.from_offset} on; {before}"
     return ": only the target holds records"
 
 
-def _stretch(one: PartitionReport) -> str:
+def _stretch(report: PartitionReport) -> str:
     """Describes the identical range; the row's end is the first offset outside."""
-    row = one.row
+    row = report.row
     if row.to_offset > row.from_offset:
-        word = "the same but for deletions" if one.owed else "identical"
+        word = "the same but for deletions" if report.owed else "identical"
         return f"{word} from {row.from_offset} through offset {row.to_offset - 1}"
-    if one.differs:
+    if report.differs:
         return f"identical nowhere from offset {row.from_offset} on"
-    look = one.look
-    if look is None or not (look.source_holds or look.target_holds):
+    scan = report.scan
+    if scan is None or not (scan.source_holds or scan.target_holds):
         return "identical: both sides are empty"
-    if look.source_holds:
+    if scan.source_holds:
         return f"identical: of what was carried below offset {row.from_offset} the twin holds nothing any more"
     return "identical: the source holds nothing"
 
@@ -168,12 +170,12 @@ def _keys(keys: KeyCheck) -> Iterator[str]:
             yield f"    and {keys.row.missing_tombstones - len(keys.keys[:KEYS_SHOWN]):,} more"
 
 
-def _stands(one: PartitionReport) -> Iterator[str]:
+def _stands(report: PartitionReport) -> Iterator[str]:
     """Warns before a source's cleaner removes tombstones that are not replicated."""
-    if one.keys is None or not one.keys.warns:
+    if report.keys is None or not report.keys.warns:
         return
-    row = one.keys.row
-    stands, limit = (datetime.timedelta(seconds=ms // 1000) for ms in (one.keys.stands_ms, row.retention_ms))
+    row = report.keys.row
+    stands, limit = (datetime.timedelta(seconds=ms // 1000) for ms in (report.keys.stands_ms, row.retention_ms))
     yield (
         f"{row.link}: {row.topic}-{row.partition}: the twin has lacked records for {stands}; after {limit}"
         " (delete.retention.ms) deletions may be missed"
@@ -189,38 +191,40 @@ def _record(shown: RecordPreview | None) -> str:
 
 def as_values(report: ProofReport) -> dict[str, Any]:
     partitions, code = [], exit_code(report)
-    for one in report.partitions:
-        values = asdict(one.row)
+    for partition_report in report.partitions:
+        values = asdict(partition_report.row)
         for name in FIELDS_NOT_REPORTED:
             del values[name]
-        difference = difference_of(one.row)
+        difference = difference_of(partition_report.row)
         partitions.append(
             values
             | {
                 "difference": asdict(difference) if difference else None,
-                "behind": max(0, one.row.source_end - one.row.to_offset),
-                "compared": one.compared,
-                "dropped": one.dropped,
-                "bytes": one.bytes,
-                "cpu_s": round(one.cpu_s, 3),
-                "missing_tombstones": one.owed,
-                "stands_s": one.keys.stands_ms // 1000 if one.keys else 0,
-                "missing_tombstone_keys": [key._asdict() for key in one.keys.keys] if one.keys else [],
-                "sampled": one.sampled,
-                "nothing_compared": one.nothing,
-                "read_whole_ms": one.row.read_ms,
-                "open_rows": [{"id": row.id, **asdict(row.incident)} for row in one.opened],
-                "troubles": [{"sentence": sentence, "hint": hint} for sentence, hint in one.troubles],
+                "behind": max(0, partition_report.row.source_end - partition_report.row.to_offset),
+                "compared": partition_report.compared,
+                "dropped": partition_report.dropped,
+                "bytes": partition_report.bytes,
+                "cpu_s": round(partition_report.cpu_s, 3),
+                "missing_tombstones": partition_report.owed,
+                "stands_s": partition_report.keys.stands_ms // 1000 if partition_report.keys else 0,
+                "missing_tombstone_keys": [key._asdict() for key in partition_report.keys.keys]
+                if partition_report.keys
+                else [],
+                "sampled": partition_report.sampled,
+                "nothing_compared": partition_report.nothing,
+                "read_whole_ms": partition_report.row.read_ms,
+                "open_rows": [{"id": row.id, **asdict(row.incident)} for row in partition_report.opened],
+                "troubles": [{"sentence": sentence, "hint": hint} for sentence, hint in partition_report.troubles],
             }
         )
     return {
         "state": "sampled" if report.sampled and code == IDENTICAL else ("identical", "differs", "could not")[code],
         "says": verdict(report),
         "seconds": round(report.seconds, 3),
-        "records": sum(one.compared for one in report.partitions),
+        "records": sum(partition_report.compared for partition_report in report.partitions),
         "behind": report.behind,
-        "dropped": sum(one.dropped for one in report.partitions),
-        "bytes": sum(one.bytes for one in report.partitions),
+        "dropped": sum(partition_report.dropped for partition_report in report.partitions),
+        "bytes": sum(partition_report.bytes for partition_report in report.partitions),
         "partitions": partitions,
-        "not_compared": [asdict(lack) for lack in report.lacks],
+        "not_compared": [asdict(not_compared) for not_compared in report.lacks],
     }

@@ -159,16 +159,16 @@ class SplitRequest:
         request: Request,
         asked: Any,
         words: RequestArrays,
-        seen: RoutingTable,
+        table: RoutingTable,
         renamed: Callable[[str, Any], Any] = lambda _, one: one,
     ) -> None:
-        self._request, self._asked, self._words, self._seen, self._renamed = request, asked, words, seen, renamed
+        self._request, self._asked, self._words, self._table, self._renamed = request, asked, words, table, renamed
         self._given: dict[BrokerId, list[Any]] = {}
         self._told: list[Any] = []
 
     def give(self, part: Any, place: BrokerId) -> None:
         """Send the part to this broker, or refuse it if the cluster is away."""
-        if self._seen.clusters[place.cluster].answers:
+        if self._table.clusters[place.cluster].answers:
             self._given.setdefault(place, []).append(part)
         else:
             refused = self._refused(part, Code.REQUEST_TIMED_OUT, f"cluster {place.cluster} does not answer")
@@ -215,40 +215,42 @@ class SplitRequest:
         )
 
 
-def get_first_cluster(seen: RoutingTable) -> str:
+def get_first_cluster(table: RoutingTable) -> str:
     """Returns the first cluster in the settings, on whichever groups are."""
-    return next(iter(seen.clusters))
+    return next(iter(table.clusters))
 
 
-def find_controller(cluster: str, seen: RoutingTable) -> BrokerId:
+def find_controller(cluster: str, table: RoutingTable) -> BrokerId:
     """Returns the cluster's controller, or any broker: KRaft brokers ask theirs."""
-    known = seen.clusters[cluster]
-    return BrokerId(cluster, known.controller if known.controller in known.brokers else ANY_BROKER)
+    proxied_cluster = table.clusters[cluster]
+    return BrokerId(
+        cluster, proxied_cluster.controller if proxied_cluster.controller in proxied_cluster.brokers else ANY_BROKER
+    )
 
 
-def find_broker(number: int, layout: BrokerAddressing, seen: RoutingTable) -> BrokerId | None:
+def find_broker(number: int, addressing: BrokerAddressing, table: RoutingTable) -> BrokerId | None:
     """Returns the broker with this number, if any."""
-    index = number // layout.nodes_per_cluster
-    if number < 0 or index >= len(layout.clusters):
+    index = number // addressing.nodes_per_cluster
+    if number < 0 or index >= len(addressing.clusters):
         return None
-    cluster = layout.clusters[index]
-    for node in seen.clusters[cluster].brokers:
-        if layout.number(cluster, node) == number:
+    cluster = addressing.clusters[index]
+    for node in table.clusters[cluster].brokers:
+        if addressing.number(cluster, node) == number:
             return BrokerId(cluster, node)
     return None
 
 
-def find_holders(topics: Iterable[str], seen: RoutingTable) -> SubRequests[dict[str, list[str]]]:
+def find_holders(topics: Iterable[str], table: RoutingTable) -> SubRequests[dict[str, list[str]]]:
     """Ask which clusters have each topic; for one that is away the last look counts."""
     names = list(dict.fromkeys(topics))
-    version = seen.offers[METADATA][1]
+    version = table.offers[METADATA][1]
     body = build_metadata_request(names, version)
-    answering = seen.answering() if names else []
+    answering = table.answering() if names else []
     asks = [BrokerRequest(BrokerId(name, ANY_BROKER), METADATA, version, body) for name in answering]
     said = (yield asks) if asks else []
     told = dict(zip(answering, said, strict=True))
     found: dict[str, list[str]] = {}
-    for name, cluster in seen.clusters.items():
+    for name, cluster in table.clusters.items():
         for topic in _held(names, cluster, told.get(name), version):
             found.setdefault(topic, []).append(name)
     return found
@@ -265,14 +267,14 @@ def _held(names: Sequence[str], cluster: ProxiedCluster, said: BrokerResponse, v
     return held
 
 
-def find_topic_homes(topics: Iterable[str], seen: RoutingTable) -> SubRequests[dict[str, str]]:
+def find_topic_homes(topics: Iterable[str], table: RoutingTable) -> SubRequests[dict[str, str]]:
     """Returns the topics' homes; only for unknown topics the clusters are asked.
 
     Topics at home on other clusters than the proxy's are left out.
     """
-    names = set(topics) - seen.leaderless.keys()
-    known = {name: home for name in names if (home := seen.route(name)) is not None}
-    held = yield from find_holders(sorted(names - known.keys()), seen)
+    names = set(topics) - table.leaderless.keys()
+    known = {name: home for name in names if (home := table.route(name)) is not None}
+    held = yield from find_holders(sorted(names - known.keys()), table)
     return known | {name: clusters[0] for name, clusters in held.items()}
 
 
@@ -280,9 +282,9 @@ def describe_moving_topic(topic: str) -> str:
     return f"topic {topic} may not be changed now, as a switch moves it or its home is not known: ask again"
 
 
-def describe_unreachable_holders(topic: str, seen: RoutingTable) -> str:
+def describe_unreachable_holders(topic: str, table: RoutingTable) -> str:
     """Returns why the topic cannot be created or deleted while another cluster may have it."""
-    silent = " and ".join(seen.unseen)
+    silent = " and ".join(table.unseen)
     return f"topic {topic}: cluster {silent} has not answered since this proxy began, and may have it: ask again"
 
 
@@ -293,18 +295,18 @@ def _names(one: Any) -> dict[str, Any]:
 CONFIGS_ARRAYS: Final = RequestArrays("resources", "responses", _names)
 
 
-def route_configs(request: Request, layout: BrokerAddressing, seen: RoutingTable) -> RequestDecision:
+def route_configs(request: Request, addressing: BrokerAddressing, table: RoutingTable) -> RequestDecision:
     """Route to the topic's home, to the broker itself, or to the groups' home."""
     wait_s = FAN_OUT_TIMEOUT_S if request.key == DESCRIBE_CONFIGS else CHANGE_TIMEOUT_S
-    return FanOut(_configs(request, decode_request(request), layout, seen), wait_s)
+    return FanOut(_configs(request, decode_request(request), addressing, table), wait_s)
 
 
-def _configs(request: Request, asked: Any, layout: BrokerAddressing, seen: RoutingTable) -> FanOutSteps:
+def _configs(request: Request, asked: Any, addressing: BrokerAddressing, table: RoutingTable) -> FanOutSteps:
     describes = request.key == DESCRIBE_CONFIGS
     words = RequestArrays("resources", "results", _names) if describes else CONFIGS_ARRAYS
-    shares = SplitRequest(request, asked, words, seen, partial(_renamed, layout=layout))
+    shares = SplitRequest(request, asked, words, table, partial(_renamed, addressing=addressing))
     homes = yield from find_topic_homes(
-        [one.resource_name for one in asked.resources if one.resource_type == TOPIC_RESOURCE_TYPE], seen
+        [one.resource_name for one in asked.resources if one.resource_type == TOPIC_RESOURCE_TYPE], table
     )
     for one in asked.resources:
         name = one.resource_name
@@ -314,33 +316,37 @@ def _configs(request: Request, asked: Any, layout: BrokerAddressing, seen: Routi
             ):
                 says = f"{fixed[0]} names brokers by their own numbers: set it at the cluster's own address"
                 shares.refuse(one, Code.POLICY_VIOLATION, says)
-            elif not describes and seen.writes_paused(name):
+            elif not describes and table.writes_paused(name):
                 shares.refuse(one, Code.REQUEST_TIMED_OUT, describe_moving_topic(name))
             elif name in homes:
                 shares.give(one, BrokerId(homes[name], ANY_BROKER))
             else:
                 shares.refuse(one, Code.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_TOPIC)
         elif one.resource_type == GROUP_RESOURCE_TYPE:
-            shares.give(one, BrokerId(seen.group_home(), ANY_BROKER))
+            shares.give(one, BrokerId(table.group_home(), ANY_BROKER))
         elif one.resource_type in (BROKER_RESOURCE_TYPE, BROKER_LOGGER_RESOURCE_TYPE):
-            _of_broker(shares, one, describes, layout, seen)
+            _of_broker(shares, one, describes, addressing, table)
         else:
             says = f"settings of the type {one.resource_type} are not served by this proxy"
             shares.refuse(one, Code.POLICY_VIOLATION, says)
     return (yield from shares.errand())
 
 
-def _of_broker(shares: SplitRequest, one: Any, describes: bool, layout: BrokerAddressing, seen: RoutingTable) -> None:
+def _of_broker(
+    shares: SplitRequest, one: Any, describes: bool, addressing: BrokerAddressing, table: RoutingTable
+) -> None:
     name = one.resource_name
     if not name:
         # Cluster-wide broker settings mean nothing over several clusters.
         if describes:
-            shares.give(one, BrokerId(get_first_cluster(seen), ANY_BROKER))
+            shares.give(one, BrokerId(get_first_cluster(table), ANY_BROKER))
         else:
             says = "what holds for all brokers is each cluster's own: name a broker, or ask the cluster itself"
             shares.refuse(one, Code.POLICY_VIOLATION, says)
         return
-    place = find_broker(int(name), layout, seen) if name.isascii() and name.isdecimal() and len(name) < 10 else None
+    place = (
+        find_broker(int(name), addressing, table) if name.isascii() and name.isdecimal() and len(name) < 10 else None
+    )
     if place is None:
         shares.refuse(one, Code.INVALID_REQUEST, f"there is no broker {name} behind this proxy")
     elif not describes and (fixed := sorted(HIDDEN_BROKER_CONFIGS & {config.name for config in one.configs})):
@@ -349,28 +355,28 @@ def _of_broker(shares: SplitRequest, one: Any, describes: bool, layout: BrokerAd
         shares.give(replace(one, resource_name=str(place.node)), place)
 
 
-def _renamed(cluster: str, one: Any, layout: BrokerAddressing) -> Any:
+def _renamed(cluster: str, one: Any, addressing: BrokerAddressing) -> Any:
     if one.resource_type in (BROKER_RESOURCE_TYPE, BROKER_LOGGER_RESOURCE_TYPE) and one.resource_name.isdecimal():
-        one = replace(one, resource_name=str(layout.number(cluster, int(one.resource_name))))
+        one = replace(one, resource_name=str(addressing.number(cluster, int(one.resource_name))))
     if not hasattr(one, "configs"):
         return one
-    return replace(one, configs=tuple(_shown(cluster, config, layout) for config in one.configs))
+    return replace(one, configs=tuple(_shown(cluster, config, addressing) for config in one.configs))
 
 
-def _shown(cluster: str, one: Any, layout: BrokerAddressing) -> Any:
+def _shown(cluster: str, one: Any, addressing: BrokerAddressing) -> Any:
     if one.name in HIDDEN_BROKER_CONFIGS:
         return replace(one, value=None, is_sensitive=True, synonyms=())
     if one.name in BROKER_ID_CONFIGS | THROTTLED_REPLICAS_CONFIGS:
-        synonyms = tuple(replace(two, value=_numbers(cluster, two.value, layout)) for two in one.synonyms)
-        return replace(one, value=_numbers(cluster, one.value, layout), synonyms=synonyms)
+        synonyms = tuple(replace(two, value=_numbers(cluster, two.value, addressing)) for two in one.synonyms)
+        return replace(one, value=_numbers(cluster, one.value, addressing), synonyms=synonyms)
     return one
 
 
-def _numbers(cluster: str, value: str | None, layout: BrokerAddressing) -> str | None:
+def _numbers(cluster: str, value: str | None, addressing: BrokerAddressing) -> str | None:
     """Convert a number, or the second one of each pair in `0:1,1:2`; `*` stays."""
 
     def number(found: re.Match[str]) -> str:
-        return str(layout.number(cluster, int(found[0])))
+        return str(addressing.number(cluster, int(found[0])))
 
     return None if value is None else re.sub(r"(?<![^:])\b\d{1,9}\b(?!:)", number, value)
 
@@ -381,65 +387,65 @@ CREATE_PARTITIONS_ARRAYS: Final = RequestArrays("topics", "results", lambda one:
 
 
 def route_create_topics(
-    request: Request, layout: BrokerAddressing, seen: RoutingTable, news: Callable[[], None]
+    request: Request, addressing: BrokerAddressing, table: RoutingTable, news: Callable[[], None]
 ) -> RequestDecision:
     """Create each topic at its earlier home, else by the name rules. A topic on another cluster counts as existing,
     since clients would be led there.
     """
-    return FanOut(_create(request, decode_request(request), layout, seen, news), CHANGE_TIMEOUT_S)
+    return FanOut(_create(request, decode_request(request), addressing, table, news), CHANGE_TIMEOUT_S)
 
 
 def _create(
-    request: Request, asked: Any, layout: BrokerAddressing, seen: RoutingTable, news: Callable[[], None]
+    request: Request, asked: Any, addressing: BrokerAddressing, table: RoutingTable, news: Callable[[], None]
 ) -> FanOutSteps:
-    shares = SplitRequest(request, asked, CREATE_TOPICS_ARRAYS, seen)
-    held = yield from find_holders([str(one.name) for one in asked.topics], seen)
+    shares = SplitRequest(request, asked, CREATE_TOPICS_ARRAYS, table)
+    held = yield from find_holders([str(one.name) for one in asked.topics], table)
     for one in asked.topics:
         name = str(one.name)
-        home = _due(name, layout, seen)
+        home = _due(name, addressing, table)
         # Whether the topic is there the controller knows better: brokers remember a deleted one for a moment.
         elsewhere = [cluster for cluster in held.get(name, ()) if cluster != home]
         if elsewhere:
             says = f"Topic '{name}' already exists, on cluster {elsewhere[0]}"
             shares.refuse(one, Code.TOPIC_ALREADY_EXISTS, says)
-        elif name in seen.leaderless:
-            shares.refuse(one, Code.TOPIC_ALREADY_EXISTS, describe_decision(name, seen.leaderless[name]))
-        elif seen.unseen:
-            shares.refuse(one, Code.REQUEST_TIMED_OUT, describe_unreachable_holders(name, seen))
+        elif name in table.leaderless:
+            shares.refuse(one, Code.TOPIC_ALREADY_EXISTS, describe_decision(name, table.leaderless[name]))
+        elif table.unseen:
+            shares.refuse(one, Code.REQUEST_TIMED_OUT, describe_unreachable_holders(name, table))
         else:
-            _give(shares, one, home, layout, seen)
+            _give(shares, one, home, addressing, table)
     body = yield from shares.errand()
     news()
     return body
 
 
-def _due(topic: str, layout: BrokerAddressing, seen: RoutingTable) -> str:
+def _due(topic: str, addressing: BrokerAddressing, table: RoutingTable) -> str:
     """Returns where to create a topic: its home by record or store, else by the name rules."""
-    lead = seen.leads.get(topic)
-    home = lead.cluster if lead else seen.homes.get(topic)
-    if home in seen.clusters:
+    lead = table.leads.get(topic)
+    home = lead.cluster if lead else table.homes.get(topic)
+    if home in table.clusters:
         return str(home)
-    return layout.new_topics.cluster_of(topic) or get_first_cluster(seen)
+    return addressing.new_topics.cluster_of(topic) or get_first_cluster(table)
 
 
-def _give(shares: SplitRequest, one: Any, cluster: str, layout: BrokerAddressing, seen: RoutingTable) -> None:
+def _give(shares: SplitRequest, one: Any, cluster: str, addressing: BrokerAddressing, table: RoutingTable) -> None:
     """Give the part to the cluster, with the cluster's node ids."""
     try:
-        real = _assigned(one, cluster, layout, seen)
+        real = _assigned(one, cluster, addressing, table)
     except LookupError as error:
         shares.refuse(one, Code.INVALID_REPLICA_ASSIGNMENT, str(error.args[0]))
     else:
-        shares.give(real, find_controller(cluster, seen))
+        shares.give(real, find_controller(cluster, table))
 
 
-def _assigned(topic: Any, cluster: str, layout: BrokerAddressing, seen: RoutingTable) -> Any:
+def _assigned(topic: Any, cluster: str, addressing: BrokerAddressing, table: RoutingTable) -> Any:
     if not topic.assignments:
         return topic
     assignments = []
     for one in topic.assignments:
         nodes = []
         for number in one.broker_ids:
-            place = find_broker(number, layout, seen)
+            place = find_broker(number, addressing, table)
             if place is None or place.cluster != cluster:
                 raise LookupError(f"broker {number} is none of cluster {cluster}, where topic {topic.name} belongs")
             nodes.append(place.node)
@@ -448,60 +454,60 @@ def _assigned(topic: Any, cluster: str, layout: BrokerAddressing, seen: RoutingT
 
 
 def route_delete_topics(
-    request: Request, layout: BrokerAddressing, seen: RoutingTable, news: Callable[[], None]
+    request: Request, addressing: BrokerAddressing, table: RoutingTable, news: Callable[[], None]
 ) -> RequestDecision:
     """Delete each topic on the only cluster that has it. Replicated topics are refused: the mirror decides about the
     twin, and clients would be led there.
     """
-    return FanOut(_delete(request, decode_request(request), layout, seen, news), CHANGE_TIMEOUT_S)
+    return FanOut(_delete(request, decode_request(request), addressing, table, news), CHANGE_TIMEOUT_S)
 
 
 def _delete(
-    request: Request, asked: Any, layout: BrokerAddressing, seen: RoutingTable, news: Callable[[], None]
+    request: Request, asked: Any, addressing: BrokerAddressing, table: RoutingTable, news: Callable[[], None]
 ) -> FanOutSteps:
-    shares = SplitRequest(request, asked, DELETE_TOPICS_ARRAYS, seen)
-    held = yield from find_holders(map(str, asked.topic_names), seen)
+    shares = SplitRequest(request, asked, DELETE_TOPICS_ARRAYS, table)
+    held = yield from find_holders(map(str, asked.topic_names), table)
     for topic in asked.topic_names:
         clusters = held.get(str(topic), [])
-        if seen.unseen:
-            shares.refuse(topic, Code.REQUEST_TIMED_OUT, describe_unreachable_holders(str(topic), seen))
-        elif len(clusters) > 1 or topic in seen.leaderless or seen.has_home(str(topic)):
+        if table.unseen:
+            shares.refuse(topic, Code.REQUEST_TIMED_OUT, describe_unreachable_holders(str(topic), table))
+        elif len(clusters) > 1 or topic in table.leaderless or table.has_home(str(topic)):
             why = f"it is on {' and '.join(clusters)}" if len(clusters) > 1 else "it has a home"
             says = f"topic {topic} counts as mirrored, as {why}: it is deleted at its cluster's own address only"
             shares.refuse(topic, Code.POLICY_VIOLATION, says)
         else:
             # A topic unknown to brokers may have been created a moment ago: the controller knows.
-            shares.give(topic, find_controller(clusters[0] if clusters else _due(str(topic), layout, seen), seen))
+            shares.give(topic, find_controller(clusters[0] if clusters else _due(str(topic), addressing, table), table))
     body = yield from shares.errand()
     news()
     return body
 
 
-def route_create_partitions(request: Request, layout: BrokerAddressing, seen: RoutingTable) -> RequestDecision:
+def route_create_partitions(request: Request, addressing: BrokerAddressing, table: RoutingTable) -> RequestDecision:
     """Add partitions at the topic's home; the mirror adds them to twins."""
-    return FanOut(_create_partitions(request, decode_request(request), layout, seen), CHANGE_TIMEOUT_S)
+    return FanOut(_create_partitions(request, decode_request(request), addressing, table), CHANGE_TIMEOUT_S)
 
 
-def _create_partitions(request: Request, asked: Any, layout: BrokerAddressing, seen: RoutingTable) -> FanOutSteps:
-    shares = SplitRequest(request, asked, CREATE_PARTITIONS_ARRAYS, seen)
-    homes = yield from find_topic_homes([str(one.name) for one in asked.topics], seen)
+def _create_partitions(request: Request, asked: Any, addressing: BrokerAddressing, table: RoutingTable) -> FanOutSteps:
+    shares = SplitRequest(request, asked, CREATE_PARTITIONS_ARRAYS, table)
+    homes = yield from find_topic_homes([str(one.name) for one in asked.topics], table)
     for one in asked.topics:
-        if one.name in seen.leaderless:
-            lacking = seen.leaderless[str(one.name)]
+        if one.name in table.leaderless:
+            lacking = table.leaderless[str(one.name)]
             code = _NO_SUCH if lacking.lacks is NoLeaderReason.ELSEWHERE else Code.REQUEST_TIMED_OUT
             shares.refuse(one, code, describe_decision(str(one.name), lacking))
-        elif seen.writes_paused(str(one.name)):
+        elif table.writes_paused(str(one.name)):
             shares.refuse(one, Code.REQUEST_TIMED_OUT, describe_moving_topic(str(one.name)))
         else:
-            _give(shares, one, homes.get(str(one.name)) or _due(str(one.name), layout, seen), layout, seen)
+            _give(shares, one, homes.get(str(one.name)) or _due(str(one.name), addressing, table), addressing, table)
     return (yield from shares.errand())
 
 
-def route_to_first_cluster(request: Request, seen: RoutingTable) -> RequestDecision:
+def route_to_first_cluster(request: Request, table: RoutingTable) -> RequestDecision:
     """Route DescribeAcls and DescribeClientQuotas. Other clusters may differ, and a mirror writes its own there."""
     decode_request(request)
-    first = get_first_cluster(seen)
-    if not seen.clusters[first].answers:
+    first = get_first_cluster(table)
+    if not table.clusters[first].answers:
         return RespondNow(
             build_error_response(request, Code.REQUEST_TIMED_OUT, error_message=f"cluster {first} does not answer")
         )
@@ -519,25 +525,25 @@ def _of_first(request: Request, first: str) -> FanOutSteps:
     return encode_message(replace(decode_response(request.key, request.version, said), throttle_time=timedelta(0)))
 
 
-def route_list_reassignments(request: Request, layout: BrokerAddressing, seen: RoutingTable) -> RequestDecision:
+def route_list_reassignments(request: Request, addressing: BrokerAddressing, table: RoutingTable) -> RequestDecision:
     """List each topic's reassignments at its home."""
-    return FanOut(_reassignments(request, decode_request(request), layout, seen))
+    return FanOut(_reassignments(request, decode_request(request), addressing, table))
 
 
-def _reassignments(request: Request, asked: Any, layout: BrokerAddressing, seen: RoutingTable) -> FanOutSteps:
-    wanted: dict[str, Any] = dict.fromkeys(seen.clusters)
+def _reassignments(request: Request, asked: Any, addressing: BrokerAddressing, table: RoutingTable) -> FanOutSteps:
+    wanted: dict[str, Any] = dict.fromkeys(table.clusters)
     if asked.topics is not None:
-        homes = yield from find_topic_homes([str(one.name) for one in asked.topics], seen)
+        homes = yield from find_topic_homes([str(one.name) for one in asked.topics], table)
         wanted = {}
         for one in asked.topics:
             if home := homes.get(str(one.name)):
                 wanted[home] = (*wanted.get(home, ()), one)
     asks = [
         BrokerRequest(
-            find_controller(name, seen), request.key, request.version, encode_message(replace(asked, topics=topics))
+            find_controller(name, table), request.key, request.version, encode_message(replace(asked, topics=topics))
         )
         for name, topics in wanted.items()
-        if seen.clusters[name].answers
+        if table.clusters[name].answers
     ]
     said = (yield asks) if asks else []
     told: list[Any] = []
@@ -547,8 +553,8 @@ def _reassignments(request: Request, asked: Any, layout: BrokerAddressing, seen:
             continue
         answer = decode_response(request.key, request.version, heard)
         failed = answer if answer.error_code else failed
-        here = [one for one in answer.topics if not seen.is_elsewhere(str(one.name), ask.place.cluster)]
-        told += [_renumbered(one, ask.place.cluster, layout) for one in here]
+        here = [one for one in answer.topics if not table.is_elsewhere(str(one.name), ask.place.cluster)]
+        told += [_renumbered(one, ask.place.cluster, addressing) for one in here]
     if failed is not None and not told:
         return encode_message(replace(failed, throttle_time=timedelta(0)))
     if wanted and not any(said):
@@ -558,26 +564,26 @@ def _reassignments(request: Request, asked: Any, layout: BrokerAddressing, seen:
     return encode_message(build_message(get_response_type(request.key, request.version), topics=tuple(told)))
 
 
-def _renumbered(topic: Any, cluster: str, layout: BrokerAddressing) -> Any:
+def _renumbered(topic: Any, cluster: str, addressing: BrokerAddressing) -> Any:
     def numbers(one: Any) -> dict[str, tuple[int, ...]]:
         names = ("replicas", "adding_replicas", "removing_replicas")
-        return {name: tuple(layout.number(cluster, node) for node in getattr(one, name)) for name in names}
+        return {name: tuple(addressing.number(cluster, node) for node in getattr(one, name)) for name in names}
 
     return replace(topic, partitions=tuple(replace(one, **numbers(one)) for one in topic.partitions))
 
 
-def route_describe_log_dirs(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+def route_describe_log_dirs(request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
     """Describe the broker's log dirs without twins: clients know no replicas there."""
     decode_request(request)
     if place is None:
         return respond_empty(request)
-    return ForwardRequest(place, rewrite=partial(_without_twins, request=request, place=place, seen=seen))
+    return ForwardRequest(place, rewrite=partial(_without_twins, request=request, place=place, table=table))
 
 
-def _without_twins(view: memoryview, at: int, request: Request, place: BrokerId, seen: RoutingTable) -> Parts:
+def _without_twins(view: memoryview, at: int, request: Request, place: BrokerId, table: RoutingTable) -> Parts:
     answer = decode_response(request.key, request.version, view[at:])
     results = tuple(
-        replace(one, topics=tuple(two for two in one.topics if not seen.is_elsewhere(str(two.name), place.cluster)))
+        replace(one, topics=tuple(two for two in one.topics if not table.is_elsewhere(str(two.name), place.cluster)))
         for one in answer.results
     )
     return encode_message(replace(answer, results=results))
@@ -589,9 +595,9 @@ def route_list_transactions(request: Request, place: BrokerId | None, _: Routing
     return respond_empty(request) if place is None else ForwardRequest(place)
 
 
-def route_describe_transactions(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+def route_describe_transactions(request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
     """Describe transactions at their coordinators, on the groups' home."""
-    if place is not None and place.cluster == seen.group_home():
+    if place is not None and place.cluster == table.group_home():
         return ForwardRequest(place)
     part = get_element_type(get_response_type(request.key, request.version), "transaction_states")
     code = to_error_code(Code.NOT_COORDINATOR)
@@ -614,28 +620,28 @@ class GroupDeletion:
     def __init__(self, committed: OffsetRequests) -> None:
         self._committed = committed
 
-    def delete_groups(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+    def delete_groups(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
         """Delete groups on all clusters, but not while groups move or a cluster is away: a later group of that name
         would start at offsets left there.
         """
         asked = decode_request(request)
-        if place is None or place.cluster != seen.group_home():
+        if place is None or place.cluster != table.group_home():
             return RespondNow(_deleted(request, dict.fromkeys(asked.groups_names, Code.NOT_COORDINATOR)))
-        if seen.groups_gathering:
+        if table.groups_gathering:
             return ParkRequest(_deleted(request, dict.fromkeys(asked.groups_names, _AGAIN)))
-        if len(seen.clusters) == 1:
+        if len(table.clusters) == 1:
             return ForwardRequest(place, topics=(GROUPS_HOME,))
-        if len(seen.answering()) < len(seen.clusters):
+        if len(table.answering()) < len(table.clusters):
             return RespondNow(_deleted(request, dict.fromkeys(asked.groups_names, _AGAIN)))
-        return FanOut(self._delete_groups(request, asked, place, seen), CHANGE_TIMEOUT_S, (GROUPS_HOME,))
+        return FanOut(self._delete_groups(request, asked, place, table), CHANGE_TIMEOUT_S, (GROUPS_HOME,))
 
-    def _delete_groups(self, request: Request, asked: Any, place: BrokerId, seen: RoutingTable) -> FanOutSteps:
+    def _delete_groups(self, request: Request, asked: Any, place: BrokerId, table: RoutingTable) -> FanOutSteps:
         codes = yield from self._deleted_at(place, request.version, asked.groups_names)
-        for cluster in seen.clusters:
+        for cluster in table.clusters:
             if cluster == place.cluster:
                 continue
             left = [group for group, code in codes.items() if code in (Code.NONE, Code.GROUP_ID_NOT_FOUND)]
-            there = yield from self._deleted_on(cluster, request.version, left, seen)
+            there = yield from self._deleted_on(cluster, request.version, left, table)
             codes |= {group: code for group, code in there.items() if code != Code.GROUP_ID_NOT_FOUND}
         return _deleted(request, codes)
 
@@ -646,12 +652,12 @@ class GroupDeletion:
         return dict.fromkeys(groups, int(_GONE)) | {one.group_id: int(one.error_code) for one in told}
 
     def _deleted_on(
-        self, cluster: str, version: int, groups: Sequence[Any], seen: RoutingTable
+        self, cluster: str, version: int, groups: Sequence[Any], table: RoutingTable
     ) -> SubRequests[dict[Any, int]]:
         """Delete groups until one has no coordinator: a cluster that hangs would delay each of the others."""
         codes = dict.fromkeys(groups, int(_AGAIN))
         for group in groups:
-            where = yield from self._committed.coordinator(str(group), cluster, seen)
+            where = yield from self._committed.coordinator(str(group), cluster, table)
             if isinstance(where, Code):
                 break
             said = yield from self._deleted_at(where, version, [group])
@@ -660,22 +666,22 @@ class GroupDeletion:
             codes |= said
         return codes
 
-    def delete_places(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+    def delete_places(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
         """OffsetDelete: delete each offset where it is kept; elsewhere only without members."""
         asked = decode_request(request)
-        if place is None or place.cluster != seen.group_home():
+        if place is None or place.cluster != table.group_home():
             return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
-        if seen.groups_gathering:
+        if table.groups_gathering:
             return ParkRequest(build_error_response(request, _AGAIN))
-        shares = group_topics_by_cluster(asked.topics, seen)
+        shares = group_topics_by_cluster(asked.topics, table)
         if set(shares) <= {place.cluster}:
             return ForwardRequest(place, topics=(GROUPS_HOME,))
-        return FanOut(self._delete_places(request, asked, shares, place, seen), CHANGE_TIMEOUT_S, (GROUPS_HOME,))
+        return FanOut(self._delete_places(request, asked, shares, place, table), CHANGE_TIMEOUT_S, (GROUPS_HOME,))
 
     def _delete_places(
-        self, request: Request, asked: Any, shares: dict[str, tuple[Any, ...]], place: BrokerId, seen: RoutingTable
+        self, request: Request, asked: Any, shares: dict[str, tuple[Any, ...]], place: BrokerId, table: RoutingTable
     ) -> FanOutSteps:
-        idle = yield from check_group_idle(str(asked.group_id), place, seen)
+        idle = yield from check_group_idle(str(asked.group_id), place, table)
         if idle is None:
             return build_error_response(request, _AGAIN)
         kind = get_response_type(OFFSET_DELETE, request.version)
@@ -686,7 +692,7 @@ class GroupDeletion:
             if cluster != place.cluster:
                 where = Code.GROUP_SUBSCRIBED_TO_TOPIC
                 if idle:
-                    where = yield from self._committed.coordinator(str(asked.group_id), cluster, seen)
+                    where = yield from self._committed.coordinator(str(asked.group_id), cluster, table)
             if isinstance(where, Code):
                 told += [build_topic_errors(kind, one, where) for one in topics]
             else:
@@ -806,14 +812,14 @@ AdminRequestRule: TypeAlias = Callable[[Request, BrokerId | None, RoutingTable],
 
 
 def build_admin_rules(
-    layout: BrokerAddressing, committed: OffsetRequests, news: Callable[[], None]
+    addressing: BrokerAddressing, committed: OffsetRequests, news: Callable[[], None]
 ) -> Mapping[int, AdminRequestRule]:
     ends = GroupDeletion(committed)
     found: dict[int, AdminRequestRule] = {
-        CREATE_TOPICS: lambda request, _, seen: route_create_topics(request, layout, seen, news),
-        DELETE_TOPICS: lambda request, _, seen: route_delete_topics(request, layout, seen, news),
-        CREATE_PARTITIONS: lambda request, _, seen: route_create_partitions(request, layout, seen),
-        LIST_PARTITION_REASSIGNMENTS: lambda request, _, seen: route_list_reassignments(request, layout, seen),
+        CREATE_TOPICS: lambda request, _, table: route_create_topics(request, addressing, table, news),
+        DELETE_TOPICS: lambda request, _, table: route_delete_topics(request, addressing, table, news),
+        CREATE_PARTITIONS: lambda request, _, table: route_create_partitions(request, addressing, table),
+        LIST_PARTITION_REASSIGNMENTS: lambda request, _, table: route_list_reassignments(request, addressing, table),
         DELETE_RECORDS: route_by_partitions,
         DESCRIBE_PRODUCERS: route_by_partitions,
         DESCRIBE_LOG_DIRS: route_describe_log_dirs,
@@ -823,9 +829,9 @@ def build_admin_rules(
         OFFSET_DELETE: ends.delete_places,
     }
     for key in (DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS):
-        found[key] = lambda request, _, seen: route_configs(request, layout, seen)
+        found[key] = lambda request, _, table: route_configs(request, addressing, table)
     for key in (DESCRIBE_ACLS, DESCRIBE_CLIENT_QUOTAS):
-        found[key] = lambda request, _, seen: route_to_first_cluster(request, seen)
+        found[key] = lambda request, _, table: route_to_first_cluster(request, table)
     return found | dict.fromkeys(REFUSED_API_KEYS, lambda request, _, __: RespondNow(build_refusal(request)))
 
 
@@ -848,7 +854,7 @@ _GUARDED_NAMES: Final[Mapping[int, Callable[[Any], Iterable[str]]]] = {
 }
 
 
-def refuse_guarded(request: Request, seen: RoutingTable) -> RequestDecision | None:
+def refuse_guarded(request: Request, table: RoutingTable) -> RequestDecision | None:
     """Refuse changes of Kafka's and Twinshore's own topics, as a whole, and requests as a replica; None if allowed."""
     if request.version >= _OF_REPLICAS.get(request.key, 1 << 15):
         return _as_replica(request)
@@ -861,7 +867,7 @@ def refuse_guarded(request: Request, seen: RoutingTable) -> RequestDecision | No
     if request.key == DELETE_RECORDS:
         return refuse_all_partitions(request, asked, Code.POLICY_VIOLATION)
     words = _GUARDED_WORDS[request.key]
-    shares = SplitRequest(request, asked, words, seen)
+    shares = SplitRequest(request, asked, words, table)
     for one in getattr(asked, words.asked):
         says = f"topic {guarded} is Kafka's or Twinshore's own: change it at the cluster's own address, alone"
         shares.refuse(one, Code.POLICY_VIOLATION, says)

@@ -196,12 +196,12 @@ class CircuitBreakers:
         self.looks = frozenset(row.kind for row in self._rows if row.key in self.open or row.limits.any)
         self.times = any(row.limits.latency_ms for row in self._rows)
         self._known.clear()
-        for (topic, client), drop in list(self.drops.items()):
+        for (topic, client), dropped in list(self.drops.items()):
             row = self._cut_by(BreakerKind.PRODUCE, topic, client)
-            others = client == OTHER_CLIENTS and any(key[0] == drop.breaker for key in self.open)
-            if not others and (row is None or row.topic != drop.breaker):
+            others = client == OTHER_CLIENTS and any(key[0] == dropped.breaker for key in self.open)
+            if not others and (row is None or row.topic != dropped.breaker):
                 del self.drops[topic, client]
-                self.ended.append((topic, client, drop))
+                self.ended.append((topic, client, dropped))
 
     def _cut_by(self, kind: BreakerKind, topic: str, client: str) -> BreakerRow | None:
         ours = [row for row in self._rows if row.key in self.open and _means(row, kind, topic, client)]
@@ -246,14 +246,14 @@ class CircuitBreakers:
         client = client[:CLIENT_ID_CHARS_MAX]
         if (topic, client) not in self.drops and sum(name == topic for name, _ in self.drops) >= CLIENTS_PER_TOPIC_MAX:
             client = OTHER_CLIENTS
-        drop = self.drops.get((topic, client))
-        if drop is None:
+        dropped = self.drops.get((topic, client))
+        if dropped is None:
             self._since_ms = max(self.now_ms, self._since_ms + 1)  # distinguishes rows in the store
-            drop = self.drops[topic, client] = DroppedRecords(row.topic, self._since_ms, self._since_ms)
-        drop.partitions.add(partition)
-        drop.records += records
-        drop.bytes += size
-        drop.until_ms = max(drop.since_ms, self.now_ms)
+            dropped = self.drops[topic, client] = DroppedRecords(row.topic, self._since_ms, self._since_ms)
+        dropped.partitions.add(partition)
+        dropped.records += records
+        dropped.bytes += size
+        dropped.until_ms = max(dropped.since_ms, self.now_ms)
 
     def gap(self, writer: PartitionProducer) -> None:
         """Note a dropped batch of this producer."""
@@ -310,11 +310,11 @@ class TrafficAlarms:
         """Returns the key under which alarms need this flow, with `*` for what they do not tell apart; None if no alarm
         does.
         """
-        about = [one for one in self._asked.values() if one.kind == key.kind and _is_about(one, key)]
+        about = [section for section in self._asked.values() if section.kind == key.kind and _is_about(section, key)]
         if not about:
             return None
-        client = OTHER_NAMES if all(one.client == WILDCARD_SUFFIX for one in about) else key.client
-        topic = OTHER_NAMES if all(one.topic == WILDCARD_SUFFIX for one in about) else key.topic
+        client = OTHER_NAMES if all(section.client == WILDCARD_SUFFIX for section in about) else key.client
+        topic = OTHER_NAMES if all(section.topic == WILDCARD_SUFFIX for section in about) else key.topic
         return key._replace(client=client, topic=topic)
 
     def look(
@@ -323,30 +323,30 @@ class TrafficAlarms:
         """Take a window, and return the alarms that changed."""
         flows = list(grown)
         found = []
-        for name, asked in self._asked.items():
-            before, known = self._gauges[name], _sum(asked, flows)
-            silent_s = self._silent_for(name, known, now_s)
-            most = _sum(asked, flows, with_others=True)
-            rates = [*_rates(known, lasted_s, silent_s), *_rates(most, lasted_s, silent_s)]
-            steps = {_step(before, asked, rate, now_s) for rate in rates}
+        for name, section in self._asked.items():
+            before, counter = self._gauges[name], _sum(section, flows)
+            silent_s = self._silent_for(name, counter, now_s)
+            most = _sum(section, flows, with_others=True)
+            rates = [*_rates(counter, lasted_s, silent_s), *_rates(most, lasted_s, silent_s)]
+            steps = {_step(before, section, rate, now_s) for rate in rates}
             # Unknown: whose the other flows are, and how late a due response will be.
             now = self._gauges[name] = steps.pop() if len(steps) == 1 else before
             if now.tripped is not before.tripped:
-                said = _sentence(name, asked, rates[0], stands=now.tripped, is_silent=silent_s is not None)
+                said = _sentence(name, section, rates[0], stands=now.tripped, is_silent=silent_s is not None)
                 found.append(AlarmChange(name, now.tripped, said))
         return found
 
-    def _silent_for(self, name: str, flow: TrafficCounter, now_s: float) -> float | None:
+    def _silent_for(self, name: str, counter: TrafficCounter, now_s: float) -> float | None:
         """Returns for how many seconds, at least, a response is due at the end of a window; None if none is.
 
         Requests without acks do not count. Once clients send nothing more they may have given up, so a response stays
         due only within its timeout.
         """
-        if flow.answered:
+        if counter.answered:
             self._silent.pop(name, None)
             return None
         first_s, last_s = self._silent.get(name, (now_s, -math.inf))
-        if flow.requests > flow.acks_none:
+        if counter.requests > counter.acks_none:
             self._silent[name] = first_s, now_s
             return now_s - first_s
         if now_s - last_s < 2 * RESPONSE_TIMEOUT_S:
@@ -355,44 +355,46 @@ class TrafficAlarms:
         return None
 
 
-def _is_about(asked: AlarmSection, key: TrafficKey) -> bool:
-    return pattern_matches(asked.topic, key.topic) and pattern_matches(asked.client, key.client)
+def _is_about(section: AlarmSection, key: TrafficKey) -> bool:
+    return pattern_matches(section.topic, key.topic) and pattern_matches(section.client, key.client)
 
 
 def _sum(
-    asked: AlarmSection, grown: Sequence[tuple[TrafficKey, TrafficCounter]], *, with_others: bool = False
+    section: AlarmSection, grown: Sequence[tuple[TrafficKey, TrafficCounter]], *, with_others: bool = False
 ) -> TrafficCounter:
     """Sum the alarm's flows. `with_others`: and all flows not told apart."""
     whole = TrafficCounter()
-    for key, flow in grown:
+    for key, counter in grown:
         is_others = key.client == key.topic == OTHER_NAMES
-        if key.kind == asked.kind and (_is_about(asked, key) or (with_others and is_others)):
-            whole.add(flow)
+        if key.kind == section.kind and (_is_about(section, key) or (with_others and is_others)):
+            whole.add(counter)
     return whole
 
 
-def _rates(flow: TrafficCounter, lasted_s: float, silent_s: float | None) -> list[DemandRate]:
+def _rates(counter: TrafficCounter, lasted_s: float, silent_s: float | None) -> list[DemandRate]:
     """Returns possible rates: a due response may take any time from now."""
-    if flow.answered:
-        found: tuple[float, ...] = (get_tail_latency_ms(flow.latency) or _BEYOND_MS,)
+    if counter.answered:
+        found: tuple[float, ...] = (get_tail_latency_ms(counter.latency) or _BEYOND_MS,)
     else:
         found = (0.0,) if silent_s is None else (silent_s * 1000, math.inf)
-    return [DemandRate(flow.records / lasted_s, flow.bytes / lasted_s, latency_ms) for latency_ms in found]
+    return [DemandRate(counter.records / lasted_s, counter.bytes / lasted_s, latency_ms) for latency_ms in found]
 
 
-def _step(gauge: TripState, asked: AlarmSection, rate: DemandRate, now_s: float) -> TripState:
-    limits = BreakerLimits(asked.above_records_s, asked.above_bytes_s, asked.latency_ms, asked.for_s, asked.quiet_s)
-    low = rate.records_s < asked.below_records_s or rate.bytes_s < asked.below_bytes_s
+def _step(gauge: TripState, section: AlarmSection, rate: DemandRate, now_s: float) -> TripState:
+    limits = BreakerLimits(
+        section.above_records_s, section.above_bytes_s, section.latency_ms, section.for_s, section.quiet_s
+    )
+    low = rate.records_s < section.below_records_s or rate.bytes_s < section.below_bytes_s
     most = get_limit_usage(limits, rate)
     turns = not low and most < QUIET_FRACTION if gauge.tripped else low or most > 1
     return advance_trip_state(gauge, limits, now_s, turns=turns)
 
 
-def _sentence(name: str, asked: AlarmSection, rate: DemandRate, *, stands: bool, is_silent: bool) -> str:
-    clients = "" if asked.client == "*" else f" for clients {asked.client}"
+def _sentence(name: str, section: AlarmSection, rate: DemandRate, *, stands: bool, is_silent: bool) -> str:
+    clients = "" if section.client == "*" else f" for clients {section.client}"
     measured = f"{rate.bytes_s:,.0f} bytes/s"
-    if asked.kind == "produce":
+    if section.kind == "produce":
         measured += f", {rate.records_s:,.0f} records/s, "
         measured += f"{'without an answer for' if is_silent else 'answered within'} {rate.latency_ms:,.0f} ms"
     what = f"alarm {name} stands" if stands else f"alarm {name} is over"
-    return f"{what}: {asked.kind} of {asked.topic}{clients}: {measured}"
+    return f"{what}: {section.kind} of {section.topic}{clients}: {measured}"

@@ -302,31 +302,31 @@ class FollowerFetch:
         """Returns the site of an address; empty if unknown."""
         return self._networks.of(address) or ""
 
-    def at(self, topic: str, site: str, seen: RoutingTable) -> list[str]:
+    def at(self, topic: str, site: str, table: RoutingTable) -> list[str]:
         """Returns clusters with the topic that clients of the site prefer to home."""
-        home = seen.route(topic)
+        home = table.route(topic)
         if home is None or not site:
             return []
         names = self.rules.clusters_before_home(site, home)
-        return [name for name in names if name in seen.clusters and topic in seen.clusters[name].topics]
+        return [name for name in names if name in table.clusters and topic in table.clusters[name].topics]
 
-    def get_site_view(self, seen: RoutingTable, site: str) -> RoutingTable:
+    def get_site_view(self, table: RoutingTable, site: str) -> RoutingTable:
         """Returns the routing table with the site's own topics; the same object until changed."""
         if not self.rules.own_topics:
-            return seen
+            return table
         known = self._as_seen.get(site)
-        if known is None or known[0] is not seen:
-            known = self._as_seen[site] = seen, self._with_own(seen, site)
+        if known is None or known[0] is not table:
+            known = self._as_seen[site] = table, self._with_own(table, site)
         return known[1]
 
-    def _with_own(self, seen: RoutingTable, site: str) -> RoutingTable:
+    def _with_own(self, table: RoutingTable, site: str) -> RoutingTable:
         own: dict[str, str] = {}
-        for topic in {topic for one in seen.clusters.values() for topic in one.topics}:
-            if self.rules.is_own(topic) and not seen.has_home(topic):
-                holders = seen.holders(topic)
+        for topic in {topic for proxied_cluster in table.clusters.values() for topic in proxied_cluster.topics}:
+            if self.rules.is_own(topic) and not table.has_home(topic):
+                holders = table.holders(topic)
                 near = self.rules.clusters_before_home(site, holders[0]) if site else ()
                 own[topic] = next((one for one in near if one in holders), holders[0])
-        return replace(seen, own=own) if own else seen
+        return replace(table, own=own) if own else table
 
     def wants(self, topic: str) -> None:
         """Note that a client would read the topic away from home."""
@@ -379,19 +379,19 @@ class FollowerFetch:
                 if partition not in there:
                     level.away()
 
-    def tick(self, now_s: float, seen: RoutingTable) -> None:
+    def tick(self, now_s: float, table: RoutingTable) -> None:
         """Update the views: a few times a second, and when the routing table changes."""
         self.now_s = now_s
         self._wanted = {topic: when for topic, when in self._wanted.items() if now_s - when[1] < TOPIC_WATCH_S}
         self._topics = {topic: known for topic, known in self._topics.items() if topic in self._wanted}
         served: dict[tuple[str, str, int], int] = {}
         for topic, known in self._topics.items():
-            if _is_settled(topic, known, seen):
+            if _is_settled(topic, known, table):
                 for cluster, levels in known.levels.items():
                     served |= {
                         (cluster, topic, partition): level.leader
                         for partition, level in levels.items()
-                        if self._reads(level, known.home, cluster, seen)
+                        if self._reads(level, known.home, cluster, table)
                     }
         if served.keys() != self.served:
             self.served = frozenset(served)
@@ -400,12 +400,12 @@ class FollowerFetch:
             if view != self.view(site):
                 self._views[site] = view
 
-    def _reads(self, level: MirrorLag, home: str, cluster: str, seen: RoutingTable) -> bool:
+    def _reads(self, level: MirrorLag, home: str, cluster: str, table: RoutingTable) -> bool:
         """Whether clients read this twin. While home is away, readers stay."""
-        if cluster not in seen.clusters or not seen.clusters[cluster].answers or level.since_s < 0:
+        if cluster not in table.clusters or not table.clusters[cluster].answers or level.since_s < 0:
             level.near = False
             return False
-        if home in seen.clusters and not seen.clusters[home].answers:
+        if home in table.clusters and not table.clusters[home].answers:
             return level.near
         return level.judge(self.now_s, self.rules.behind_s_max)
 
@@ -420,12 +420,12 @@ class FollowerFetch:
         return view
 
 
-def _is_settled(topic: str, known: _Topic, seen: RoutingTable) -> bool:
+def _is_settled(topic: str, known: _Topic, table: RoutingTable) -> bool:
     """Whether the topic's home is the checked one, and no switch moves it."""
-    lead = seen.leads.get(topic)
+    lead = table.leads.get(topic)
     if lead is not None and (lead.moves or lead.held or lead.term != known.term):
         return False
-    return seen.route(topic) == known.home
+    return table.route(topic) == known.home
 
 
 @dataclass(slots=True)
@@ -444,91 +444,92 @@ class ClientFollowerFetch:
     `site`: from the address, else from the rack. `reads_near`: the client has fetched from a twin here.
     """
 
-    def __init__(self, near: FollowerFetch, layout: BrokerAddressing) -> None:
-        self.near, self._layout = near, layout
+    def __init__(self, follower_fetch: FollowerFetch, addressing: BrokerAddressing) -> None:
+        self.follower_fetch, self._addressing = follower_fetch, addressing
         self.site = self._by_address = ""
         self.reads_near = self._can_be_led = False
         self._led: dict[TopicPartitionKey, float] = {}
         self._ahead: dict[TopicPartitionKey, float] = {}
 
     def comes_from(self, address: str) -> None:
-        self.site = self._by_address = self.near.site_of(address)
+        self.site = self._by_address = self.follower_fetch.site_of(address)
 
-    def seen(self, seen: RoutingTable) -> RoutingTable:
+    def seen(self, table: RoutingTable) -> RoutingTable:
         """Returns the routing table as the client sees it.
 
         The rack does not count, since only fetches have it: other requests would go to another log of that name.
         """
-        return self.near.get_site_view(seen, self._by_address)
+        return self.follower_fetch.get_site_view(table, self._by_address)
 
-    def copies(self, topic: str, seen: RoutingTable) -> Sequence[str]:
+    def copies(self, topic: str, table: RoutingTable) -> Sequence[str]:
         """Returns where, other than home, the client may read the topic."""
-        return self.near.at(topic, self.site, seen) if self.site else ()
+        return self.follower_fetch.at(topic, self.site, table) if self.site else ()
 
-    def note(self, asked: fetch.FetchRequest, parts: Iterable[TopicPartitionKey], seen: RoutingTable) -> bool:
+    def note(self, asked: fetch.FetchRequest, parts: Iterable[TopicPartitionKey], table: RoutingTable) -> bool:
         """Have topics checked. Returns whether the client may read any away from home.
 
         A client whose address has no site may name one as its rack.
         """
         self._can_be_led = True
-        if not self.site and asked.rack and self.near.rules.known(asked.rack):
+        if not self.site and asked.rack and self.follower_fetch.rules.known(asked.rack):
             self.site = asked.rack
         if not self.site or asked.replica[0] != fetch.CONSUMER_REPLICA_ID:
             return False
         for topic in {topic for topic, _ in parts}:
-            if self.near.at(topic, self.site, seen):
-                self.near.wants(topic)
+            if self.follower_fetch.at(topic, self.site, table):
+                self.follower_fetch.wants(topic)
         return True
 
     def note_session(
-        self, asked: fetch.FetchRequest, parts: Iterable[TopicPartitionKey], seen: RoutingTable, looked: SessionCheck
+        self, asked: fetch.FetchRequest, parts: Iterable[TopicPartitionKey], table: RoutingTable, check: SessionCheck
     ) -> bool:
         """The same for a session, which names its topics once."""
-        now_s = self.near.now_s
-        if self._can_be_led and now_s - looked.noted_s >= TOPIC_NOTE_INTERVAL_S:
-            looked.noted_s, looked.reads = now_s, self.note(asked, parts, seen)
-        return looked.reads
+        now_s = self.follower_fetch.now_s
+        if self._can_be_led and now_s - check.noted_s >= TOPIC_NOTE_INTERVAL_S:
+            check.noted_s, check.reads = now_s, self.note(asked, parts, table)
+        return check.reads
 
-    def is_read_here(self, one: fetch.FetchRequestPartition, cluster: str, seen: RoutingTable) -> bool:
+    def is_read_here(self, one: fetch.FetchRequestPartition, cluster: str, table: RoutingTable) -> bool:
         topic = str(one.topic)
-        if not seen.is_elsewhere(topic, cluster):
+        if not table.is_elsewhere(topic, cluster):
             return True
-        reads = self.near.serves(cluster, topic, one.partition)
+        reads = self.follower_fetch.serves(cluster, topic, one.partition)
         self.reads_near |= reads
         return reads
 
-    def waits(self, wanted: Iterable[fetch.FetchRequestPartition], cluster: str, seen: RoutingTable) -> bool:
+    def waits(self, wanted: Iterable[fetch.FetchRequestPartition], cluster: str, table: RoutingTable) -> bool:
         """Whether a pending check decides if the client reads these here."""
         return any(
-            self.near.is_first_check_pending(topic) and cluster in self.near.at(topic, self.site, seen)
+            self.follower_fetch.is_first_check_pending(topic)
+            and cluster in self.follower_fetch.at(topic, self.site, table)
             for topic in {str(one.topic) for one in wanted}
         )
 
     def elsewhere(
-        self, parts: Iterable[TopicPartitionKey], cluster: str, seen: RoutingTable
+        self, parts: Iterable[TopicPartitionKey], cluster: str, table: RoutingTable
     ) -> dict[TopicPartitionKey, BrokerId]:
         """Returns where to read partitions instead of at home, without those redirected recently."""
-        view, now_s = self.near.view(self.site), self.near.now_s
+        view, now_s = self.follower_fetch.view(self.site), self.follower_fetch.now_s
         return {
             part: view[part]
             for part in parts
             if part in view
-            and seen.route(part[0]) == cluster
+            and table.route(part[0]) == cluster
             and view[part].cluster != cluster
             and now_s - self._led.get(part, -REDIRECT_INTERVAL_MIN_S) >= REDIRECT_INTERVAL_MIN_S
         }
 
     def redirects_session(
-        self, parts: Iterable[TopicPartitionKey], cluster: str, seen: RoutingTable, looked: SessionCheck
+        self, parts: Iterable[TopicPartitionKey], cluster: str, table: RoutingTable, check: SessionCheck
     ) -> bool:
         """Whether to redirect a session; checked after changes, and now and then."""
-        view, now_s = self.near.view(self.site), self.near.now_s
-        if looked.view is view and now_s - looked.at_s < SESSION_CHECK_INTERVAL_S:
+        view, now_s = self.follower_fetch.view(self.site), self.follower_fetch.now_s
+        if check.view is view and now_s - check.at_s < SESSION_CHECK_INTERVAL_S:
             return False
-        looked.view, looked.at_s = view, now_s
-        return bool(self.elsewhere(parts, cluster, seen))
+        check.view, check.at_s = view, now_s
+        return bool(self.elsewhere(parts, cluster, table))
 
-    def leads(self, asked: fetch.FetchRequest, cluster: str, seen: RoutingTable) -> fetch.FetchResponse | None:
+    def leads(self, asked: fetch.FetchRequest, cluster: str, table: RoutingTable) -> fetch.FetchResponse | None:
         """Returns the redirecting response; None if all is read here.
 
         A position before the twin's log start is read at home.
@@ -536,28 +537,28 @@ class ClientFollowerFetch:
         positions = {(str(one.topic), one.partition): one.position for one in asked.wanted}
         places = {
             part: place
-            for part, place in self.elsewhere(positions, cluster, seen).items()
+            for part, place in self.elsewhere(positions, cluster, table).items()
             if self._reaches_back(place.cluster, part, positions[part])
         }
         if not places:
             return None
-        self.near.led += 1
-        self._led |= dict.fromkeys(places, self.near.now_s)
+        self.follower_fetch.led += 1
+        self._led |= dict.fromkeys(places, self.follower_fetch.now_s)
         return fetch.FetchResponse(0, 0, 0, [self._led_to(one, places) for one in asked.wanted])
 
     def _led_to(
         self, one: fetch.FetchRequestPartition, places: Mapping[TopicPartitionKey, BrokerId]
     ) -> fetch.FetchResponsePartition:
         place = places.get((str(one.topic), one.partition))
-        number = NO_BROKER if place is None else self._layout.number(*place)
+        number = NO_BROKER if place is None else self._addressing.number(*place)
         return _nothing(one)._replace(preferred_replica=number)
 
     def _reaches_back(self, cluster: str, part: TopicPartitionKey, position: int) -> bool:
-        level = self.near.level(cluster, *part)
+        level = self.follower_fetch.level(cluster, *part)
         return level is not None and level.start <= position
 
     def heard(
-        self, asked: fetch.FetchRequest, answer: fetch.FetchResponse, cluster: str, seen: RoutingTable
+        self, asked: fetch.FetchRequest, answer: fetch.FetchResponse, cluster: str, table: RoutingTable
     ) -> tuple[fetch.FetchResponse, float]:
         """Returns the response for the client, the same object if unchanged, and its delay in seconds.
 
@@ -570,13 +571,13 @@ class ClientFollowerFetch:
         told: list[fetch.FetchResponsePartition] = []
         for one in answer.fetched:
             part = str(one.topic), one.partition
-            if seen.is_elsewhere(part[0], cluster):
-                self.near.bytes_read[cluster] += len(one.records or b"")
+            if table.is_elsewhere(part[0], cluster):
+                self.follower_fetch.bytes_read[cluster] += len(one.records or b"")
                 if one.error:
                     since_s = self._ahead_since_s(asked, one.error, part, cluster)
                     one = one._replace(error=_NOT_HERE, aborted=None) if since_s is None else _nothing(one)
                     ahead |= {} if since_s is None else {part: since_s}
-                    self.near.redirected_home += since_s is None
+                    self.follower_fetch.redirected_home += since_s is None
             told.append(one)
         self._ahead = ahead
         changed = any(one is not before for one, before in zip(told, answer.fetched, strict=True))
@@ -587,14 +588,14 @@ class ClientFollowerFetch:
         self, asked: fetch.FetchRequest, error: int, part: TopicPartitionKey, cluster: str
     ) -> float | None:
         """Returns since when the client waits for the twin, if so. A session names a position only when changed."""
-        level, now_s = self.near.level(cluster, *part), self.near.now_s
-        if error != Code.OFFSET_OUT_OF_RANGE or level is None or not self.near.serves(cluster, *part):
+        level, now_s = self.follower_fetch.level(cluster, *part), self.follower_fetch.now_s
+        if error != Code.OFFSET_OUT_OF_RANGE or level is None or not self.follower_fetch.serves(cluster, *part):
             return None
         named = [one.position for one in asked.wanted if (str(one.topic), one.partition) == part]
         since_s = self._ahead.get(part)
         if named:
             since_s = (now_s if since_s is None else since_s) if named[0] > level.end else None
-        return since_s if since_s is not None and now_s - since_s <= self.near.rules.behind_s_max else None
+        return since_s if since_s is not None and now_s - since_s <= self.follower_fetch.rules.behind_s_max else None
 
 
 def build_empty_fetch(wanted: Iterable[fetch.FetchRequestPartition]) -> fetch.FetchResponse:

@@ -147,11 +147,11 @@ class ClientMembers:
     def __init__(self, at_work: ActiveMembers) -> None:
         self._at_work, self._ids = at_work, dict[str, str]()
 
-    def judge(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+    def judge(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
         """Judge JoinGroup, SyncGroup, Heartbeat and LeaveGroup. Joins and heartbeats may use different connections."""
         asked = decode_request(request)
         group, member = str(asked.group_id), str(getattr(asked, "member_id", ""))
-        if request.key in (JOIN_GROUP, LEAVE_GROUP) or place is None or place.cluster != seen.group_home():
+        if request.key in (JOIN_GROUP, LEAVE_GROUP) or place is None or place.cluster != table.group_home():
             gone = (one.member_id for one in getattr(asked, "members", ()))
             for one in {self._ids.pop(group, member), member, *map(str, gone)}:
                 self._at_work.ends(group, one)
@@ -160,24 +160,24 @@ class ClientMembers:
                 self._at_work.ends(group, before)
             self._ids[group] = member
             self._at_work.begins(group, member)
-        return route_member_request(request, place, seen)
+        return route_member_request(request, place, table)
 
 
-def route_member_request(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+def route_member_request(request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
     """Route JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
-    if place is None or place.cluster != seen.group_home():
+    if place is None or place.cluster != table.group_home():
         return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
-    if seen.groups_gathering and request.key == HEARTBEAT:
+    if table.groups_gathering and request.key == HEARTBEAT:
         # On this error a member commits what it has read, and rejoins.
         return RespondNow(build_error_response(request, Code.REBALANCE_IN_PROGRESS))
-    if seen.groups_gathering and request.key == JOIN_GROUP:
+    if table.groups_gathering and request.key == JOIN_GROUP:
         return ParkRequest(build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS))
     return ForwardRequest(place, _JOINING_S if request.key in (JOIN_GROUP, SYNC_GROUP) else RESPONSE_TIMEOUT_S)
 
 
-def route_describe_groups(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+def route_describe_groups(request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
     """Route DescribeGroups of both protocols and ListGroups. Other clusters only keep offsets, and list no groups."""
-    if place is not None and place.cluster == seen.group_home():
+    if place is not None and place.cluster == table.group_home():
         return ForwardRequest(place)
     kind = get_response_type(request.key, request.version)
     if request.key == LIST_GROUPS:
@@ -224,14 +224,16 @@ class ConsumerProtocolGroups:
         self._known: dict[tuple[str, str], Subscription] = {}
         self._hidden: dict[tuple[str, str], _Lacks] = {}  # topics that a member lacks and may not see
 
-    def beat(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+    def beat(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
         """Judge ConsumerGroupHeartbeat, by which members join, go on and leave."""
         asked = decode_request(request)
-        if not seen.serves_newer_groups:
+        if not table.serves_newer_groups:
             return self._refused(
-                request, Code.UNSUPPORTED_VERSION, describe_unsupported_protocol(asked.group_id, seen.lack_newer_groups)
+                request,
+                Code.UNSUPPORTED_VERSION,
+                describe_unsupported_protocol(asked.group_id, table.lack_newer_groups),
             )
-        if place is None or place.cluster != seen.group_home():
+        if place is None or place.cluster != table.group_home():
             return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
         member = str(asked.group_id), str(asked.member_id)
         if asked.member_epoch < 0:
@@ -239,13 +241,13 @@ class ConsumerProtocolGroups:
             self._hidden.pop(member, None)
             return ForwardRequest(place)
         joins = asked.member_epoch == 0
-        if seen.groups_gathering or (joins and self._holds(member[0])):
+        if table.groups_gathering or (joins and self._holds(member[0])):
             return RespondNow(build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS))
         if why := describe_oversized_subscription(asked):
             return self._refused(request, Code.INVALID_REQUEST, why)
         wanted = self._wanted(asked, member)
-        if joins or wanted is None or find_missing_topics(wanted, seen) not in (_NOTHING, self._hidden.get(member)):
-            return FanOut(self._looked(request, asked, wanted, place, seen))
+        if joins or wanted is None or find_missing_topics(wanted, table) not in (_NOTHING, self._hidden.get(member)):
+            return FanOut(self._looked(request, asked, wanted, place, table))
         return ForwardRequest(place, rewrite=partial(_goes_on, request))
 
     def _wanted(self, asked: Any, member: tuple[str, str]) -> Subscription | None:
@@ -267,27 +269,27 @@ class ConsumerProtocolGroups:
         return wanted
 
     def _looked(
-        self, request: Request, asked: Any, wanted: Subscription | None, place: BrokerId, seen: RoutingTable
+        self, request: Request, asked: Any, wanted: Subscription | None, place: BrokerId, table: RoutingTable
     ) -> FanOutSteps:
         """Ask what must be known first, then the coordinator."""
         group, why = str(asked.group_id), ""
         if wanted is None:
-            wanted = yield from self._described(asked, place, seen)
+            wanted = yield from self._described(asked, place, table)
         if asked.member_epoch == 0:
-            classic = yield from _classic_members(group, place, seen)
+            classic = yield from _classic_members(group, place, table)
             if classic is None:
                 return build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS)
-            why = describe_mixed_protocols(group, classic, seen)
-        if not why and wanted is not None and (lacking := find_missing_topics(wanted, seen)) != _NOTHING:
+            why = describe_mixed_protocols(group, classic, table)
+        if not why and wanted is not None and (lacking := find_missing_topics(wanted, table)) != _NOTHING:
             # The twin may be new.
-            made = yield from _there(lacking.named, place, seen)
+            made = yield from _there(lacking.named, place, table)
             if made:
                 self._news()
             lacking = lacking._replace(named=tuple(topic for topic in lacking.named if topic not in made))
-            shown = yield from _shown(lacking, seen)
+            shown = yield from _shown(lacking, table)
             if shown is None:
                 return build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS)
-            why = describe_missing_topics(group, wanted, lacking, seen, shown)
+            why = describe_missing_topics(group, wanted, lacking, table, shown)
             if not why and (group, str(asked.member_id)) in self._known:
                 self._hidden[group, str(asked.member_id)] = lacking
         if why:
@@ -299,10 +301,10 @@ class ConsumerProtocolGroups:
             return build_error_response(request, Code.COORDINATOR_NOT_AVAILABLE)
         return _goes_on(request, said, 0) or [said]
 
-    def _described(self, asked: Any, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
+    def _described(self, asked: Any, place: BrokerId, table: RoutingTable) -> _GroupsPiece:
         """Returns the subscription by coordinator and request; by the request alone if the member is unknown."""
         group, member = str(asked.group_id), str(asked.member_id)
-        one = yield from read_group_member(group, member, place, seen)
+        one = yield from read_group_member(group, member, place, table)
         names, pattern = asked.subscribed_topic_names, getattr(asked, "subscribed_topic_regex", None)
         if one is None:
             found = Subscription(tuple(map(str, names or ())), pattern or "", list_pattern_prefixes(pattern or ""))
@@ -316,13 +318,13 @@ class ConsumerProtocolGroups:
         self._at_work.refused(why)
         return RespondNow(build_error_response(request, code, error_message=why))
 
-    def joins(self, request: Request, move: RequestDecision, seen: RoutingTable) -> RequestDecision:
+    def joins(self, request: Request, move: RequestDecision, table: RoutingTable) -> RequestDecision:
         """Judge a classic JoinGroup, routed as `move`."""
-        if not isinstance(move, ForwardRequest) or not seen.serves_newer_groups:
+        if not isinstance(move, ForwardRequest) or not table.serves_newer_groups:
             return move
         asked = decode_request(request)
         topics = {topic for one in asked.protocols for topic in parse_subscribed_topics(one.metadata)}
-        why = describe_mixed_protocols(str(asked.group_id), topics, seen)
+        why = describe_mixed_protocols(str(asked.group_id), topics, table)
         return move._replace(rewrite=partial(self._joined, request, why)) if why else move
 
     def _joined(self, request: Request, why: str, view: memoryview, at: int) -> Parts | None:
@@ -334,41 +336,41 @@ class ConsumerProtocolGroups:
         return build_error_response(request, Code.INCONSISTENT_GROUP_PROTOCOL)
 
 
-def _told_of(group: str, key: int, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
+def _told_of(group: str, key: int, place: BrokerId, table: RoutingTable) -> _GroupsPiece:
     """Describe the group at its coordinator, by this API; None without an answer."""
-    version = seen.offers[key][1]
+    version = table.offers[key][1]
     body = encode_message(build_message(get_request_type(key, version), groups=(group,), group_ids=(group,)))
     (said,) = yield [BrokerRequest(place, key, version, body)]
     return None if said is None else next(iter(decode_response(key, version, said).groups), None)
 
 
-def read_group_members(group: str, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
+def read_group_members(group: str, place: BrokerId, table: RoutingTable) -> _GroupsPiece:
     """Returns members of the newer protocol; None without an answer."""
-    found = yield from _told_of(group, CONSUMER_GROUP_DESCRIBE, place, seen)
+    found = yield from _told_of(group, CONSUMER_GROUP_DESCRIBE, place, table)
     return None if found is None else found.members
 
 
-def check_group_idle(group: str, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
+def check_group_idle(group: str, place: BrokerId, table: RoutingTable) -> _GroupsPiece:
     """Whether the group has no members of either protocol; None without an answer."""
-    found = yield from _told_of(group, DESCRIBE_GROUPS, place, seen)
+    found = yield from _told_of(group, DESCRIBE_GROUPS, place, table)
     if found is None or found.error_code not in (Code.NONE, Code.GROUP_ID_NOT_FOUND):
         return None
     if not found.error_code and found.group_state not in _IDLE:
         return False
     # This request does not find groups of the newer protocol.
-    newer = (yield from read_group_members(group, place, seen)) if seen.serves_newer_groups else ()
+    newer = (yield from read_group_members(group, place, table)) if table.serves_newer_groups else ()
     return None if newer is None else not newer
 
 
-def read_group_member(group: str, member: str, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
+def read_group_member(group: str, member: str, place: BrokerId, table: RoutingTable) -> _GroupsPiece:
     """Returns the member of the newer protocol; None if unknown."""
-    known = yield from read_group_members(group, place, seen)
+    known = yield from read_group_members(group, place, table)
     return next((one for one in known or () if one.member_id == member), None)
 
 
-def _classic_members(group: str, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
+def _classic_members(group: str, place: BrokerId, table: RoutingTable) -> _GroupsPiece:
     """Returns topics of the group's classic members; None while unknown."""
-    found = yield from _told_of(group, DESCRIBE_GROUPS, place, seen)
+    found = yield from _told_of(group, DESCRIBE_GROUPS, place, table)
     if found is None:
         return None
     if found.members and found.group_state in _REBALANCES:
@@ -376,13 +378,13 @@ def _classic_members(group: str, place: BrokerId, seen: RoutingTable) -> _Groups
     return {topic for one in found.members for topic in parse_subscribed_topics(one.member_metadata)}
 
 
-def _shown(lacking: _Lacks, seen: RoutingTable) -> _GroupsPiece:
+def _shown(lacking: _Lacks, table: RoutingTable) -> _GroupsPiece:
     """Returns those topics that their clusters show to this client; None without an answer."""
     by_cluster: dict[str, list[str]] = {}
     for topic in dict.fromkeys((*lacking.named, *lacking.meant)):
-        if (cluster := seen.route(topic)) is not None:
+        if (cluster := table.route(topic)) is not None:
             by_cluster.setdefault(cluster, []).append(topic)
-    version = seen.offers[METADATA][1]
+    version = table.offers[METADATA][1]
     if not by_cluster:
         return frozenset[str]()
     said = yield [
@@ -396,10 +398,10 @@ def _shown(lacking: _Lacks, seen: RoutingTable) -> _GroupsPiece:
     return frozenset(str(one.name) for one in told if one.error_code not in _HIDDEN)
 
 
-def _there(names: Sequence[str], place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
+def _there(names: Sequence[str], place: BrokerId, table: RoutingTable) -> _GroupsPiece:
     """Returns those topics that the groups' home has by now."""
-    lacking = [name for name in names if name not in seen.own]
-    version = seen.offers[METADATA][1]
+    lacking = [name for name in names if name not in table.own]
+    version = table.offers[METADATA][1]
     asks = [BrokerRequest(place, METADATA, version, build_metadata_request(lacking, version))] if lacking else []
     (said,) = (yield asks) if asks else (None,)
     told = () if said is None else decode_response(METADATA, version, said).topics
@@ -439,10 +441,10 @@ def describe_oversized_subscription(asked: Any) -> str:
     return ""
 
 
-def find_missing_topics(wanted: Subscription, seen: RoutingTable) -> _Lacks:
+def find_missing_topics(wanted: Subscription, table: RoutingTable) -> _Lacks:
     """Returns topics of the subscription that the groups' home lacks."""
     meant: set[str] = set()
-    elsewhere = seen.elsewhere if wanted.pattern else ()
+    elsewhere = table.elsewhere if wanted.pattern else ()
     for begin in wanted.begins if elsewhere else ():
         at = bisect_left(elsewhere, begin)
         while at < len(elsewhere) and elsewhere[at].startswith(begin):
@@ -450,20 +452,20 @@ def find_missing_topics(wanted: Subscription, seen: RoutingTable) -> _Lacks:
             at += 1
         if len(meant) == len(elsewhere):
             break
-    named = tuple(topic for topic in wanted.names if not seen.stays(topic))
+    named = tuple(topic for topic in wanted.names if not table.stays(topic))
     return _Lacks(named, tuple(sorted(meant))) if named or meant else _NOTHING
 
 
 def describe_missing_topics(
-    group: str, wanted: Subscription, lacking: _Lacks, seen: RoutingTable, shown: frozenset[str]
+    group: str, wanted: Subscription, lacking: _Lacks, table: RoutingTable, shown: frozenset[str]
 ) -> str:
     """Returns why a member that lacks these topics is refused, else empty. `shown`: topics that the member may see."""
-    home, named = seen.group_home(), escape_line(group)
+    home, named = table.group_home(), escape_line(group)
     for topic in lacking.named:
         if topic in shown:
             return (
                 f"group {named} cannot read {topic}: groups are at home on {home}, which does not have it, as it is on"
-                f" {seen.route(topic)}; have a link carry it to {home}, or set group.protocol=classic"
+                f" {table.route(topic)}; have a link carry it to {home}, or set group.protocol=classic"
             )
     for topic in lacking.meant:
         if topic in shown:
@@ -494,14 +496,15 @@ def _beginning(part: str) -> str:
     return found.replace(_DOT, ".")
 
 
-def describe_mixed_protocols(group: str, topics: Iterable[str], seen: RoutingTable) -> str:
+def describe_mixed_protocols(group: str, topics: Iterable[str], table: RoutingTable) -> str:
     """Returns why classic readers of these topics exclude the newer protocol, else empty."""
     for topic in sorted(topics):
-        if not seen.stays(topic):
+        if not table.stays(topic):
             return (
                 f"group {escape_line(group)} cannot have members of both protocols: classic ones read {topic}, which "
                 "is on"
-                f" {seen.route(topic)}, and groups are at home on {seen.group_home()}; stop those of one protocol first"
+                f" {table.route(topic)}, and groups are at home on {table.group_home()}; stop those of one"
+                f" protocol first"
             )
     return ""
 
@@ -539,40 +542,40 @@ class OffsetRequests:
         request: Request,
         asked: Any,
         place: BrokerId | None,
-        seen: RoutingTable,
+        table: RoutingTable,
         still: Callable[[], bool] = lambda: True,
     ) -> RequestDecision:
         """Commit each offset where it is kept. `still`: whether the grounds for the decision hold."""
-        if place is None or place.cluster != seen.group_home():
+        if place is None or place.cluster != table.group_home():
             return RespondNow(build_commit_errors(request, asked.topics, Code.NOT_COORDINATOR))
-        if seen.offset_commits_paused:
+        if table.offset_commits_paused:
             return ParkRequest(build_commit_errors(request, asked.topics, _AGAIN))
         self._counting.committed(request, str(asked.group_id), asked.topics, place.cluster)
-        told = message_codec.strip_commit_epochs(asked, seen)
-        if all(seen.stays(str(one.name)) for one in asked.topics):
+        told = message_codec.strip_commit_epochs(asked, table)
+        if all(table.stays(str(one.name)) for one in asked.topics):
             rewrite = partial(_members_told, version=request.version) if request.version >= _TELLS_NO_GROUP else None
             body = encode_message(told) if told is not asked else None
             return ForwardRequest(place, rewrite=rewrite, body=body, topics=(GROUPS_HOME,))
         asked = told
-        return FanOut(self._commit(request, asked, place, seen, still), topics=(GROUPS_HOME,))
+        return FanOut(self._commit(request, asked, place, table, still), topics=(GROUPS_HOME,))
 
     def _commit(
-        self, request: Request, asked: Any, place: BrokerId, seen: RoutingTable, still: Callable[[], bool]
+        self, request: Request, asked: Any, place: BrokerId, table: RoutingTable, still: Callable[[], bool]
     ) -> FanOutSteps:
         if asked.generation_id_or_member_epoch != NO_GENERATION:
-            code = yield from _member(request, asked, place, seen)
+            code = yield from _member(request, asked, place, table)
         else:
-            idle = yield from check_group_idle(str(asked.group_id), place, seen)
+            idle = yield from check_group_idle(str(asked.group_id), place, table)
             code = _AGAIN if idle is None else Code.NONE if idle else Code.UNKNOWN_MEMBER_ID
         if code not in (Code.NONE, Code.REBALANCE_IN_PROGRESS):
             return build_commit_errors(request, asked.topics, code)
         asks: list[BrokerRequest] = []
         lost: dict[str, int] = {}
-        for cluster, topics in group_topics_by_cluster(asked.topics, seen).items():
+        for cluster, topics in group_topics_by_cluster(asked.topics, table).items():
             body = replace(asked, topics=topics)
             where: BrokerId | Code = place
             if cluster != place.cluster:
-                where = yield from self.coordinator(str(asked.group_id), cluster, seen)
+                where = yield from self.coordinator(str(asked.group_id), cluster, table)
                 body = replace(body, generation_id_or_member_epoch=NO_GENERATION, member_id="")
                 if hasattr(body, "group_instance_id"):
                     body = replace(body, group_instance_id=None)
@@ -594,47 +597,47 @@ class OffsetRequests:
         refused = (build_topic_errors(kind, one, lost.get(str(one.name), _AGAIN)) for one in missing)
         return encode_message(build_message(kind, topics=(*told.values(), *refused)))
 
-    def fetch(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+    def fetch(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
         """Fetch each offset from where it is kept."""
         asked = decode_request(request)
         several = request.version >= _SEVERAL_GROUPS
         groups = asked.groups if several else [asked]
-        if place is None or place.cluster != seen.group_home():
+        if place is None or place.cluster != table.group_home():
             return RespondNow(_told_places(request, [_no_places(request, one, Code.NOT_COORDINATOR) for one in groups]))
         topics = [topic for one in groups for topic in one.topics or ()]
         names = [str(one.name) for one in topics]
-        here = all(seen.stays(name) and not seen.may_have_offsets_elsewhere(name) for name in names)
-        if len(seen.clusters) == 1 or (here and all(one.topics is not None for one in groups)):
+        here = all(table.stays(name) and not table.may_have_offsets_elsewhere(name) for name in names)
+        if len(table.clusters) == 1 or (here and all(one.topics is not None for one in groups)):
             hides = request.version >= _EPOCHS_OF_PLACES
             return ForwardRequest(place, rewrite=partial(_places_hidden, version=request.version) if hides else None)
-        return FanOut(self._fetch(request, asked, groups, place, seen))
+        return FanOut(self._fetch(request, asked, groups, place, table))
 
     def _fetch(
-        self, request: Request, asked: Any, groups: Sequence[Any], place: BrokerId, seen: RoutingTable
+        self, request: Request, asked: Any, groups: Sequence[Any], place: BrokerId, table: RoutingTable
     ) -> FanOutSteps:
         told: dict[str, Any] = {}
         for group in groups:
-            told[group.group_id] = yield from self._places(request, asked, group, place, seen)
+            told[group.group_id] = yield from self._places(request, asked, group, place, table)
         return _told_places(request, [*told.values()])
 
-    def _places(self, request: Request, asked: Any, group: Any, place: BrokerId, seen: RoutingTable) -> _Piece:
+    def _places(self, request: Request, asked: Any, group: Any, place: BrokerId, table: RoutingTable) -> _Piece:
         """Fetch one group's offsets. An unreadable offset fails the whole group, since the client would restart without
         it.
         """
-        shares = dict.fromkeys(seen.clusters) if group.topics is None else group_topics_by_cluster(group.topics, seen)
-        found = yield from self._places_at(request, asked, group, shares, place, seen)
-        if isinstance(found, Mapping) and group.topics is not None and (more := _missing(group, found, place, seen)):
+        shares = dict.fromkeys(table.clusters) if group.topics is None else group_topics_by_cluster(group.topics, table)
+        found = yield from self._places_at(request, asked, group, shares, place, table)
+        if isinstance(found, Mapping) and group.topics is not None and (more := _missing(group, found, place, table)):
             # The twin may be newer than the offsets.
-            elsewhere = yield from self._places_at(request, asked, group, more, place, seen)
+            elsewhere = yield from self._places_at(request, asked, group, more, place, table)
             found = elsewhere if not isinstance(elsewhere, Mapping) else {**found, **elsewhere}
         if not isinstance(found, Mapping):
             return found
         kind = get_response_type(OFFSET_FETCH, request.version)
         kind = get_element_type(kind, "groups") if request.version >= _SEVERAL_GROUPS else kind
-        return build_message(kind, group_id=group.group_id, topics=_merged(found, seen))
+        return build_message(kind, group_id=group.group_id, topics=_merged(found, table))
 
     def _places_at(
-        self, request: Request, asked: Any, group: Any, shares: Mapping[str, Any], place: BrokerId, seen: RoutingTable
+        self, request: Request, asked: Any, group: Any, shares: Mapping[str, Any], place: BrokerId, table: RoutingTable
     ) -> _Piece:
         """Returns the group's offsets by cluster and topic, or an error response."""
         several = request.version >= _SEVERAL_GROUPS
@@ -643,7 +646,7 @@ class OffsetRequests:
             where: BrokerId | Code = place
             one = replace(group, topics=topics)
             if cluster != place.cluster:
-                where = yield from self.coordinator(str(group.group_id), cluster, seen)
+                where = yield from self.coordinator(str(group.group_id), cluster, table)
                 if hasattr(one, "member_id"):
                     one = replace(one, member_id=None, member_epoch=NO_GENERATION)
             if isinstance(where, Code):
@@ -666,15 +669,15 @@ class OffsetRequests:
         return found
 
     def coordinator(
-        self, group: str, cluster: str, seen: RoutingTable
+        self, group: str, cluster: str, table: RoutingTable
     ) -> Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], BrokerId | Code]:
         """Find the group's coordinator on a cluster other than home."""
         known = self._coordinators.get((cluster, group))
         if known is not None:
             return BrokerId(cluster, known)
-        if not seen.clusters[cluster].answers:
+        if not table.clusters[cluster].answers:
             return _AGAIN
-        version = seen.offers[FIND_COORDINATOR][1]
+        version = table.offers[FIND_COORDINATOR][1]
         body = encode_message(
             build_message(get_request_type(FIND_COORDINATOR, version), key=group, coordinator_keys=(group,))
         )
@@ -727,10 +730,10 @@ def _places_hidden(view: memoryview, at: int, version: int) -> Parts:
 
 
 def _member(
-    request: Request, asked: Any, place: BrokerId, seen: RoutingTable
+    request: Request, asked: Any, place: BrokerId, table: RoutingTable
 ) -> Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], int]:
     """Ask the groups' home about the member that commits."""
-    version = seen.offers[HEARTBEAT][1]
+    version = table.offers[HEARTBEAT][1]
     beat = build_message(
         get_request_type(HEARTBEAT, version),
         group_id=asked.group_id,
@@ -742,26 +745,26 @@ def _member(
     if said is None:
         return Code.COORDINATOR_NOT_AVAILABLE
     code = int(decode_response(HEARTBEAT, version, said).error_code)
-    if code == Code.UNKNOWN_MEMBER_ID and seen.serves_newer_groups and request.version >= _OF_NEWER_GROUPS:
+    if code == Code.UNKNOWN_MEMBER_ID and table.serves_newer_groups and request.version >= _OF_NEWER_GROUPS:
         # A heartbeat of the newer protocol would take news that is meant for the member.
-        one = yield from read_group_member(str(asked.group_id), str(asked.member_id), place, seen)
+        one = yield from read_group_member(str(asked.group_id), str(asked.member_id), place, table)
         if one is not None:
             epoch = asked.generation_id_or_member_epoch
             return Code.NONE if one.member_epoch == epoch else Code.STALE_MEMBER_EPOCH
     return code
 
 
-def group_topics_by_cluster(topics: Sequence[Any], seen: RoutingTable) -> dict[str, tuple[Any, ...]]:
+def group_topics_by_cluster(topics: Sequence[Any], table: RoutingTable) -> dict[str, tuple[Any, ...]]:
     """Group topics by the cluster that keeps their offsets."""
     found: dict[str, tuple[Any, ...]] = {}
     for one in topics:
-        cluster = seen.keeps(str(one.name))
+        cluster = table.keeps(str(one.name))
         found[cluster] = (*found.get(cluster, ()), one)
     return found
 
 
 def _missing(
-    group: Any, found: Mapping[tuple[str, str], Any], place: BrokerId, seen: RoutingTable
+    group: Any, found: Mapping[tuple[str, str], Any], place: BrokerId, table: RoutingTable
 ) -> dict[str, tuple[Any, ...]]:
     """Returns topics without an offset at the groups' home whose own cluster may have one, by cluster."""
     more: dict[str, tuple[Any, ...]] = {}
@@ -769,20 +772,20 @@ def _missing(
         name = str(topic.name)
         there = found.get((place.cluster, name))
         has = {one.partition_index for one in there.partitions if _is_place(one)} if there is not None else set()
-        if seen.may_have_offsets_elsewhere(name) and not has.issuperset(topic.partition_indexes):
-            cluster = seen.routes[name]
+        if table.may_have_offsets_elsewhere(name) and not has.issuperset(topic.partition_indexes):
+            cluster = table.routes[name]
             more[cluster] = (*more.get(cluster, ()), topic)
     return more
 
 
-def _merged(found: Mapping[tuple[str, str], Any], seen: RoutingTable) -> tuple[Any, ...]:
+def _merged(found: Mapping[tuple[str, str], Any], table: RoutingTable) -> tuple[Any, ...]:
     """Merge topics. Where an offset is missing, that of the topic's own cluster counts."""
     told: dict[str, Any] = {}
     for (cluster, name), topic in found.items():
-        if cluster == seen.keeps(name):
+        if cluster == table.keeps(name):
             told[name] = topic
     for (cluster, name), topic in found.items():
-        if seen.may_have_offsets_elsewhere(name) and cluster == seen.routes[name]:
+        if table.may_have_offsets_elsewhere(name) and cluster == table.routes[name]:
             parts = {one.partition_index: one for one in topic.partitions}
             parts |= {
                 one.partition_index: one for one in (told[name].partitions if name in told else ()) if _is_place(one)

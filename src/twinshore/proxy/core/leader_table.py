@@ -47,7 +47,7 @@ def choose_leader_clusters(
 ) -> dict[str, LeaderDecision]:
     """Decide each topic without home records. `homes`: from the store."""
     table = _Table(tuple(clusters), heard)
-    topics = {topic for one in table.clusters for topic in one.topics}
+    topics = {topic for cluster in table.clusters for topic in cluster.topics}
     return {topic: table.decision(topic, homes.get(topic)) for topic in topics | homes.keys()}
 
 
@@ -69,25 +69,27 @@ def find_doubted_leaders(
 class _Table:
     def __init__(self, clusters: tuple[ProxiedCluster, ...], heard: KnownHomes) -> None:
         self.clusters, self._heard = clusters, heard
-        names = {one.name for one in clusters}
-        self._links = [one for one in heard.links or () if one.naming is TwinNaming.SAME]
-        self._answered = {one.name for one in clusters if one.has_answered} - heard.unheard
-        self._outside = sorted({end for one in self._links for end in (one.source, one.target)} - names)
+        names = {cluster.name for cluster in clusters}
+        self._links = [link for link in heard.links or () if link.naming is TwinNaming.SAME]
+        self._answered = {cluster.name for cluster in clusters if cluster.has_answered} - heard.unheard
+        self._outside = sorted({end for link in self._links for end in (link.source, link.target)} - names)
         self._all_answered = not self._outside and len(self._answered) == len(clusters)
 
     def decision(self, topic: str, stored: str | None, word: str | None = None) -> LeaderDecision:
         heard = self._heard
         if is_internal_topic(topic) and topic != GROUPS_HOME:
-            return Leader(next((one.name for one in self.clusters if topic in one.topics), self.clusters[0].name))
+            return Leader(
+                next((cluster.name for cluster in self.clusters if topic in cluster.topics), self.clusters[0].name)
+            )
         carriers = self._carriers(topic)
         twins = self._twins(topic)
-        said = KnownHome(word, _ANY) if word is not None else None
+        home = KnownHome(word, _ANY) if word is not None else None
         copies = [
             TopicCopy(
-                *(one.name, one.name in self._answered, carriers is None or one.name in carriers),
-                *(topic in one.topics, one.name in twins, said),
+                *(cluster.name, cluster.name in self._answered, carriers is None or cluster.name in carriers),
+                *(topic in cluster.topics, cluster.name in twins, home),
             )
-            for one in self.clusters
+            for cluster in self.clusters
         ]
         copies += [TopicCopy(name, False, name in carriers) for name in self._outside if carriers]
         remembered = KnownHome(stored, _ANY) if stored is not None else None
@@ -102,12 +104,12 @@ class _Table:
             return frozenset()
         if self._heard.links is None or topic == GROUPS_HOME:
             return None
-        return frozenset(end for one in self._links if admits(one, topic) for end in (one.source, one.target))
+        return frozenset(end for link in self._links if admits(link, topic) for end in (link.source, link.target))
 
     def _twins(self, topic: str) -> set[str]:
         """Returns clusters with a twin, by their own records or a one-way link between two clusters with the topic."""
-        holders = {one.name for one in self.clusters if topic in one.topics}
-        found = {one.name for one in self.clusters if topic in one.twins}
+        holders = {cluster.name for cluster in self.clusters if topic in cluster.topics}
+        found = {cluster.name for cluster in self.clusters if topic in cluster.twins}
         if len(holders - found) > 1:
             for link in self._links:
                 if {link.source, link.target} <= holders and admits(link, topic):

@@ -51,7 +51,7 @@ class ContinueLogin(NamedTuple):
 class AcceptLogin(NamedTuple):
     """The credentials are right: answer with `frame`, or with `refused` if the principal is not admitted."""
 
-    who: ClientPrincipal
+    principal: ClientPrincipal
     frame: Parts
     refused: Parts
 
@@ -66,7 +66,7 @@ class RefuseLogin(NamedTuple):
 class CheckCredentials(NamedTuple):
     """Check the credentials, which takes time, then answer with `entered` or `refused`."""
 
-    who: ClientPrincipal
+    principal: ClientPrincipal
     entered: Parts
     refused: Parts
 

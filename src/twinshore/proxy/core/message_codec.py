@@ -49,9 +49,9 @@ _MAGIC: Final = 2
 _NOWHERE: Final = (1 << 63) - 1
 
 
-def get_epoch_base(topic: str, seen: RoutingTable) -> int | None:
+def get_epoch_base(topic: str, table: RoutingTable) -> int | None:
     """Returns the base; None if the topic's epochs are hidden."""
-    lead = seen.leads.get(topic)
+    lead = table.leads.get(topic)
     return (lead.term - 1) * LEADER_EPOCHS_PER_TERM if lead is not None and lead.term <= TERMS_MAX else None
 
 
@@ -69,30 +69,30 @@ def is_earlier_term_epoch(epoch: int, base: int | None) -> bool:
     return base is not None and 0 <= epoch < base
 
 
-def get_handoff_offset(topic: str, partition: int, seen: RoutingTable) -> int:
+def get_handoff_offset(topic: str, partition: int, table: RoutingTable) -> int:
     """Returns the offset up to which records of earlier terms are at the topic's home."""
-    points = seen.leads[topic].points
+    points = table.leads[topic].points
     return points[partition] if partition < len(points) else _NOWHERE
 
 
-def to_broker_fetch(one: fetch.FetchRequestPartition, seen: RoutingTable, cluster: str) -> fetch.FetchRequestPartition:
+def to_broker_fetch(one: fetch.FetchRequestPartition, table: RoutingTable, cluster: str) -> fetch.FetchRequestPartition:
     """Convert epochs for the broker; none for a twin, which counts its own."""
     topic = str(one.topic)
-    base = None if seen.is_elsewhere(topic, cluster) else get_epoch_base(topic, seen)
+    base = None if table.is_elsewhere(topic, cluster) else get_epoch_base(topic, table)
     epoch, last = to_home_epoch(one.leader_epoch, base), to_home_epoch(one.last_fetched_epoch, base)
     return one._replace(leader_epoch=epoch, last_fetched_epoch=last)
 
 
-def to_client_fetch(answer: fetch.FetchResponse, seen: RoutingTable, cluster: str) -> fetch.FetchResponse:
+def to_client_fetch(answer: fetch.FetchResponse, table: RoutingTable, cluster: str) -> fetch.FetchResponse:
     """Convert epochs for clients, hidden for twins; the same object if unchanged."""
-    parts = [_fetched(one, seen, cluster) for one in answer.fetched]
+    parts = [_fetched(one, table, cluster) for one in answer.fetched]
     changed = any(one is not before for one, before in zip(parts, answer.fetched, strict=True))
     return answer._replace(fetched=parts) if changed else answer
 
 
-def _fetched(one: fetch.FetchResponsePartition, seen: RoutingTable, cluster: str) -> fetch.FetchResponsePartition:
+def _fetched(one: fetch.FetchResponsePartition, table: RoutingTable, cluster: str) -> fetch.FetchResponsePartition:
     topic = str(one.topic)
-    base, here = get_epoch_base(topic, seen), not seen.is_elsewhere(topic, cluster)
+    base, here = get_epoch_base(topic, table), not table.is_elsewhere(topic, cluster)
     if here and not base:
         return one
     if one.diverging_epoch is not None:
@@ -117,11 +117,11 @@ def _restamped(records: memoryview | bytes, base: int | None) -> memoryview:
     return memoryview(out)
 
 
-def strip_commit_epochs(asked: Any, seen: RoutingTable) -> Any:
+def strip_commit_epochs(asked: Any, table: RoutingTable) -> Any:
     """Remove converted epochs from a commit, which readers would take for the cluster's own. The same object if there
     are none.
     """
-    topics = tuple(strip_topic_epochs(one) if get_epoch_base(str(one.name), seen) else one for one in asked.topics)
+    topics = tuple(strip_topic_epochs(one) if get_epoch_base(str(one.name), table) else one for one in asked.topics)
     changed = any(one is not before for one, before in zip(topics, asked.topics, strict=True))
     return replace(asked, topics=topics) if changed else asked
 

@@ -81,30 +81,30 @@ NO_AUTO_CREATE_VERSION: Final = 4
 NO_SUCH_KEY: Final = "only consumer groups and transactions have coordinators at this proxy"
 
 
-def get_topic_id(topic: str, seen: RoutingTable) -> UUID | None:
+def get_topic_id(topic: str, table: RoutingTable) -> UUID | None:
     """Returns the topic id for clients, if any."""
-    if not seen.stays(topic):
+    if not table.stays(topic):
         return None
-    found = seen.clusters[seen.group_home()].ids.get(topic)
+    found = table.clusters[table.group_home()].ids.get(topic)
     return UUID(bytes=found) if found else None
 
 
-def with_topic_id(topic: Any, cluster: str, seen: RoutingTable) -> Any:
+def with_topic_id(topic: Any, cluster: str, table: RoutingTable) -> Any:
     """Returns this cluster's topic with the id for clients, in versions that have ids."""
     if not hasattr(topic, "topic_id"):
         return topic
-    fresh = cluster == seen.group_home() and topic.topic_id is not None and seen.stays(str(topic.name))
-    found = topic.topic_id if fresh else get_topic_id(str(topic.name), seen)
+    fresh = cluster == table.group_home() and topic.topic_id is not None and table.stays(str(topic.name))
+    found = topic.topic_id if fresh else get_topic_id(str(topic.name), table)
     return replace(topic, topic_id=found)
 
 
-def resolve_topic_names(asked: Sequence[Any], seen: RoutingTable) -> tuple[list[str], list[UUID]]:
+def resolve_topic_names(asked: Sequence[Any], table: RoutingTable) -> tuple[list[str], list[UUID]]:
     """Returns the names of a metadata request, and unknown ids."""
     names: list[str] = []
     unknown: list[UUID] = []
     for one in asked:  # Java sends an empty name beside an id
         topic_id = getattr(one, "topic_id", None)
-        name = one.name if topic_id is None else seen.topics_by_id.get(topic_id.bytes)
+        name = one.name if topic_id is None else table.topics_by_id.get(topic_id.bytes)
         if name is not None:
             names.append(str(name))
         elif topic_id is None:
@@ -116,11 +116,11 @@ def resolve_topic_names(asked: Sequence[Any], seen: RoutingTable) -> tuple[list[
 
 def route_metadata(
     request: Request,
-    layout: BrokerAddressing,
-    seen: RoutingTable,
+    addressing: BrokerAddressing,
+    table: RoutingTable,
     news: Callable[[], None],
     counting: RequestCounter,
-    copies: Callable[[str, RoutingTable], Sequence[str]] = lambda _topic, _seen: (),
+    copies: Callable[[str, RoutingTable], Sequence[str]] = lambda _topic, _table: (),
 ) -> FanOut:
     """Ask each topic's own cluster. `news` is called for topics that were not known.
 
@@ -133,16 +133,16 @@ def route_metadata(
         if request.version == 0:  # which asks for all by naming none
             asked = replace(asked, topics=asked.topics or None)
         newer = Request(METADATA, NO_AUTO_CREATE_VERSION, *request[2:4], memoryview(b"".join(encode_message(asked))), 0)
-        move = route_metadata(newer, layout, seen, news, counting, copies)
+        move = route_metadata(newer, addressing, table, news, counting, copies)
         return move._replace(errand=_as_older(request.version, move.errand))
     counting.looked(request)
-    names, unknown = resolve_topic_names(asked.topics or (), seen)
-    wanted: dict[str, list[str] | None] = dict.fromkeys(seen.clusters)
+    names, unknown = resolve_topic_names(asked.topics or (), table)
+    wanted: dict[str, list[str] | None] = dict.fromkeys(table.clusters)
     if asked.topics is not None:
-        wanted = _by_cluster(seen, names, copies)
+        wanted = _by_cluster(table, names, copies)
     if unknown:
         news()
-    return FanOut(_metadata(request, asked, wanted, unknown, layout, seen, news, counting, copies))
+    return FanOut(_metadata(request, asked, wanted, unknown, addressing, table, news, counting, copies))
 
 
 def _as_older(version: int, errand: FanOutSteps) -> FanOutSteps:
@@ -152,13 +152,13 @@ def _as_older(version: int, errand: FanOutSteps) -> FanOutSteps:
 
 
 def _by_cluster(
-    seen: RoutingTable, topics: Sequence[str], copies: Callable[[str, RoutingTable], Sequence[str]]
+    table: RoutingTable, topics: Sequence[str], copies: Callable[[str, RoutingTable], Sequence[str]]
 ) -> dict[str, list[str] | None]:
     """Returns what to ask each cluster; topics without a known home are asked for everywhere."""
     wanted: dict[str, list[str] | None] = {}
     for topic in dict.fromkeys(topics):
-        home = seen.route(topic)
-        for name in [home, *copies(topic, seen)] if home else seen.clusters:
+        home = table.route(topic)
+        for name in [home, *copies(topic, table)] if home else table.clusters:
             names = wanted.setdefault(name, [])
             assert names is not None
             names.append(topic)
@@ -170,14 +170,14 @@ def _metadata(
     asked: Any,
     wanted: Mapping[str, list[str] | None],
     unknown: Sequence[UUID],
-    layout: BrokerAddressing,
-    seen: RoutingTable,
+    addressing: BrokerAddressing,
+    table: RoutingTable,
     news: Callable[[], None],
     counting: RequestCounter,
     copies: Callable[[str, RoutingTable], Sequence[str]],
 ) -> FanOutSteps:
-    found, elsewhere, several = yield from _told_by_each(request, asked, wanted, layout, seen, copies)
-    if any(seen.route(topic) is None and not one.error_code for topic, one in found.items()):
+    found, elsewhere, several = yield from _told_by_each(request, asked, wanted, addressing, table, copies)
+    if any(table.route(topic) is None and not one.error_code for topic, one in found.items()):
         news()
     for topic in several:  # one is a twin; which one will be known soon
         found[topic] = replace(found[topic], error_code=to_error_code(Code.LEADER_NOT_AVAILABLE), partitions=())
@@ -185,30 +185,30 @@ def _metadata(
         if topic in found:
             found[topic] = _with_replicas(found[topic], twin)
     named = dict.fromkeys(topic for names in wanted.values() for topic in names or ())
-    for topic in named if asked.topics is not None else _remembered(seen):
+    for topic in named if asked.topics is not None else _remembered(table):
         if topic not in found:
-            found[topic] = with_topic_id(_without_leaders(request, topic, seen), "", seen)
+            found[topic] = with_topic_id(_without_leaders(request, topic, table), "", table)
     for topic in named:
         if found[topic].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             counting.unknown(request, topic)
     part = get_element_type(get_response_type(METADATA, request.version), "topics")
     no_such = to_error_code(Code.UNKNOWN_TOPIC_ID)
     nameless = [build_message(part, topic_id=one, name=None, error_code=no_such) for one in unknown]
-    return _told_metadata(request, [*found.values(), *nameless], layout, seen)
+    return _told_metadata(request, [*found.values(), *nameless], addressing, table)
 
 
 def _told_by_each(
     request: Request,
     asked: Any,
     wanted: Mapping[str, list[str] | None],
-    layout: BrokerAddressing,
-    seen: RoutingTable,
+    addressing: BrokerAddressing,
+    table: RoutingTable,
     copies: Callable[[str, RoutingTable], Sequence[str]],
 ) -> Generator[
     Sequence[BrokerRequest], Sequence[BrokerResponse], tuple[dict[str, Any], list[tuple[str, Any]], set[str]]
 ]:
     """Returns topics from their own clusters, copies elsewhere, and topics on several clusters."""
-    answering = [name for name in wanted if seen.clusters[name].answers]
+    answering = [name for name in wanted if table.clusters[name].answers]
     asks = [_ask_metadata(request, asked, name, wanted[name]) for name in answering]
     said = (yield asks) if asks else []
     found: dict[str, Any] = {}
@@ -218,27 +218,27 @@ def _told_by_each(
         for topic in _topics_of(heard, request.version):
             if asked.topics is None and is_internal_topic(str(topic.name)):
                 continue  # readers of all topics want those of applications
-            topic = with_topic_id(topic, name, seen)
-            renamed = _renamed(topic, name, layout, message_codec.get_epoch_base(str(topic.name), seen))
-            _take(found, several, name, renamed, seen)
-            if name in copies(str(topic.name), seen):
+            topic = with_topic_id(topic, name, table)
+            renamed = _renamed(topic, name, addressing, message_codec.get_epoch_base(str(topic.name), table))
+            _take(found, several, name, renamed, table)
+            if name in copies(str(topic.name), table):
                 elsewhere.append((str(topic.name), renamed))
     return found, elsewhere, several
 
 
-def _remembered(seen: RoutingTable) -> Iterator[str]:
+def _remembered(table: RoutingTable) -> Iterator[str]:
     """Yields topics that clients know, also if a cluster is silent or there is no leader."""
-    for topic in (*seen.routes, *seen.leaderless):
-        if not is_internal_topic(topic) and any(topic in one.partitions for one in seen.clusters.values()):
+    for topic in (*table.routes, *table.leaderless):
+        if not is_internal_topic(topic) and any(topic in cluster.partitions for cluster in table.clusters.values()):
             yield topic
 
 
-def _without_leaders(request: Request, topic: str, seen: RoutingTable) -> Any:
+def _without_leaders(request: Request, topic: str, table: RoutingTable) -> Any:
     """Build the topic with its known partitions, so that pattern subscribers do not take it for deleted."""
     kind = get_element_type(get_response_type(METADATA, request.version), "topics")
     part = get_element_type(get_response_type(METADATA, request.version), "topics", "partitions")
-    home = seen.clusters.get(seen.routes.get(topic, ""))
-    counts = [one.partitions.get(topic, 0) for one in ([home] if home else seen.clusters.values())]
+    home = table.clusters.get(table.routes.get(topic, ""))
+    counts = [cluster.partitions.get(topic, 0) for cluster in ([home] if home else table.clusters.values())]
     code = to_error_code(Code.LEADER_NOT_AVAILABLE)
     partitions = tuple(
         build_message(
@@ -275,10 +275,10 @@ def _topics_of(said: BrokerResponse, version: int) -> Sequence[Any]:
     return () if said is None else decode_response(METADATA, version, said).topics
 
 
-def _take(found: dict[str, Any], several: set[str], cluster: str, topic: Any, seen: RoutingTable) -> None:
+def _take(found: dict[str, Any], several: set[str], cluster: str, topic: Any, table: RoutingTable) -> None:
     """Keep the topic from its own cluster; without a known home, from any, or add it to `several`."""
     name = str(topic.name)
-    if seen.is_elsewhere(name, cluster):
+    if table.is_elsewhere(name, cluster):
         return
     before = found.get(name)
     if before is not None and not (before.error_code or topic.error_code):
@@ -287,14 +287,14 @@ def _take(found: dict[str, Any], several: set[str], cluster: str, topic: Any, se
         found[name] = topic
 
 
-def _renamed(topic: Any, cluster: str, layout: BrokerAddressing, base: int | None) -> Any:
+def _renamed(topic: Any, cluster: str, addressing: BrokerAddressing, base: int | None) -> Any:
     def numbers(nodes: Sequence[int]) -> tuple[int, ...]:
-        return tuple(layout.number(cluster, node) for node in nodes)
+        return tuple(addressing.number(cluster, node) for node in nodes)
 
     partitions = tuple(
         replace(
             one,
-            leader_id=layout.number(cluster, one.leader_id),
+            leader_id=addressing.number(cluster, one.leader_id),
             replica_nodes=numbers(one.replica_nodes),
             isr_nodes=numbers(one.isr_nodes),
             **_since(one, "offline_replicas", numbers(getattr(one, "offline_replicas", ()))),
@@ -314,34 +314,34 @@ def _since(one: Any, name: str, value: Any) -> dict[str, Any]:
     return {name: value} if hasattr(one, name) else {}
 
 
-def _told_metadata(request: Request, topics: Any, layout: BrokerAddressing, seen: RoutingTable) -> Parts:
+def _told_metadata(request: Request, topics: Any, addressing: BrokerAddressing, table: RoutingTable) -> Parts:
     kind = get_response_type(METADATA, request.version)
     broker = get_element_type(kind, "brokers")
     told = build_message(
         kind,
-        brokers=tuple(build_message(broker, node_id=number, **rest) for number, rest in _brokers(layout, seen)),
-        cluster_id=layout.cluster_id,
-        controller_id=_controller(layout, seen),
+        brokers=tuple(build_message(broker, node_id=number, **rest) for number, rest in _brokers(addressing, table)),
+        cluster_id=addressing.cluster_id,
+        controller_id=_controller(addressing, table),
         topics=tuple(topics),
     )
     return encode_message(told)
 
 
-def _brokers(layout: BrokerAddressing, seen: RoutingTable) -> Iterator[tuple[int, dict[str, Any]]]:
-    for cluster in seen.clusters.values():
+def _brokers(addressing: BrokerAddressing, table: RoutingTable) -> Iterator[tuple[int, dict[str, Any]]]:
+    for cluster in table.clusters.values():
         for node, broker in sorted(cluster.brokers.items()):
-            host, port = layout.host_of(cluster.name, node), layout.port_of(cluster.name, node)
-            yield layout.number(cluster.name, node), {"host": host, "port": port, "rack": broker.rack}
+            host, port = addressing.host_of(cluster.name, node), addressing.port_of(cluster.name, node)
+            yield addressing.number(cluster.name, node), {"host": host, "port": port, "rack": broker.rack}
 
 
-def _controller(layout: BrokerAddressing, seen: RoutingTable) -> int:
-    for cluster in seen.clusters.values():
+def _controller(addressing: BrokerAddressing, table: RoutingTable) -> int:
+    for cluster in table.clusters.values():
         if cluster.answers and cluster.controller in cluster.brokers:
-            return layout.number(cluster.name, cluster.controller)
+            return addressing.number(cluster.name, cluster.controller)
     return NO_BROKER
 
 
-def route_describe_cluster(request: Request, layout: BrokerAddressing, seen: RoutingTable) -> RequestDecision:
+def route_describe_cluster(request: Request, addressing: BrokerAddressing, table: RoutingTable) -> RequestDecision:
     """Describe all clusters as one."""
     asked = decode_request(request)
     kind = get_response_type(request.key, request.version)
@@ -349,44 +349,46 @@ def route_describe_cluster(request: Request, layout: BrokerAddressing, seen: Rou
         says = "the controllers behind the proxy are not for clients"
         return RespondNow(
             build_error_response(
-                request, Code.UNSUPPORTED_ENDPOINT_TYPE, error_message=says, cluster_id=layout.cluster_id
+                request, Code.UNSUPPORTED_ENDPOINT_TYPE, error_message=says, cluster_id=addressing.cluster_id
             )
         )
     broker = get_element_type(kind, "brokers")
     told = build_message(
         kind,
-        brokers=tuple(build_message(broker, broker_id=number, **rest) for number, rest in _brokers(layout, seen)),
-        cluster_id=layout.cluster_id,
-        controller_id=_controller(layout, seen),
+        brokers=tuple(build_message(broker, broker_id=number, **rest) for number, rest in _brokers(addressing, table)),
+        cluster_id=addressing.cluster_id,
+        controller_id=_controller(addressing, table),
     )
     return RespondNow(encode_message(told))
 
 
-def route_find_coordinator(request: Request, layout: BrokerAddressing, seen: RoutingTable) -> RequestDecision:
+def route_find_coordinator(request: Request, addressing: BrokerAddressing, table: RoutingTable) -> RequestDecision:
     """Ask the groups' home, for a group or a transactional id."""
     asked = decode_request(request)
     if getattr(asked, "key_type", _GROUP) not in (_GROUP, _TRANSACTION):
         return RespondNow(_no_coordinator(request, asked, Code.UNSUPPORTED_VERSION, NO_SUCH_KEY))
-    return FanOut(_find_coordinator(request, asked, layout, seen))
+    return FanOut(_find_coordinator(request, asked, addressing, table))
 
 
-def _find_coordinator(request: Request, asked: Any, layout: BrokerAddressing, seen: RoutingTable) -> FanOutSteps:
-    home = seen.group_home()
+def _find_coordinator(request: Request, asked: Any, addressing: BrokerAddressing, table: RoutingTable) -> FanOutSteps:
+    home = table.group_home()
     body = request.view[request.position :]
     (said,) = yield [BrokerRequest(BrokerId(home, ANY_BROKER), request.key, request.version, [body])]
     if said is None:
         return _no_coordinator(request, asked, Code.COORDINATOR_NOT_AVAILABLE, f"cluster {home} does not answer")
     answer = decode_response(request.key, request.version, said)
     if request.version < _BATCHED:
-        return encode_message(_led(answer, home, layout))
-    return encode_message(replace(answer, coordinators=tuple(_led(one, home, layout) for one in answer.coordinators)))
+        return encode_message(_led(answer, home, addressing))
+    return encode_message(
+        replace(answer, coordinators=tuple(_led(one, home, addressing) for one in answer.coordinators))
+    )
 
 
-def _led(one: Any, cluster: str, layout: BrokerAddressing) -> Any:
+def _led(one: Any, cluster: str, addressing: BrokerAddressing) -> Any:
     if one.error_code or one.node_id < 0:
         return one
-    host, port = layout.host_of(cluster, one.node_id), layout.port_of(cluster, one.node_id)
-    return replace(one, node_id=layout.number(cluster, one.node_id), host=host, port=port)
+    host, port = addressing.host_of(cluster, one.node_id), addressing.port_of(cluster, one.node_id)
+    return replace(one, node_id=addressing.number(cluster, one.node_id), host=host, port=port)
 
 
 def _no_coordinator(request: Request, asked: Any, code: Code, says: str) -> Parts:
@@ -402,7 +404,7 @@ def _no_coordinator(request: Request, asked: Any, code: Code, says: str) -> Part
     )
 
 
-def route_init_producer_id(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+def route_init_producer_id(request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
     """Returns an id from one cluster, marked as such.
 
     The producer writes to other clusters with it, so no producer of those may have the same. Brokers do not check the
@@ -410,18 +412,18 @@ def route_init_producer_id(request: Request, place: BrokerId | None, seen: Routi
     """
     asked = decode_request(request)
     if asked.transactional_id is not None:
-        return transaction_requests.init_transactional_producer(request, asked, place, seen)
-    places = [BrokerId(name, ANY_BROKER) for name in seen.answering() if place is None or name != place.cluster]
-    if place is not None and seen.clusters[place.cluster].answers:
+        return transaction_requests.init_transactional_producer(request, asked, place, table)
+    places = [BrokerId(name, ANY_BROKER) for name in table.answering() if place is None or name != place.cluster]
+    if place is not None and table.clusters[place.cluster].answers:
         places.insert(0, place)
-    return FanOut(_init_producer_id(request, asked, places, seen))
+    return FanOut(_init_producer_id(request, asked, places, table))
 
 
-def _init_producer_id(request: Request, asked: Any, places: Sequence[BrokerId], seen: RoutingTable) -> FanOutSteps:
+def _init_producer_id(request: Request, asked: Any, places: Sequence[BrokerId], table: RoutingTable) -> FanOutSteps:
     """Ask brokers in turn: a client may have access to one cluster alone."""
     refused = build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
     for place in places:
-        mark, ours = get_cluster_mark(seen.clusters[place.cluster].cluster_id), asked
+        mark, ours = get_cluster_mark(table.clusters[place.cluster].cluster_id), asked
         if extract_cluster_mark(getattr(asked, "producer_id", NO_BROKER)) == mark:
             ours = replace(asked, producer_id=remove_cluster_mark(asked.producer_id))
         (said,) = yield [BrokerRequest(place, INIT_PRODUCER_ID, request.version, encode_message(ours))]
@@ -451,7 +453,7 @@ def query_offsets(
     body: Any,
     name: Callable[[Any], str],
     place: BrokerId,
-    seen: RoutingTable,
+    table: RoutingTable,
     lost: Callable[[Any], Any],
 ) -> FanOutSteps:
     """Query with the epochs of the topics' home.
@@ -461,10 +463,10 @@ def query_offsets(
     ended: dict[str, tuple[Any, ...]] = {}
     topics: list[Any] = []
     for topic in body.topics:
-        base = _base(name(topic), seen)
+        base = _base(name(topic), table)
         before = tuple(one for one in topic.partitions if _is_earlier(request, one, base))
         if before:
-            ended[name(topic)] = tuple(_end(request, name(topic), one, seen) for one in before)
+            ended[name(topic)] = tuple(_end(request, name(topic), one, table) for one in before)
         left = tuple(_meant(one, base) for one in topic.partitions if one not in before)
         if left:
             topics.append(replace(topic, partitions=left))
@@ -478,7 +480,9 @@ def query_offsets(
         if said is not None:
             answer = decode_response(request.key, request.version, said)
     found = [
-        replace(one, partitions=(*(_told(part, name(one), seen) for part in one.partitions), *ended.pop(name(one), ())))
+        replace(
+            one, partitions=(*(_told(part, name(one), table) for part in one.partitions), *ended.pop(name(one), ()))
+        )
         for one in answer.topics
     ]
     part = get_element_type(kind, "topics")
@@ -486,18 +490,18 @@ def query_offsets(
     return encode_message(replace(answer, topics=tuple(found)))
 
 
-def _base(topic: str, seen: RoutingTable) -> int | None:
+def _base(topic: str, table: RoutingTable) -> int | None:
     """Returns the epoch base; without a term, clients only know the broker's own epochs."""
-    return message_codec.get_epoch_base(topic, seen) if topic in seen.leads else 0
+    return message_codec.get_epoch_base(topic, table) if topic in table.leads else 0
 
 
 def _is_earlier(request: Request, part: Any, base: int | None) -> bool:
     return request.key == OFFSET_FOR_LEADER_EPOCH and message_codec.is_earlier_term_epoch(part.leader_epoch, base)
 
 
-def _end(request: Request, topic: str, part: Any, seen: RoutingTable) -> Any:
+def _end(request: Request, topic: str, part: Any, table: RoutingTable) -> Any:
     kind = get_element_type(get_response_type(request.key, request.version), "topics", "partitions")
-    end = message_codec.get_handoff_offset(topic, part.partition, seen)
+    end = message_codec.get_handoff_offset(topic, part.partition, table)
     return build_message(kind, partition=part.partition, leader_epoch=part.leader_epoch, end_offset=end)
 
 
@@ -506,22 +510,22 @@ def _meant(part: Any, base: int | None) -> Any:
     return replace(part, **values)
 
 
-def _told(part: Any, topic: str, seen: RoutingTable) -> Any:
+def _told(part: Any, topic: str, table: RoutingTable) -> Any:
     if not hasattr(part, "leader_epoch"):
         return part
-    return replace(part, leader_epoch=message_codec.to_client_epoch(part.leader_epoch, _base(topic, seen)))
+    return replace(part, leader_epoch=message_codec.to_client_epoch(part.leader_epoch, _base(topic, table)))
 
 
-def route_by_partitions(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+def route_by_partitions(request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
     """Forward if all topics are at that cluster; refuse those elsewhere."""
     asked = decode_request(request)
     topic, _ = _WORDS.get(request.key, _ELSE)
     here = (
         ()
         if place is None
-        else tuple(one for one in asked.topics if not seen.is_elsewhere(getattr(one, topic), place.cluster))
+        else tuple(one for one in asked.topics if not table.is_elsewhere(getattr(one, topic), place.cluster))
     )
-    by_epochs = request.key in OFFSET_QUERY_API_KEYS and any(getattr(one, topic) in seen.leads for one in here)
+    by_epochs = request.key in OFFSET_QUERY_API_KEYS and any(getattr(one, topic) in table.leads for one in here)
     if place is not None and len(here) == len(asked.topics) and not by_epochs:
         return ForwardRequest(place, _wait_s(asked))
     moved = tuple(_moved(request, one) for one in asked.topics if one not in here)
@@ -530,7 +534,7 @@ def route_by_partitions(request: Request, place: BrokerId | None, seen: RoutingT
     of_here = replace(asked, topics=here)
     ask = _part(request, of_here, place)
     if by_epochs:
-        ask = query_offsets(request, of_here, attrgetter(topic), place, seen, partial(_moved, request))
+        ask = query_offsets(request, of_here, attrgetter(topic), place, table, partial(_moved, request))
     return FanOut(_with(request, ask, moved), _wait_s(asked))
 
 

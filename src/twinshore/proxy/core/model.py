@@ -295,7 +295,7 @@ def build_replicated_tails(
         crossing = known.get((topic, number), ReplicatedPrefix(lead.term, 0, True))
         lacking = max(0, point - crossing.to_offset) if crossing.all_known else UNKNOWN_RECORDS
         # A new home that lost its log end has less than reported: what is left of a producer is unknown.
-        lost_all = any(one.batches and not _below(one.batches, point) for one in crossing.producers)
+        lost_all = any(producer.batches and not _below(producer.batches, point) for producer in crossing.producers)
         if lacking or lost_all:
             unsure[topic, number] = UNKNOWN_RECORDS if lost_all else lacking
         if found := dict(_crossed(crossing, lead.term, point)):
@@ -304,14 +304,17 @@ def build_replicated_tails(
 
 
 def _crossed(crossing: ReplicatedPrefix, term: int, point: int) -> Iterator[tuple[int, ProducerTail]]:
-    for one in crossing.producers:
-        there = _below(one.batches, point)
-        if there and extract_term_stamp(one.producer_id) == get_term_stamp(term - 1):
-            yield remove_term_stamp(one.producer_id), ProducerTail(one.epoch, there[-1].last_sequence, True, there)
+    for producer in crossing.producers:
+        there = _below(producer.batches, point)
+        if there and extract_term_stamp(producer.producer_id) == get_term_stamp(term - 1):
+            yield (
+                remove_term_stamp(producer.producer_id),
+                ProducerTail(producer.epoch, there[-1].last_sequence, True, there),
+            )
 
 
 def _below(batches: Iterable[SourceBatch], point: int) -> tuple[SourceBatch, ...]:
-    return tuple(one for one in batches if one.last_offset < point)
+    return tuple(batch for batch in batches if batch.last_offset < point)
 
 
 def assume_unknown_tails(topic: str, lead: HomeRoute) -> ReplicatedTails:
@@ -334,7 +337,7 @@ class BrokerRequest(NamedTuple):
     key: int
     version: int
     body: Parts
-    flows: tuple[TrafficCounter, ...] = ()
+    counters: tuple[TrafficCounter, ...] = ()
 
 
 # The body of a response; None without a response.
@@ -366,7 +369,7 @@ class ForwardRequest(NamedTuple):
     answered: bool = True
     body: Parts | None = None
     topics: tuple[str, ...] = ()
-    flows: tuple[TrafficCounter, ...] = ()
+    counters: tuple[TrafficCounter, ...] = ()
 
 
 class RespondNow(NamedTuple):
@@ -522,7 +525,11 @@ class RoutingTable:
     @property
     def lack_newer_groups(self) -> list[str]:
         """Clusters not known to support the newer group protocol."""
-        return [name for name, one in self.clusters.items() if CONSUMER_GROUP_DESCRIBE not in one.offers]
+        return [
+            name
+            for name, proxied_cluster in self.clusters.items()
+            if CONSUMER_GROUP_DESCRIBE not in proxied_cluster.offers
+        ]
 
     def has_home(self, topic: str) -> bool:
         """Whether the topic has a home by record or store, or since its other copies are twins."""
@@ -531,7 +538,7 @@ class RoutingTable:
         return isinstance(self.decided.get(topic), Leader) and len(self.holders(topic)) > 1
 
     def holders(self, topic: str) -> list[str]:
-        return [name for name, one in self.clusters.items() if topic in one.topics]
+        return [name for name, proxied_cluster in self.clusters.items() if topic in proxied_cluster.topics]
 
     @property
     def unconfirmed_leaders(self) -> Mapping[str, Leader]:
@@ -543,7 +550,7 @@ class RoutingTable:
     @property
     def unseen(self) -> list[str]:
         """Clusters that have not answered since this process began."""
-        return [name for name, one in self.clusters.items() if not one.has_answered]
+        return [name for name, proxied_cluster in self.clusters.items() if not proxied_cluster.has_answered]
 
     def writes_paused(self, topic: str) -> bool:
         lead = self.leads.get(topic)
@@ -607,7 +614,7 @@ class RoutingTable:
 
     def answering(self) -> list[str]:
         """Returns the clusters that answered the last look."""
-        return [name for name, one in self.clusters.items() if one.answers]
+        return [name for name, proxied_cluster in self.clusters.items() if proxied_cluster.answers]
 
 
 def merge_pair_homes(rows: Iterable[HomeRow]) -> dict[str, str]:
@@ -623,10 +630,10 @@ def merge_pair_homes(rows: Iterable[HomeRow]) -> dict[str, str]:
     return found
 
 
-def find_forced_topics(before: RoutingTable, seen: RoutingTable) -> frozenset[str]:
+def find_forced_topics(before: RoutingTable, table: RoutingTable) -> frozenset[str]:
     """Returns topics moved by force between the two tables."""
     return frozenset(
         topic
-        for topic, lead in seen.leads.items()
+        for topic, lead in table.leads.items()
         if lead.torn is not None and ((was := before.leads.get(topic)) is None or was.term < lead.term)
     )

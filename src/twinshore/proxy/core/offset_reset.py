@@ -136,30 +136,30 @@ def parse_topics(words: Iterable[str]) -> dict[str, frozenset[int] | None]:
 def compute_goals(target: ResetTarget, spots: Sequence[ResetPartition]) -> tuple[tuple[ResetGoal, ...], list[str]]:
     """Returns a goal for each partition, and why some have none."""
     goals, why = [], []
-    for spot in spots:
-        to = _to(target, spot)
+    for tp in spots:
+        to = _to(target, tp)
         if to is None:
-            why.append(f"{spot.name} has no committed offset")
-        elif not spot.begins <= to <= spot.ends:
-            why.append(f"{spot.name} has {spot.begins} to {spot.ends}, and {to} lies outside")
+            why.append(f"{tp.name} has no committed offset")
+        elif not tp.begins <= to <= tp.ends:
+            why.append(f"{tp.name} has {tp.begins} to {tp.ends}, and {to} lies outside")
         else:
-            goals.append(ResetGoal(spot.cluster, spot.topic, spot.partition, spot.was, to))
+            goals.append(ResetGoal(tp.cluster, tp.topic, tp.partition, tp.was, to))
     return tuple(goals), why
 
 
-def _to(target: ResetTarget, spot: ResetPartition) -> int | None:
+def _to(target: ResetTarget, tp: ResetPartition) -> int | None:
     match target.way:
         case ResetTargetKind.EARLIEST:
-            return spot.begins
+            return tp.begins
         case ResetTargetKind.LATEST:
-            return spot.ends
+            return tp.ends
         case ResetTargetKind.OFFSET:
             return target.number
         case ResetTargetKind.TIME:
             # Records of that time do not exist yet: the log's end.
-            return spot.ends if spot.since < 0 else max(spot.since, spot.begins)
+            return tp.ends if tp.since < 0 else max(tp.since, tp.begins)
         case ResetTargetKind.SHIFT:
-            return None if spot.was is None else spot.was + target.number
+            return None if tp.was is None else tp.was + target.number
 
 
 def reverse_goals(goals: Sequence[ResetGoal]) -> tuple[ResetGoal, ...]:
@@ -177,14 +177,14 @@ def resume_goals(
     there = {(one.topic, one.partition): one for one in spots}
     found, told = [], []
     for goal in goals:
-        spot = there.get((goal.topic, goal.partition))
-        if spot is None:
+        tp = there.get((goal.topic, goal.partition))
+        if tp is None:
             told.append(f"{goal.topic}-{goal.partition} is not there any more")
             continue
-        to = min(max(goal.to, spot.begins), spot.ends)
+        to = min(max(goal.to, tp.begins), tp.ends)
         if to != goal.to:
-            told.append(f"{spot.name} has {spot.begins} to {spot.ends} by now: it goes to {to} in place of {goal.to}")
-        found.append(goal._replace(cluster=spot.cluster, to=to))
+            told.append(f"{tp.name} has {tp.begins} to {tp.ends} by now: it goes to {to} in place of {goal.to}")
+        found.append(goal._replace(cluster=tp.cluster, to=to))
     return tuple(found), told
 
 
@@ -193,10 +193,10 @@ def refresh_goals(
 ) -> tuple[tuple[ResetGoal, ...], list[str]]:
     """Returns the goals with current offsets, shifts computed from there, and why some have none."""
     meant = {(one.topic, one.partition) for one in goals}
-    some = [one for one in spots if (one.topic, one.partition) in meant]
+    partitions = [tp for tp in spots if (tp.topic, tp.partition) in meant]
     if target is not None and target.way in (ResetTargetKind.SHIFT, ResetTargetKind.EARLIEST):
-        return compute_goals(target, some)
-    was = {(one.topic, one.partition): one.was for one in some}
+        return compute_goals(target, partitions)
+    was = {(tp.topic, tp.partition): tp.was for tp in partitions}
     return tuple(one._replace(was=was.get((one.topic, one.partition))) for one in goals), []
 
 
@@ -207,41 +207,41 @@ def find_stale_goals(
     there = {(one.topic, one.partition): one for one in spots}
     why = []
     for goal in goals:
-        spot = there.get((goal.topic, goal.partition))
-        if spot is None:
+        tp = there.get((goal.topic, goal.partition))
+        if tp is None:
             why.append(f"{goal.topic}-{goal.partition} is not there any more")
-        elif spot.cluster != goal.cluster:
-            why.append(f"the place of {spot.name} is kept on {spot.cluster} by now, and not on {goal.cluster}")
-        elif not are_set and not spot.begins <= goal.to <= spot.ends:
-            why.append(f"{spot.name} has {spot.begins} to {spot.ends} by now, and {goal.to} lies outside")
+        elif tp.cluster != goal.cluster:
+            why.append(f"the place of {tp.name} is kept on {tp.cluster} by now, and not on {goal.cluster}")
+        elif not are_set and not tp.begins <= goal.to <= tp.ends:
+            why.append(f"{tp.name} has {tp.begins} to {tp.ends} by now, and {goal.to} lies outside")
     return why
 
 
 def find_unset_goals(goals: Sequence[ResetGoal], spots: Sequence[ResetPartition], *, but: str = "") -> list[str]:
     """Returns partitions whose offset is not the goal, except those on cluster `but`."""
-    stand = {(one.cluster, one.topic, one.partition): one.was for one in spots}
+    stand = {(tp.cluster, tp.topic, tp.partition): tp.was for tp in spots}
     wrong = [
         one for one in goals if one.cluster != but and stand.get((one.cluster, one.topic, one.partition)) != one.to
     ]
     return [f"{one.topic}-{one.partition}" for one in wrong]
 
 
-def describe_partition(spot: ResetPartition, to: int | None = None) -> str:
+def describe_partition(tp: ResetPartition, to: int | None = None) -> str:
     """Describe the committed offset; with `to`, also the new one and what readers repeat or skip."""
-    was = "no place" if spot.was is None else str(spot.was)
-    log = f"{spot.begins} to {spot.ends}"
+    was = "no place" if tp.was is None else str(tp.was)
+    log = f"{tp.begins} to {tp.ends}"
     if to is None:
-        return f"{spot.name}: {was}, of {log}"
-    return f"{spot.name}: {was} -> {to}, of {log}{_means(spot, to)}"
+        return f"{tp.name}: {was}, of {log}"
+    return f"{tp.name}: {was} -> {to}, of {log}{_means(tp, to)}"
 
 
-def _means(spot: ResetPartition, to: int) -> str:
-    if spot.was is None:
+def _means(tp: ResetPartition, to: int) -> str:
+    if tp.was is None:
         return ""
-    if to < spot.was:
-        return f": {max(0, min(spot.was, spot.ends) - to)} are read again"
-    if to > spot.was:
-        return f": {max(0, to - max(spot.was, spot.begins))} are skipped"
+    if to < tp.was:
+        return f": {max(0, min(tp.was, tp.ends) - to)} are read again"
+    if to > tp.was:
+        return f": {max(0, to - max(tp.was, tp.begins))} are skipped"
     return ": it stays"
 
 
@@ -339,10 +339,10 @@ class OffsetResets:
             return False
         return self.sets(group) or member in row.members
 
-    def means(self, group: str, seen: RoutingTable, topic: str, partition: int) -> bool:
+    def means(self, group: str, table: RoutingTable, topic: str, partition: int) -> bool:
         """Whether a running or recent reset covers this partition, on the cluster that keeps this client's offset."""
         goals = self._goals.get(group, ())
-        return bool(goals) and (seen.keeps(topic), topic, partition) in goals
+        return bool(goals) and (table.keeps(topic), topic, partition) in goals
 
     def may_be_former_member(self, group: str, member: str) -> bool:
         """Whether this may be a removed member that does not know."""
@@ -372,12 +372,12 @@ class ResetFilter:
 
     def __init__(
         self,
-        book: OffsetResets,
+        resets: OffsetResets,
         committed: OffsetRequests,
         members: Callable[[Request, BrokerId | None, RoutingTable], RequestDecision],
         now: Callable[[], RoutingTable] | None = None,
     ):
-        self._book, self._committed, self._members, self._now = book, committed, members, now
+        self._resets, self._committed, self._members, self._now = resets, committed, members, now
         self._waits = ""
         self._ids: dict[str, str] = {}
         self._software = ""
@@ -402,65 +402,65 @@ class ResetFilter:
 
     def _wait_for(self, group: str) -> None:
         if self._waits != group:
-            self._book.waiting[self._waits] -= 1
-            self._book.waiting[group] += 1
-            self._book.waiting = +self._book.waiting
-            del self._book.waiting[""]
+            self._resets.waiting[self._waits] -= 1
+            self._resets.waiting[group] += 1
+            self._resets.waiting = +self._resets.waiting
+            del self._resets.waiting[""]
             self._waits = group
 
-    def of_members(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+    def of_members(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
         """Judge a member request. JoinGroup waits while the group is held."""
-        move = self._members(request, place, seen)
+        move = self._members(request, place, table)
         asked = decode_request(request)
         group, member = str(asked.group_id), str(getattr(asked, "member_id", ""))
         if member and (group in self._ids or len(self._ids) < _GROUPS_MAX):
             self._ids[group] = member
-        if request.key == JOIN_GROUP and isinstance(move, ForwardRequest) and self._book.holds(group):
+        if request.key == JOIN_GROUP and isinstance(move, ForwardRequest) and self._resets.holds(group):
             self._wait_for(group)
             return ParkRequest(build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS))
         self._wait_for("")
         if (
             request.key == HEARTBEAT
             and isinstance(move, ForwardRequest)
-            and self._book.may_be_former_member(group, member)
+            and self._resets.may_be_former_member(group, member)
         ):
             if not self._gives_up(asked):
                 return move
             return move._replace(rewrite=partial(_rebalances, version=request.version))
         return move
 
-    def commit(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+    def commit(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
         """Judge OffsetCommit."""
         asked = decode_request(request)
         group, member = str(asked.group_id), str(asked.member_id)
-        if place is None or place.cluster != seen.group_home():
-            return self._committed.route_commit(request, asked, place, seen)
+        if place is None or place.cluster != table.group_home():
+            return self._committed.route_commit(request, asked, place, table)
         outside = asked.generation_id_or_member_epoch == NO_GENERATION and not member
-        if self._book.holds(group):
-            return self._while_held(request, asked, place, seen, outside=outside)
-        if outside and self._book.may_be_former_member(group, self._ids.get(group, "")):
-            return self._without_some(request, asked, place, seen)
-        if outside and group not in self._ids and self._book.was_just_reset(group) and self._is_meant(asked, seen):
+        if self._resets.holds(group):
+            return self._while_held(request, asked, place, table, outside=outside)
+        if outside and self._resets.may_be_former_member(group, self._ids.get(group, "")):
+            return self._without_some(request, asked, place, table)
+        if outside and group not in self._ids and self._resets.was_just_reset(group) and self._is_meant(asked, table):
             return RespondNow(build_commit_errors(request, asked.topics, Code.UNKNOWN_MEMBER_ID))
-        move = _on_its_way(self._commit_of(request, asked, place, seen), commits_key(group))
-        return self._told(move, request, group, seen) if self._book.may_be_former_member(group, member) else move
+        move = _on_its_way(self._commit_of(request, asked, place, table), commits_key(group))
+        return self._told(move, request, group, table) if self._resets.may_be_former_member(group, member) else move
 
-    def _commit_of(self, request: Request, asked: Any, place: BrokerId, seen: RoutingTable) -> RequestDecision:
+    def _commit_of(self, request: Request, asked: Any, place: BrokerId, table: RoutingTable) -> RequestDecision:
         """Route a commit, with a check before writes to other clusters.
 
         A suspended process may count as gone, and then members are removed and offsets set without it.
         """
         group = str(asked.group_id)
-        stands, until_s = self._book.stands(group), self._book.clock() + MEMBER_CHECK_VALID_S
+        stands, until_s = self._resets.stands(group), self._resets.clock() + MEMBER_CHECK_VALID_S
 
         def still() -> bool:
             deaf = self._now is not None and self._now().offset_commits_paused
-            return not deaf and self._book.stands(group) == stands and self._book.clock() <= until_s
+            return not deaf and self._resets.stands(group) == stands and self._resets.clock() <= until_s
 
-        return self._committed.route_commit(request, asked, place, seen, still)
+        return self._committed.route_commit(request, asked, place, table, still)
 
     def _while_held(
-        self, request: Request, asked: Any, place: BrokerId, seen: RoutingTable, *, outside: bool
+        self, request: Request, asked: Any, place: BrokerId, table: RoutingTable, *, outside: bool
     ) -> RequestDecision:
         """Judge a commit of a held group. Undecided commits are parked, since the reset may be given up."""
         group, member = str(asked.group_id), str(asked.member_id)
@@ -468,40 +468,40 @@ class ResetFilter:
         if outside and not known:
             # As for a group with members.
             return RespondNow(build_commit_errors(request, asked.topics, Code.UNKNOWN_MEMBER_ID))
-        if self._book.sets(group) and (outside or self._elsewhere(asked, seen)):
+        if self._resets.sets(group) and (outside or self._elsewhere(asked, table)):
             return ParkRequest(build_commit_errors(request, asked.topics, Code.COORDINATOR_LOAD_IN_PROGRESS))
-        if outside and self._book.is_former_member(group, known):
-            return self._without_some(request, asked, place, seen)
-        move = self._commit_of(request, asked, place, seen)
-        if outside or self._elsewhere(asked, seen):
+        if outside and self._resets.is_former_member(group, known):
+            return self._without_some(request, asked, place, table)
+        move = self._commit_of(request, asked, place, table)
+        if outside or self._elsewhere(asked, table):
             move = _on_its_way(move, late_commits_key(group))
-        return self._told(move, request, group, seen) if self._book.is_former_member(group, member) else move
+        return self._told(move, request, group, table) if self._resets.is_former_member(group, member) else move
 
-    def _is_meant(self, asked: Any, seen: RoutingTable) -> bool:
-        return bool(_parted(asked.topics, partial(self._book.means, str(asked.group_id), seen))[0])
+    def _is_meant(self, asked: Any, table: RoutingTable) -> bool:
+        return bool(_parted(asked.topics, partial(self._resets.means, str(asked.group_id), table))[0])
 
-    def _elsewhere(self, asked: Any, seen: RoutingTable) -> bool:
+    def _elsewhere(self, asked: Any, table: RoutingTable) -> bool:
         """Whether a reset offset is kept where members are unknown."""
         named = ((str(one.name), part.partition_index) for one in asked.topics for part in one.partitions)
         return any(
-            not seen.stays(topic) and self._book.means(asked.group_id, seen, topic, part) for topic, part in named
+            not table.stays(topic) and self._resets.means(asked.group_id, table, topic, part) for topic, part in named
         )
 
-    def _without_some(self, request: Request, asked: Any, place: BrokerId, seen: RoutingTable) -> RequestDecision:
+    def _without_some(self, request: Request, asked: Any, place: BrokerId, table: RoutingTable) -> RequestDecision:
         """Commit the offsets that are not reset."""
         group = str(asked.group_id)
-        left, kept = _parted(asked.topics, partial(self._book.means, group, seen))
+        left, kept = _parted(asked.topics, partial(self._resets.means, group, table))
         if not kept:
             return RespondNow(build_commit_errors(request, left, Code.NONE))
-        move = self._commit_of(request, replace(asked, topics=tuple(kept)), place, seen)
+        move = self._commit_of(request, replace(asked, topics=tuple(kept)), place, table)
         if left and isinstance(move, ForwardRequest):
             move = move._replace(
-                body=encode_message(message_codec.strip_commit_epochs(replace(asked, topics=tuple(kept)), seen))
+                body=encode_message(message_codec.strip_commit_epochs(replace(asked, topics=tuple(kept)), table))
             )
-        return self._told(move, request, group, seen, left)
+        return self._told(move, request, group, table, left)
 
     def _told(
-        self, move: RequestDecision, request: Request, group: str, seen: RoutingTable, left: Sequence[Any] = ()
+        self, move: RequestDecision, request: Request, group: str, table: RoutingTable, left: Sequence[Any] = ()
     ) -> RequestDecision:
         """Report ignored offsets as written."""
 
@@ -509,7 +509,7 @@ class ResetFilter:
             whole = decode_response(OFFSET_COMMIT, request.version, memoryview(b"".join(body)))
             kind = get_response_type(OFFSET_COMMIT, request.version)
             told = [build_topic_errors(kind, one, Code.NONE) for one in left]
-            return encode_message(self._without_errors(whole, group, seen, told))
+            return encode_message(self._without_errors(whole, group, table, told))
 
         match move:
             case ForwardRequest():
@@ -527,10 +527,10 @@ class ResetFilter:
             case _:
                 return move
 
-    def _without_errors(self, whole: Any, group: str, seen: RoutingTable, left: Sequence[Any]) -> Any:
+    def _without_errors(self, whole: Any, group: str, table: RoutingTable, left: Sequence[Any]) -> Any:
         def told(topic: str, part: Any) -> Any:
-            gone = part.error_code == Code.UNKNOWN_MEMBER_ID and self._book.means(
-                group, seen, topic, part.partition_index
+            gone = part.error_code == Code.UNKNOWN_MEMBER_ID and self._resets.means(
+                group, table, topic, part.partition_index
             )
             return replace(part, error_code=to_error_code(Code.NONE)) if gone else part
 
@@ -539,7 +539,7 @@ class ResetFilter:
         ]
         return replace(whole, topics=(*topics, *left))
 
-    def commit_in_transaction(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+    def commit_in_transaction(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
         """Judge TxnOffsetCommit: the coordinator checks members.
 
         Commits of reset offsets without a member id abort while the group is held, in newer versions also for a while
@@ -547,15 +547,15 @@ class ResetFilter:
         """
         asked = decode_request(request)
         group = str(asked.group_id)
-        move = route_txn_offset_commit(request, place, seen)
+        move = route_txn_offset_commit(request, place, table)
         if not isinstance(move, ForwardRequest):
             return move
-        held, names = self._book.holds(group), request.version >= _NAMES_MEMBERS
-        doubtful = held or (names and self._book.doubts(group))
+        held, names = self._resets.holds(group), request.version >= _NAMES_MEMBERS
+        doubtful = held or (names and self._resets.doubts(group))
         if getattr(asked, "member_id", "") or not doubtful:
             return move if held else move._replace(topics=(*move.topics, commits_key(group)))
         named = [(str(topic.name), one.partition_index) for topic in asked.topics for one in topic.partitions]
-        if not any(self._book.means(group, seen, *one) for one in named):
+        if not any(self._resets.means(group, table, *one) for one in named):
             return move
         return RespondNow(build_commit_errors(request, asked.topics, _OF_A_MEMBER if names else _OF_NO_MEMBER))
 

@@ -24,8 +24,8 @@ class ProxyPreview:
     has the topic for itself. `remarks`: messages from the look.
     """
 
-    seen: RoutingTable
-    layout: BrokerAddressing
+    table: RoutingTable
+    addressing: BrokerAddressing
     asked: tuple[str, ...]
     is_own: Callable[[str], bool]
     tls: bool = False
@@ -35,10 +35,10 @@ class ProxyPreview:
     @property
     def several(self) -> Mapping[str, list[str]]:
         """Clusters of topics on more than one, without Twinshore's own topics, which each cluster should have."""
-        count = Counter(topic for one in self.seen.clusters.values() for topic in one.topics)
+        count = Counter(topic for cluster in self.table.clusters.values() for topic in cluster.topics)
         names = sorted(topic for topic, times in count.items() if times > 1 and not is_internal_topic(topic))
-        clusters = self.seen.clusters.values()
-        return {topic: [one.name for one in clusters if topic in one.topics] for topic in names}
+        clusters = self.table.clusters.values()
+        return {topic: [cluster.name for cluster in clusters if topic in cluster.topics] for topic in names}
 
     @property
     def clashes(self) -> Mapping[str, list[str]]:
@@ -46,52 +46,57 @@ class ProxyPreview:
         return {
             topic: clusters
             for topic, clusters in self.several.items()
-            if topic in self.seen.leaderless and not self.is_own(topic)
+            if topic in self.table.leaderless and not self.is_own(topic)
         }
 
     @property
     def unknown(self) -> list[str]:
         """Requested topics that no cluster has."""
-        return [topic for topic in self.asked if topic not in self.seen.routes and topic not in self.seen.leaderless]
+        return [topic for topic in self.asked if topic not in self.table.routes and topic not in self.table.leaderless]
 
     @property
     def exit_code(self) -> int:
         """The exit code: 1 if an operator should look first."""
-        silent = len(self.seen.answering()) < len(self.seen.clusters)
+        silent = len(self.table.answering()) < len(self.table.clusters)
         return int(silent or bool(self.clashes) or bool(self.unknown))
 
     def sentences(self) -> Iterator[str]:
-        layout = self.layout
+        addressing = self.addressing
         speak = "TLS" if self.tls else "plain text"
         logins = (
             f", and log in by {join_names(self.logins, TOPICS_NAMED_MAX)}" if self.logins else ", and need no login"
         )
-        yield f"clients are given {layout.host}:{layout.port}, speak {speak}{logins}"
-        if layout.node_hosts:
-            yield f"port to open: {layout.port} alone; names that must lead here: {layout.host}, {layout.node_hosts}"
+        yield f"clients are given {addressing.host}:{addressing.port}, speak {speak}{logins}"
+        if addressing.node_hosts:
+            yield (
+                f"port to open: {addressing.port} alone; names that must lead here: {addressing.host},"
+                f" {addressing.node_hosts}"
+            )
         else:
-            yield f"ports to open: {layout.port} to {layout.last_port}, one for each broker that there may be"
-        for name, one in self.seen.clusters.items():
-            if not one.answers:
+            yield f"ports to open: {addressing.port} to {addressing.last_port}, one for each broker that there may be"
+        for name, cluster in self.table.clusters.items():
+            if not cluster.answers:
                 yield f"{name}: does not answer; its topics wait until it does"
                 continue
-            brokers = [f"{node} at {self._address(name, node)}" for node in sorted(one.brokers)]
-            yield f"{name}: {count_phrase(len(one.topics), 'topic')}; broker {join_names(brokers, TOPICS_NAMED_MAX)}"
-        yield f"groups: at home on {self.seen.group_home()}; {self._newer_groups()}"
-        yield f"new topics: made on {layout.new_topics.usual or next(iter(self.seen.clusters))}"
+            brokers = [f"{node} at {self._address(name, node)}" for node in sorted(cluster.brokers)]
+            yield (
+                f"{name}: {count_phrase(len(cluster.topics), 'topic')}; broker {join_names(brokers, TOPICS_NAMED_MAX)}"
+            )
+        yield f"groups: at home on {self.table.group_home()}; {self._newer_groups()}"
+        yield f"new topics: made on {addressing.new_topics.usual or next(iter(self.table.clusters))}"
         yield from self._versions()
         yield from self._topics()
         yield from self.remarks
 
     def _address(self, cluster: str, node: int) -> str:
-        return f"{self.layout.host_of(cluster, node)}:{self.layout.port_of(cluster, node)}"
+        return f"{self.addressing.host_of(cluster, node)}:{self.addressing.port_of(cluster, node)}"
 
     def _newer_groups(self) -> str:
-        if self.seen.serves_newer_groups:
+        if self.table.serves_newer_groups:
             return "those of the new protocol too"
         return (
             "those of the new protocol are refused, as "
-            f"{join_names(self.seen.lack_newer_groups, TOPICS_NAMED_MAX)} does not have them"
+            f"{join_names(self.table.lack_newer_groups, TOPICS_NAMED_MAX)} does not have them"
         )
 
     def _versions(self) -> Iterator[str]:
@@ -99,17 +104,17 @@ class ProxyPreview:
             yield f"versions that clients may speak: {' and '.join(told)}; --json has all"
 
     def _ranges(self) -> Iterator[tuple[int, int, int]]:
-        return ((key, low, high) for key, (low, high) in sorted(self.seen.offers.items()))
+        return ((key, low, high) for key, (low, high) in sorted(self.table.offers.items()))
 
     def _topics(self) -> Iterator[str]:
         for topic in self.asked:
-            where = self.seen.route(topic)
+            where = self.table.route(topic)
             told = f"led to {where}{self._why(topic)}" if where is not None else "no cluster has it"
-            lacking = self.seen.leaderless.get(topic)
+            lacking = self.table.leaderless.get(topic)
             yield f"topic {topic}: {told}" if lacking is None else describe_decision(topic, lacking)
-        led = Counter(where for topic, where in self.seen.routes.items() if not is_internal_topic(topic))
-        several = sum(self.seen.has_home(topic) for topic in self.several)
-        told = ", ".join(f"{led[name]:,} to {name}" for name in self.seen.clusters)
+        led = Counter(where for topic, where in self.table.routes.items() if not is_internal_topic(topic))
+        several = sum(self.table.has_home(topic) for topic in self.several)
+        told = ", ".join(f"{led[name]:,} to {name}" for name in self.table.clusters)
         yield f"topics are led: {told}; {count_phrase(several, 'topic')} of these on several clusters, at home on one"
         clashes = sorted(self.clashes.items(), key=lambda one: one[0] not in self.asked)
         for topic, clusters in clashes[:TOPICS_NAMED_MAX]:
@@ -121,31 +126,31 @@ class ProxyPreview:
             yield f"and {count_phrase(more, 'more clash')}: --json names them"
 
     def _why(self, topic: str) -> str:
-        if topic in self.seen.leads:
+        if topic in self.table.leads:
             return ", where the clusters say that it is at home"
-        if topic in self.seen.homes:
+        if topic in self.table.homes:
             return ", its home by the store or by links"
         if self.is_own(topic):
             return ", or to the cluster of the client's own site"
         return ", the only one that has it" if topic not in self.several else ""
 
     def values(self) -> dict[str, Any]:
-        layout = self.layout
+        addressing = self.addressing
         return {
-            "address": f"{layout.host}:{layout.port}",
-            "last_port": layout.last_port,
-            "node_hosts": layout.node_hosts,
+            "address": f"{addressing.host}:{addressing.port}",
+            "last_port": addressing.last_port,
+            "node_hosts": addressing.node_hosts,
             "tls": self.tls,
             "logins": list(self.logins),
-            "groups_home": self.seen.group_home(),
+            "groups_home": self.table.group_home(),
             "clusters": [
                 {
                     "name": name,
-                    "answers": one.answers,
-                    "topics": len(one.topics),
-                    "brokers": {str(node): layout.port_of(name, node) for node in sorted(one.brokers)},
+                    "answers": cluster.answers,
+                    "topics": len(cluster.topics),
+                    "brokers": {str(node): addressing.port_of(name, node) for node in sorted(cluster.brokers)},
                 }
-                for name, one in self.seen.clusters.items()
+                for name, cluster in self.table.clusters.items()
             ],
             "versions": {api_name(key): [low, high] for key, low, high in self._ranges()},
             "routes": dict(sorted(self._routes().items())),
@@ -155,5 +160,5 @@ class ProxyPreview:
         }
 
     def _routes(self) -> Mapping[str, str | None]:
-        named = self.asked or [topic for topic in self.seen.routes if not is_internal_topic(topic)]
-        return {topic: self.seen.route(topic) for topic in named}
+        named = self.asked or [topic for topic in self.table.routes if not is_internal_topic(topic)]
+        return {topic: self.table.route(topic) for topic in named}

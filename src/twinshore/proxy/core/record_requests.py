@@ -141,9 +141,9 @@ def check_sequence(header: BatchHeader, wrote: ProducerTail) -> SequenceCheck:
 def find_duplicate_offset(header: BatchHeader, wrote: ProducerTail) -> int | None:
     """Returns the offset of a duplicate batch; None if unknown."""
     numbers = header.base_sequence, (header.base_sequence + header.count - 1) % SEQUENCE_SPAN
-    for one in wrote.batches:
-        if numbers == (one.base_sequence, one.last_sequence):
-            return one.base_offset
+    for batch in wrote.batches:
+        if numbers == (batch.base_sequence, batch.last_sequence):
+            return batch.base_offset
     return None
 
 
@@ -196,7 +196,7 @@ class MovedProducers:
         self._again = again or ResentRecords()
         self._unsure: dict[ProducerPartition, int] = {}
 
-    def judge(self, asked: produce.ProduceRequest, seen: RoutingTable, here: frozenset[str]) -> ProduceVerdict:
+    def judge(self, asked: produce.ProduceRequest, table: RoutingTable, here: frozenset[str]) -> ProduceVerdict:
         """Judge a request. `here`: topics at home on the cluster asked."""
         kept: list[produce.ProduceRequestPartition] = []
         refused: dict[tuple[str, int], Code] = {}
@@ -209,16 +209,16 @@ class MovedProducers:
             if topic not in here:
                 refused[topic, one.partition] = Code.NOT_LEADER_OR_FOLLOWER
                 continue
-            batch = parse_batch(one.records) if topic in seen.leads else None
+            batch = parse_batch(one.records) if topic in table.leads else None
             if batch is None or batch.header.producer_id < 0:
                 kept.append(one)
                 continue
             writer = ProducerPartition(
-                topic, one.partition, add_term_stamp(batch.header.producer_id, get_term_stamp(seen.leads[topic].term))
+                topic, one.partition, add_term_stamp(batch.header.producer_id, get_term_stamp(table.leads[topic].term))
             )
-            known = seen.wrote.get((topic, one.partition), {}).get(batch.header.producer_id)
-            how = self._how(batch, writer, known, seen)
-            self._count(batch, how, writer, seen)
+            known = table.wrote.get((topic, one.partition), {}).get(batch.header.producer_id)
+            how = self._how(batch, writer, known, table)
+            self._count(batch, how, writer, table)
             if (
                 how is SequenceCheck.TWICE
                 and known is not None
@@ -237,28 +237,28 @@ class MovedProducers:
             kept.append(one)
         return ProduceVerdict(asked._replace(batches=kept), changed, refused, there, early, begins)
 
-    def _count(self, batch: ProducerBatch, how: SequenceCheck, writer: ProducerPartition, seen: RoutingTable) -> None:
+    def _count(self, batch: ProducerBatch, how: SequenceCheck, writer: ProducerPartition, table: RoutingTable) -> None:
         """Count retried records; a retry after a lost connection counts again.
 
         A producer had only the first `IN_FLIGHT_MAX` batches on their way.
         """
-        if how is SequenceCheck.TWICE and seen.leads[writer.topic].torn is not None:
+        if how is SequenceCheck.TWICE and table.leads[writer.topic].torn is not None:
             self._again.known += batch.header.count
-        elif how is SequenceCheck.IN_ORDER and (most := seen.unsure.get((writer.topic, writer.partition))):
+        elif how is SequenceCheck.IN_ORDER and (most := table.unsure.get((writer.topic, writer.partition))):
             before = self._unsure.get(writer, 0)
             if before or len(self._unsure) < MOVED_PRODUCERS_MAX:
                 self._unsure[writer] = before + 1
             if before < IN_FLIGHT_MAX:
-                term = seen.leads[writer.topic].term
+                term = table.leads[writer.topic].term
                 self._again.add_unconfirmed(writer.topic, writer.partition, term, batch.header.count, most)
 
     def _how(
-        self, batch: ProducerBatch, writer: ProducerPartition, known: ProducerTail | None, seen: RoutingTable
+        self, batch: ProducerBatch, writer: ProducerPartition, known: ProducerTail | None, table: RoutingTable
     ) -> SequenceCheck:
         if writer in self._begun:
             return SequenceCheck.IN_ORDER
         how = check_sequence(batch.header, known) if known is not None else SequenceCheck.IN_ORDER
-        home = seen.clusters.get(seen.leads[writer.topic].cluster or "")
+        home = table.clusters.get(table.leads[writer.topic].cluster or "")
         can_tell = home is not None and DESCRIBE_PRODUCERS in home.offers
         return SequenceCheck.IN_ORDER if how is SequenceCheck.OUT_OF_ORDER and not can_tell else how
 
@@ -327,7 +327,7 @@ class _Session:
 
     held: set[TopicPartitionKey]
     judged: tuple[RoutingTable, frozenset[tuple[str, str, int]]] | None = None
-    looked: SessionCheck = field(default_factory=SessionCheck)
+    check: SessionCheck = field(default_factory=SessionCheck)
     only: str = ""
 
     def __post_init__(self) -> None:
@@ -349,7 +349,9 @@ class FetchSessions:
     def __init__(self) -> None:
         self._known: dict[int, _Session] = {}
 
-    def goes_on(self, asked: fetch.FetchRequest, seen: RoutingTable, cluster: str, near: FollowerFetch) -> bool:
+    def goes_on(
+        self, asked: fetch.FetchRequest, table: RoutingTable, cluster: str, follower_fetch: FollowerFetch
+    ) -> bool:
         """Whether the session is known and all read at this cluster. Else it ends."""
         session = self._known.get(asked.session_id)
         if session is None:
@@ -360,11 +362,11 @@ class FetchSessions:
         session.held.update(named)
         if asked.dropped or len(session.held) != count:
             session.look()
-        judged, now = session.judged, (seen, near.served)
+        judged, now = session.judged, (table, follower_fetch.served)
         same = judged is not None and judged[0] is now[0] and judged[1] is now[1]
         parts = named if same else session.held
-        away = {topic for topic in {topic for topic, _ in parts} if seen.is_elsewhere(topic, cluster)}
-        if away and not all(near.serves(cluster, *part) for part in parts if part[0] in away):
+        away = {topic for topic in {topic for topic, _ in parts} if table.is_elsewhere(topic, cluster)}
+        if away and not all(follower_fetch.serves(cluster, *part) for part in parts if part[0] in away):
             del self._known[asked.session_id]
             return False
         session.judged = now
@@ -373,7 +375,7 @@ class FetchSessions:
     def parts_of(self, session_id: int) -> tuple[set[TopicPartitionKey], SessionCheck]:
         """Returns the session's partitions, and when none was to be read elsewhere."""
         session = self._known[session_id]
-        return session.held, session.looked
+        return session.held, session.check
 
     def topics_of(self, session_id: int) -> set[str]:
         return {topic for topic, _ in self._known[session_id].held}
@@ -406,20 +408,20 @@ class RecordRequests:
 
     def __init__(
         self,
-        layout: BrokerAddressing,
+        addressing: BrokerAddressing,
         stale: Callable[[], None],
         now: Callable[[], RoutingTable] | None = None,
         counting: RequestCounter | None = None,
         reading: ClientFollowerFetch | None = None,
     ) -> None:
-        self._layout, self._stale, self._now = layout, stale, now
+        self._addressing, self._stale, self._now = addressing, stale, now
         self._counting = counting or RequestCounter()
-        self._reading = reading or ClientFollowerFetch(FollowerFetch(), layout)
+        self._reading = reading or ClientFollowerFetch(FollowerFetch(), addressing)
         self.sessions = FetchSessions()
         self._moved = MovedProducers(self._counting.again)
 
     def on_produce(
-        self, request: Request, place: BrokerId | None, seen: RoutingTable, asked: produce.ProduceRequest | None = None
+        self, request: Request, place: BrokerId | None, table: RoutingTable, asked: produce.ProduceRequest | None = None
     ) -> RequestDecision:
         """Judge Produce. Topics elsewhere are refused, so that the client refreshes; held ones wait.
 
@@ -429,23 +431,23 @@ class RecordRequests:
         topics = tuple(dict.fromkeys([str(one.topic) for one in asked.batches]))
         if place is None or not topics or any(map(is_protected_topic, topics)):
             return self._refused(request, asked, Code.NOT_LEADER_OR_FOLLOWER)
-        here = [topic for topic in topics if not seen.is_elsewhere(topic, place.cluster)]
-        if asked.transactional_id is not None and place.cluster != seen.group_home() and here:
+        here = [topic for topic in topics if not table.is_elsewhere(topic, place.cluster)]
+        if asked.transactional_id is not None and place.cluster != table.group_home() and here:
             return self._refused(request, asked, Code.INVALID_TXN_STATE)
         # A transaction may go on writing: a switch waits until it has ended.
-        if asked.transactional_id is None and any(map(seen.writes_paused, here)):
+        if asked.transactional_id is None and any(map(table.writes_paused, here)):
             refusal = refuse_all_batches(request, asked, Code.NOT_LEADER_OR_FOLLOWER) if asked.acks else None
             return ParkRequest(refusal, goes_first=True)
         if not here:
             return self._refused(request, asked, Code.NOT_LEADER_OR_FOLLOWER)
-        untouched = len(here) == len(topics) and seen.leads.keys().isdisjoint(here)
-        judged = ProduceVerdict(asked) if untouched else self._moved.judge(asked, seen, frozenset(here))
+        untouched = len(here) == len(topics) and table.leads.keys().isdisjoint(here)
+        judged = ProduceVerdict(asked) if untouched else self._moved.judge(asked, table, frozenset(here))
         wait_s = RESPONSE_TIMEOUT_S + asked.timeout_ms / 1000
         if not judged.refused and not judged.there and not judged.early:
             heard = partial(self._produced, request=request, place=place, begun=judged.begins)
             body = produce.write_produce_request(request.version, judged.asked) if judged.changed else None
-            flows = self._counting.sent(request, judged.asked, place.cluster)
-            return ForwardRequest(place, wait_s, heard, asked.acks != 0, body, topics, flows)
+            counters = self._counting.sent(request, judged.asked, place.cluster)
+            return ForwardRequest(place, wait_s, heard, asked.acks != 0, body, topics, counters)
         if not asked.acks:
             return DisconnectClient("it sent records for a topic that has moved, and waits for no answer")
         return FanOut(self._produce_part(request, asked, place, judged), wait_s, tuple(here))
@@ -472,9 +474,11 @@ class RecordRequests:
         answer = produce.ProduceResponse([])
         code = Code.NONE
         if kept:
-            flows = self._counting.sent(request, judged.asked, place.cluster)
+            counters = self._counting.sent(request, judged.asked, place.cluster)
             (said,) = yield [
-                BrokerRequest(place, request.key, version, produce.write_produce_request(version, judged.asked), flows)
+                BrokerRequest(
+                    place, request.key, version, produce.write_produce_request(version, judged.asked), counters
+                )
             ]
             code = Code.REQUEST_TIMED_OUT if said is None else Code.NONE
             answer = answer if said is None else self._kept_out(produce.read_produce_response(said, 0, version), place)
@@ -509,13 +513,13 @@ class RecordRequests:
 
     def _kept_out(self, answer: produce.ProduceResponse, place: BrokerId) -> produce.ProduceResponse:
         """Replace authorization errors: a switch also blocks writers by ACLs, and late ones must refresh metadata."""
-        seen = self._now() if self._now else None
-        if seen is None or all(one.error != Code.TOPIC_AUTHORIZATION_FAILED for one in answer.appended):
+        table = self._now() if self._now else None
+        if table is None or all(one.error != Code.TOPIC_AUTHORIZATION_FAILED for one in answer.appended):
             return answer
 
         def told(one: produce.ProduceResponsePartition) -> produce.ProduceResponsePartition:
             topic = str(one.topic)
-            out = one.error == Code.TOPIC_AUTHORIZATION_FAILED and seen.may_reject_writers(topic, place.cluster)
+            out = one.error == Code.TOPIC_AUTHORIZATION_FAILED and table.may_reject_writers(topic, place.cluster)
             return one._replace(error=_NOT_HERE, message=None) if out else one
 
         return answer._replace(appended=[told(one) for one in answer.appended])
@@ -524,7 +528,7 @@ class RecordRequests:
         self,
         request: Request,
         place: BrokerId | None,
-        seen: RoutingTable,
+        table: RoutingTable,
         asked: fetch.FetchRequest | None = None,
         told: Callable[[fetch.FetchResponse], None] | None = None,
     ) -> RequestDecision:
@@ -538,46 +542,46 @@ class RecordRequests:
             return RespondNow(self._fetch_refused(version, asked.wanted))
         sessions = version >= FETCH_SESSIONS_VERSION and asked.session_epoch >= 0
         if sessions and asked.session_epoch > 0:
-            if not is_judged and not self.goes_on(asked, place, seen):
+            if not is_judged and not self.goes_on(asked, place, table):
                 return RespondNow(fetch.write_fetch_response(version, SESSION_NOT_FOUND_RESPONSE))
-        elif (led := self._led_near(version, asked, place, seen)) is not None:
+        elif (led := self._led_near(version, asked, place, table)) is not None:
             return led
-        here = [one for one in asked.wanted if self._reading.is_read_here(one, place.cluster, seen)]
+        here = [one for one in asked.wanted if self._reading.is_read_here(one, place.cluster, table)]
         wait_s = RESPONSE_TIMEOUT_S + asked.max_wait_ms / 1000
         if len(here) == len(asked.wanted):
             fetched = partial(self._fetched, request=request, cluster=place.cluster, asked=asked, noted=sessions)
-            heard = partial(fetched, told=told, seen=seen)
-            return ForwardRequest(place, wait_s, heard, body=_body_with_epochs(version, asked, seen, place.cluster))
+            heard = partial(fetched, told=told, seen=table)
+            return ForwardRequest(place, wait_s, heard, body=_body_with_epochs(version, asked, table, place.cluster))
         if not here:
             return RespondNow(self._fetch_refused(version, asked.wanted))
-        return FanOut(self._fetch_part(request, asked, place, here, seen), wait_s)
+        return FanOut(self._fetch_part(request, asked, place, here, table), wait_s)
 
-    def goes_on(self, asked: fetch.FetchRequest, place: BrokerId, seen: RoutingTable) -> bool:
+    def goes_on(self, asked: fetch.FetchRequest, place: BrokerId, table: RoutingTable) -> bool:
         """Whether the session continues. It ends if some of it is to be read elsewhere, so that the client is
         redirected.
         """
         reading = self._reading
-        if not self.sessions.goes_on(asked, seen, place.cluster, reading.near):
+        if not self.sessions.goes_on(asked, table, place.cluster, reading.follower_fetch):
             return False
-        parts, looked = self.sessions.parts_of(asked.session_id)
-        if not reading.note_session(asked, parts, seen, looked):
+        parts, check = self.sessions.parts_of(asked.session_id)
+        if not reading.note_session(asked, parts, table, check):
             return True
-        if not reading.redirects_session(parts, place.cluster, seen, looked):
+        if not reading.redirects_session(parts, place.cluster, table, check):
             return True
         self.sessions.forget(asked.session_id)
         return False
 
     def _led_near(
-        self, version: int, asked: fetch.FetchRequest, place: BrokerId, seen: RoutingTable
+        self, version: int, asked: fetch.FetchRequest, place: BrokerId, table: RoutingTable
     ) -> RequestDecision | None:
         """Redirect the client, or have it wait for a check; None to read here."""
         reading = self._reading
         parts = ((str(one.topic), one.partition) for one in asked.wanted)
-        if version < PREFERRED_REPLICA_FETCH_VERSION or not reading.note(asked, parts, seen):
+        if version < PREFERRED_REPLICA_FETCH_VERSION or not reading.note(asked, parts, table):
             return None
-        if (led := reading.leads(asked, place.cluster, seen)) is not None:
+        if (led := reading.leads(asked, place.cluster, table)) is not None:
             return RespondNow(fetch.write_fetch_response(version, led))
-        if reading.waits(asked.wanted, place.cluster, seen):
+        if reading.waits(asked.wanted, place.cluster, table):
             return RespondLater(
                 fetch.write_fetch_response(version, build_empty_fetch(asked.wanted)), EMPTY_RESPONSE_DELAY_S
             )
@@ -592,7 +596,7 @@ class RecordRequests:
         asked: fetch.FetchRequest,
         place: BrokerId,
         here: Sequence[fetch.FetchRequestPartition],
-        seen: RoutingTable,
+        table: RoutingTable,
     ) -> FanOutSteps:
         """Fetch without a session, since the broker's would lack what is refused here.
 
@@ -600,7 +604,7 @@ class RecordRequests:
         """
         version = request.version
         alone = asked._replace(
-            wanted=[message_codec.to_broker_fetch(one, seen, place.cluster) for one in here],
+            wanted=[message_codec.to_broker_fetch(one, table, place.cluster) for one in here],
             dropped=(),
             session_id=0,
             session_epoch=-1,
@@ -612,8 +616,8 @@ class RecordRequests:
         if said is None:
             moved = [_nothing(one) for one in asked.wanted]
         answer = fetch.FetchResponse(0, 0, 0, []) if said is None else fetch.read_fetch_response(said, 0, version)
-        answer, _ = self._reading.heard(alone, answer, place.cluster, seen)
-        whole = self._fetch_renamed(self._at_home(answer, seen, place.cluster), place.cluster)
+        answer, _ = self._reading.heard(alone, answer, place.cluster, table)
+        whole = self._fetch_renamed(self._at_home(answer, table, place.cluster), place.cluster)
         return fetch.write_fetch_response(version, whole._replace(fetched=[*whole.fetched, *moved]))
 
     def _fetched(
@@ -625,7 +629,7 @@ class RecordRequests:
         asked: fetch.FetchRequest,
         noted: bool,
         told: Callable[[fetch.FetchResponse], None] | None,
-        seen: RoutingTable,
+        table: RoutingTable,
     ) -> Parts | RespondLater | None:
         version = request.version
         answer = fetch.read_fetch_response(view, at, version)
@@ -637,21 +641,21 @@ class RecordRequests:
         self._counting.fetched(request, asked, topic, cluster, answer)
         if any(one.error == _NOT_HERE for one in answer.fetched):
             self._stale()
-        shown, wait_s = self._reading.heard(asked, answer, cluster, seen)
-        shown = self._at_home(shown, seen, cluster)
+        shown, wait_s = self._reading.heard(asked, answer, cluster, table)
+        shown = self._at_home(shown, table, cluster)
         if shown is answer and all(one.current_leader is None and one.preferred_replica < 0 for one in answer.fetched):
             return None
         parts = fetch.write_fetch_response(version, self._fetch_renamed(shown, cluster))
         return RespondLater([b"".join(parts)], wait_s) if wait_s else parts
 
-    def _at_home(self, answer: fetch.FetchResponse, seen: RoutingTable, cluster: str) -> fetch.FetchResponse:
+    def _at_home(self, answer: fetch.FetchResponse, table: RoutingTable, cluster: str) -> fetch.FetchResponse:
         """Convert epochs, and drop topics that moved while the broker waited.
 
         The new home may have other records there, and detects that by the client's epoch.
         """
-        now = self._now() if self._now else seen
-        topics = {str(one.topic) for one in answer.fetched} if now is not seen else set()
-        left = {one for one in topics if now.is_elsewhere(one, cluster) and not seen.is_elsewhere(one, cluster)}
+        now = self._now() if self._now else table
+        topics = {str(one.topic) for one in answer.fetched} if now is not table else set()
+        left = {one for one in topics if now.is_elsewhere(one, cluster) and not table.is_elsewhere(one, cluster)}
         if left:
             fetched = [_nothing(one) if str(one.topic) in left else one for one in answer.fetched]
             answer = answer._replace(fetched=fetched)
@@ -659,7 +663,7 @@ class RecordRequests:
 
     def _fetch_renamed(self, answer: fetch.FetchResponse, cluster: str) -> fetch.FetchResponse:
         fetched = [
-            one._replace(current_leader=None, preferred_replica=self._layout.number(cluster, one.preferred_replica))
+            one._replace(current_leader=None, preferred_replica=self._addressing.number(cluster, one.preferred_replica))
             for one in answer.fetched
         ]
         return answer._replace(fetched=fetched)
@@ -681,14 +685,14 @@ def _without_leaders(answer: produce.ProduceResponse) -> produce.ProduceResponse
     return answer._replace(appended=[one._replace(current_leader=None) for one in answer.appended], endpoints=())
 
 
-def _body_with_epochs(version: int, asked: fetch.FetchRequest, seen: RoutingTable, cluster: str) -> Parts | None:
+def _body_with_epochs(version: int, asked: fetch.FetchRequest, table: RoutingTable, cluster: str) -> Parts | None:
     """Returns the request with the cluster's epochs; None if there are none.
 
     librdkafka clients without an epoch name that of the last batch read, which brokers refuse after another leader.
     """
     if all(one.leader_epoch < 0 and one.last_fetched_epoch < 0 for one in asked.wanted):
         return None
-    wanted = [message_codec.to_broker_fetch(one, seen, cluster) for one in asked.wanted]
+    wanted = [message_codec.to_broker_fetch(one, table, cluster) for one in asked.wanted]
     return [fetch.write_fetch_request(version, asked._replace(wanted=wanted))]
 
 

@@ -108,33 +108,33 @@ class _Cut(NamedTuple):
 class BreakerFilter:
     """Passes records that no circuit breaker cuts to `records`."""
 
-    def __init__(self, records: RecordRequests, box: CircuitBreakers) -> None:
-        self._records, self._box, self._reader = records, box, produce.ProduceRequestReader()
+    def __init__(self, records: RecordRequests, breakers: CircuitBreakers) -> None:
+        self._records, self._breakers, self._reader = records, breakers, produce.ProduceRequestReader()
         self._refused: dict[PartitionProducer, _Refused] = {}
         # When a batch was last cut, the oldest first.
         self._prints: dict[BatchFingerprint, float] = {}
         self._writes_elsewhere = False
         self._out_of_step: set[int] = set()
 
-    def on_produce(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+    def on_produce(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
         """Judge Produce.
 
         A broker accepts any first sequence of an unknown producer. So after a refused batch, no successor passes before
         that batch.
         """
-        box = self._box
+        breakers = self._breakers
         asked = self._reader.read(request.view, request.position, request.version)
-        if BreakerKind.PRODUCE not in box.looks and not self._refused and not box.gaps:
-            return self._records.on_produce(request, place, seen, asked)
-        client, remembers = request.client_id or "", bool(self._refused or box.gaps)
+        if BreakerKind.PRODUCE not in breakers.looks and not self._refused and not breakers.gaps:
+            return self._records.on_produce(request, place, table, asked)
+        client, remembers = request.client_id or "", bool(self._refused or breakers.gaps)
         cut: list[_Cut] = []
         told: list[produce.ProduceResponsePartition] = []
         kept: list[produce.ProduceRequestPartition] = []
         for one in asked.batches:
             topic = str(one.topic)
             if not self._prints or not self._came_before(_print(one)):
-                box.wants(BreakerKind.PRODUCE, topic, client, count_records(one.records), len(one.records or b""))
-            row = box.cut(BreakerKind.PRODUCE, topic, client)
+                breakers.wants(BreakerKind.PRODUCE, topic, client, count_records(one.records), len(one.records or b""))
+            row = breakers.cut(BreakerKind.PRODUCE, topic, client)
             # Nearly always only the record count is read.
             batch = parse_batch(one.records) if remembers or row is not None else None
             if row is not None:
@@ -146,7 +146,7 @@ class BreakerFilter:
             else:
                 kept.append(one)
         self._writes_elsewhere |= bool(kept)
-        move = self._what_is_left(request, place, seen, asked, kept, len(cut) + len(told))
+        move = self._what_is_left(request, place, table, asked, kept, len(cut) + len(told))
         if isinstance(move, ParkRequest):
             return move  # all of it is judged again
         told += [self._answer(one, client) for one in cut]
@@ -158,13 +158,13 @@ class BreakerFilter:
         A retry is no new demand: counted, it would keep a breaker open that closes once all is quiet.
         """
         at_s = self._prints.get(print_of) if print_of is not None else None
-        return at_s is not None and self._box.now_s - at_s < RETRY_TIMEOUT_S
+        return at_s is not None and self._breakers.now_s - at_s < RETRY_TIMEOUT_S
 
     def _note(self, print_of: BatchFingerprint | None) -> None:
         if print_of is None:
             return
         self._prints.pop(print_of, None)
-        self._prints[print_of] = self._box.now_s
+        self._prints[print_of] = self._breakers.now_s
         if len(self._prints) > BATCH_FINGERPRINTS_MAX:
             del self._prints[next(iter(self._prints))]
 
@@ -172,17 +172,17 @@ class BreakerFilter:
         self,
         request: Request,
         place: BrokerId | None,
-        seen: RoutingTable,
+        table: RoutingTable,
         asked: produce.ProduceRequest,
         kept: list[produce.ProduceRequestPartition],
         out: int,
     ) -> RequestDecision:
         if not out:
-            return self._records.on_produce(request, place, seen, asked)
+            return self._records.on_produce(request, place, table, asked)
         if not kept:
             return RespondNow([]) if asked.acks else DiscardRequest()
         less = asked._replace(batches=kept)
-        move = self._records.on_produce(request, place, seen, less)
+        move = self._records.on_produce(request, place, table, less)
         if isinstance(move, ParkRequest) and move.refusal is not None:
             return move._replace(refusal=refuse_all_batches(request, asked, Code.NOT_LEADER_OR_FOLLOWER))
         if isinstance(move, ForwardRequest) and move.body is None:
@@ -192,16 +192,16 @@ class BreakerFilter:
     def _answer(self, cut: _Cut, client: str) -> produce.ProduceResponsePartition:
         one, row, batch, drop = cut
         records, size = _count(batch), len(one.records or b"")
-        self._box.answered(row, 1, records, size)
+        self._breakers.answered(row, 1, records, size)
         writer = _writer(one, batch)
         if not drop:
             if writer is not None and batch is not None:
                 self._remember(writer, batch.header.base_sequence)
             return _appended(one, Code.NOT_ENOUGH_REPLICAS)
-        self._box.dropped(row, str(one.topic), client, one.partition, records, size)
+        self._breakers.dropped(row, str(one.topic), client, one.partition, records, size)
         if writer is not None:
             self._refused.pop(writer, None)
-            self._box.gap(writer)
+            self._breakers.gap(writer)
         return _appended(one, Code.NONE)
 
     def _remember(self, writer: PartitionProducer, sequence: int) -> None:
@@ -209,23 +209,23 @@ class BreakerFilter:
         if (
             known is not None
             and sequence_distance(sequence, known.sequence) > 0
-            and self._box.now_s - known.at_s < RETRY_TIMEOUT_S
+            and self._breakers.now_s - known.at_s < RETRY_TIMEOUT_S
         ):
             sequence = known.sequence
-        self._refused[writer] = _Refused(sequence, self._box.now_s)
+        self._refused[writer] = _Refused(sequence, self._breakers.now_s)
 
     def _must_not_go_on(self, one: produce.ProduceRequestPartition, batch: ProducerBatch | None) -> Code | None:
         writer = _writer(one, batch)
         if writer is None or batch is None:
             return None
-        if writer in self._box.gaps:
+        if writer in self._breakers.gaps:
             # The client gets a new id or epoch, and counts from 0: then the broker sees no gap.
             return Code.UNKNOWN_PRODUCER_ID
         known = self._refused.get(writer)
         if known is None:
             return None
         if (
-            self._box.now_s - known.at_s < RETRY_TIMEOUT_S
+            self._breakers.now_s - known.at_s < RETRY_TIMEOUT_S
             and sequence_distance(batch.header.base_sequence, known.sequence) > 0
         ):
             return Code.NOT_ENOUGH_REPLICAS
@@ -247,30 +247,30 @@ class BreakerFilter:
             return RespondNow([produce.write_produce_response(version, produce.ProduceResponse(told, throttle_ms))])
         return _told_by(move, whole)
 
-    def on_fetch(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+    def on_fetch(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
         """Judge Fetch.
 
         While a breaker cuts some topics, the client fetches without a session, since the broker's would have all. If
         all are cut, the session pauses, and the client opens another one afterwards.
         """
-        box = self._box
-        if place is None or (BreakerKind.FETCH not in box.looks and not self._out_of_step):
-            return self._records.on_fetch(request, place, seen)
+        breakers = self._breakers
+        if place is None or (BreakerKind.FETCH not in breakers.looks and not self._out_of_step):
+            return self._records.on_fetch(request, place, table)
         version, client = request.version, request.client_id or ""
         asked = fetch.read_fetch_request(request.view, request.position, version)
         topics = {str(one.topic) for one in asked.wanted}
         in_session = version >= FETCH_SESSIONS_VERSION and asked.session_epoch > 0
         if in_session:
-            if not self._records.goes_on(asked, place, seen):
+            if not self._records.goes_on(asked, place, table):
                 return RespondNow(fetch.write_fetch_response(version, SESSION_NOT_FOUND_RESPONSE))
             topics = self._records.sessions.topics_of(asked.session_id)
-        rows = {topic: row for topic in topics if (row := box.cut(BreakerKind.FETCH, topic, client)) is not None}
+        rows = {topic: row for topic in topics if (row := breakers.cut(BreakerKind.FETCH, topic, client)) is not None}
         if not in_session:
             self._out_of_step.discard(asked.session_id)
         if not rows and asked.session_id not in self._out_of_step:
-            return self._records.on_fetch(request, place, seen, asked, self._meter(client))
+            return self._records.on_fetch(request, place, table, asked, self._meter(client))
         for row in rows.values():
-            box.answered(row, 1, 0, 0)
+            breakers.answered(row, 1, 0, 0)
         if rows and len(rows) == len(topics):
             if in_session:
                 self._out_of_step.add(asked.session_id)
@@ -282,16 +282,16 @@ class BreakerFilter:
             self._records.sessions.forget(asked.session_id)
             self._out_of_step.discard(asked.session_id)
             return RespondNow(fetch.write_fetch_response(version, SESSION_NOT_FOUND_RESPONSE))
-        return self._fetch_part(request, place, seen, asked, frozenset(rows))
+        return self._fetch_part(request, place, table, asked, frozenset(rows))
 
     def _fetch_part(
-        self, request: Request, place: BrokerId, seen: RoutingTable, asked: fetch.FetchRequest, cut: frozenset[str]
+        self, request: Request, place: BrokerId, table: RoutingTable, asked: fetch.FetchRequest, cut: frozenset[str]
     ) -> RequestDecision:
         version = request.version
         kept = [one for one in asked.wanted if str(one.topic) not in cut]
         told = build_empty_fetch(one for one in asked.wanted if str(one.topic) in cut).fetched
         less = asked._replace(wanted=kept, dropped=(), session_id=0, session_epoch=-1)
-        move = self._records.on_fetch(request, place, seen, less, self._meter(request.client_id or ""))
+        move = self._records.on_fetch(request, place, table, less, self._meter(request.client_id or ""))
 
         def whole(view: memoryview, at: int) -> Parts:
             answer = fetch.read_fetch_response(view, at, version)
@@ -303,13 +303,13 @@ class BreakerFilter:
 
     def _meter(self, client: str) -> Callable[[fetch.FetchResponse], None] | None:
         """Returns what counts the broker's bytes, if breakers need that."""
-        box = self._box
-        if BreakerKind.FETCH not in box.looks:
+        breakers = self._breakers
+        if BreakerKind.FETCH not in breakers.looks:
             return None
 
         def count(answer: fetch.FetchResponse) -> None:
             for one in answer.fetched:
-                box.wants(BreakerKind.FETCH, str(one.topic), client, 0, len(one.records or b""))
+                breakers.wants(BreakerKind.FETCH, str(one.topic), client, 0, len(one.records or b""))
 
         return count
 
@@ -378,22 +378,22 @@ class ClientSession:
     def __init__(
         self,
         place: BrokerId | None,
-        layout: BrokerAddressing,
+        addressing: BrokerAddressing,
         news: Callable[[], None],
-        box: CircuitBreakers | None = None,
+        breakers: CircuitBreakers | None = None,
         now: Callable[[], RoutingTable] | None = None,
         at_work: group_requests.ActiveMembers | None = None,
-        flows: TrafficTable | None = None,
+        traffic: TrafficTable | None = None,
         resets: OffsetResets | None = None,
-        near: FollowerFetch | None = None,
+        follower_fetch: FollowerFetch | None = None,
     ) -> None:
-        self.place, self._layout, self._news = place, layout, news
+        self.place, self._addressing, self._news = place, addressing, news
         self._admin: Mapping[int, AdminRequestRule] | None = None
-        self._counting = RequestCounter(flows)
-        reading = self._reading = ClientFollowerFetch(near or FollowerFetch(), layout)
+        self._counting = RequestCounter(traffic)
+        reading = self._reading = ClientFollowerFetch(follower_fetch or FollowerFetch(), addressing)
         as_seen = (lambda: reading.seen(now())) if now else None
         self._fused = BreakerFilter(
-            RecordRequests(layout, news, as_seen, self._counting, reading), box or CircuitBreakers()
+            RecordRequests(addressing, news, as_seen, self._counting, reading), breakers or CircuitBreakers()
         )
         self._committed = OffsetRequests(self._counting)
         self._refused = transaction_requests.RefusedTransactions()
@@ -413,19 +413,19 @@ class ClientSession:
         self._resets.is_made_with(software)
         return software
 
-    def move(self, request: Request, seen: RoutingTable) -> RequestDecision:
+    def move(self, request: Request, table: RoutingTable) -> RequestDecision:
         """Decide a request. WireError if unreadable: then the connection must end."""
-        key, seen = request.key, self._reading.seen(seen)
+        key, table = request.key, self._reading.seen(table)
         if key == API_VERSIONS:
             self._counting.is_made_with(request, self.is_made_with(parse_client_software(request)))
-            return RespondNow([build_versions_response(request, seen.offers)])
-        low, high = seen.offers.get(key, (0, -1))
+            return RespondNow([build_versions_response(request, table.offers)])
+        low, high = table.offers.get(key, (0, -1))
         if not low <= request.version <= high:
-            return DisconnectClient(_not_offered(request, seen))
-        if (refusal := refuse_guarded(request, seen)) is not None:
+            return DisconnectClient(_not_offered(request, table))
+        if (refusal := refuse_guarded(request, table)) is not None:
             return refusal
         judge = _JUDGES.get(key)
-        return judge(self, request, seen) if judge is not None else self._of_admins()[key](request, self.place, seen)
+        return judge(self, request, table) if judge is not None else self._of_admins()[key](request, self.place, table)
 
     def judged(self) -> frozenset[int]:
         """Returns the keys of handled requests, except ApiVersions."""
@@ -434,61 +434,61 @@ class ClientSession:
     def _of_admins(self) -> Mapping[int, AdminRequestRule]:
         """Build the admin rules on first use: few clients need them."""
         if self._admin is None:
-            self._admin = build_admin_rules(self._layout, self._committed, self._news)
+            self._admin = build_admin_rules(self._addressing, self._committed, self._news)
         return self._admin
 
-    def _member(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        move = self._members.judge(request, place, seen)
-        return self._newer.joins(request, move, seen) if request.key == JOIN_GROUP else move
+    def _member(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
+        move = self._members.judge(request, place, table)
+        return self._newer.joins(request, move, table) if request.key == JOIN_GROUP else move
 
 
 # One table for all clients: one for each would take most of a session's memory.
 _JUDGES: Final[Mapping[int, Callable[[ClientSession, Request, RoutingTable], RequestDecision]]] = {
-    PRODUCE: lambda client, request, seen: client._fused.on_produce(request, client.place, seen),
-    FETCH: lambda client, request, seen: client._fused.on_fetch(request, client.place, seen),
-    METADATA: lambda client, request, seen: metadata_requests.route_metadata(
-        request, client._layout, seen, client._news, client._counting, client._reading.copies
+    PRODUCE: lambda client, request, table: client._fused.on_produce(request, client.place, table),
+    FETCH: lambda client, request, table: client._fused.on_fetch(request, client.place, table),
+    METADATA: lambda client, request, table: metadata_requests.route_metadata(
+        request, client._addressing, table, client._news, client._counting, client._reading.copies
     ),
-    FIND_COORDINATOR: lambda client, request, seen: metadata_requests.route_find_coordinator(
-        request, client._layout, seen
+    FIND_COORDINATOR: lambda client, request, table: metadata_requests.route_find_coordinator(
+        request, client._addressing, table
     ),
-    DESCRIBE_CLUSTER: lambda client, request, seen: metadata_requests.route_describe_cluster(
-        request, client._layout, seen
+    DESCRIBE_CLUSTER: lambda client, request, table: metadata_requests.route_describe_cluster(
+        request, client._addressing, table
     ),
-    LIST_OFFSETS: lambda client, request, seen: route_by_partitions(request, client.place, seen),
-    OFFSET_FOR_LEADER_EPOCH: lambda client, request, seen: route_by_partitions(request, client.place, seen),
-    OFFSET_COMMIT: lambda client, request, seen: client._resets.commit(request, client.place, seen),
-    OFFSET_FETCH: lambda client, request, seen: client._committed.fetch(request, client.place, seen),
-    INIT_PRODUCER_ID: lambda client, request, seen: metadata_requests.route_init_producer_id(
-        request, client.place, seen
+    LIST_OFFSETS: lambda client, request, table: route_by_partitions(request, client.place, table),
+    OFFSET_FOR_LEADER_EPOCH: lambda client, request, table: route_by_partitions(request, client.place, table),
+    OFFSET_COMMIT: lambda client, request, table: client._resets.commit(request, client.place, table),
+    OFFSET_FETCH: lambda client, request, table: client._committed.fetch(request, client.place, table),
+    INIT_PRODUCER_ID: lambda client, request, table: metadata_requests.route_init_producer_id(
+        request, client.place, table
     ),
-    CONSUMER_GROUP_HEARTBEAT: lambda client, request, seen: client._newer.beat(request, client.place, seen),
-    transaction_requests.ADD_PARTITIONS_TO_TXN: lambda client, request, seen: client._refused.add_partitions(
-        request, client.place, seen
+    CONSUMER_GROUP_HEARTBEAT: lambda client, request, table: client._newer.beat(request, client.place, table),
+    transaction_requests.ADD_PARTITIONS_TO_TXN: lambda client, request, table: client._refused.add_partitions(
+        request, client.place, table
     ),
-    transaction_requests.ADD_OFFSETS_TO_TXN: lambda client, request, seen: transaction_requests.route_add_offsets(
-        request, client.place, seen
+    transaction_requests.ADD_OFFSETS_TO_TXN: lambda client, request, table: transaction_requests.route_add_offsets(
+        request, client.place, table
     ),
-    transaction_requests.END_TXN: lambda client, request, seen: client._refused.end(request, client.place, seen),
-    transaction_requests.TXN_OFFSET_COMMIT: lambda client, request, seen: client._resets.commit_in_transaction(
-        request, client.place, seen
+    transaction_requests.END_TXN: lambda client, request, table: client._refused.end(request, client.place, table),
+    transaction_requests.TXN_OFFSET_COMMIT: lambda client, request, table: client._resets.commit_in_transaction(
+        request, client.place, table
     ),
     **dict.fromkeys(
         (DESCRIBE_GROUPS, LIST_GROUPS, CONSUMER_GROUP_DESCRIBE),
-        lambda client, request, seen: group_requests.route_describe_groups(request, client.place, seen),
+        lambda client, request, table: group_requests.route_describe_groups(request, client.place, table),
     ),
     **dict.fromkeys(
         (JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP),
-        lambda client, request, seen: client._resets.of_members(request, client.place, seen),
+        lambda client, request, table: client._resets.of_members(request, client.place, table),
     ),
 }
 
 
-def _not_offered(request: Request, seen: RoutingTable) -> str:
+def _not_offered(request: Request, table: RoutingTable) -> str:
     name = f"{api_name(request.key)} v{request.version}"
     if request.key not in HANDLED_API_VERSIONS:
         return f"it asked {name}, which is not served"
-    if request.key not in seen.offers:
+    if request.key not in table.offers:
         return f"it asked {name}, which not all clusters take"
-    low, high = seen.offers[request.key]
+    low, high = table.offers[request.key]
     return f"it asked {name}, which is not served: v{low} to v{high} are"

@@ -160,34 +160,34 @@ class TrafficTable:
         found.connected_max = max(found.connected_max, count)
         return found
 
-    def goes(self, client: str, flow: TrafficCounter) -> None:
-        key = self._key_of(client, flow)
+    def goes(self, client: str, counter: TrafficCounter) -> None:
+        key = self._key_of(client, counter)
         count = self._connected.get(key, 0) - 1
         if count > 0:
             self._connected[key] = count
         else:
             self._connected.pop(key, None)
 
-    def _key_of(self, client: str, flow: TrafficCounter) -> TrafficKey:
+    def _key_of(self, client: str, counter: TrafficCounter) -> TrafficKey:
         key = TrafficKey(client[:CLIENT_ID_CHARS_MAX], "", "", TrafficKind.CLIENT)
-        return key if self._flows.get(key) is flow else TrafficKey(OTHER_NAMES, OTHER_NAMES, "", TrafficKind.CLIENT)
+        return key if self._flows.get(key) is counter else TrafficKey(OTHER_NAMES, OTHER_NAMES, "", TrafficKind.CLIENT)
 
     def window(self) -> list[tuple[TrafficKey, TrafficCounter]]:
         """Returns the growth since the last call."""
         grown: list[tuple[TrafficKey, TrafficCounter]] = []
         self.samples_left = COMPRESSION_SAMPLES_MAX
         self._idlest.clear()
-        for key, flow in list(self._flows.items()):
-            flow.sampled = False
+        for key, counter in list(self._flows.items()):
+            counter.sampled = False
             before = self._before.get(key)
-            if before is None or flow != before:
-                grown.append((key, flow.since(before or TrafficCounter())))
-                self._before[key] = flow.copy()
+            if before is None or counter != before:
+                grown.append((key, counter.since(before or TrafficCounter())))
+                self._before[key] = counter.copy()
                 self._idle.pop(key, None)
             elif key not in self._connected:
                 self._idle[key] = self._idle.get(key, 0) + 1
             if key.kind is TrafficKind.CLIENT:  # the end of a peak is no growth
-                flow.connected_max = self._before[key].connected_max = self._connected.get(key, 0)
+                counter.connected_max = self._before[key].connected_max = self._connected.get(key, 0)
             if self._idle.get(key, 0) >= IDLE_WINDOWS_MAX:
                 self._forget(key)
         for key in sorted(self._idle, key=self._idle.__getitem__):
@@ -220,15 +220,15 @@ def select_busiest(
     """Returns the busiest flows, and the rest summed by cluster and kind."""
     ordered = sorted(grown, key=lambda one: (one[1].requests, one[1].bytes), reverse=True)
     known = dict(ordered[:most])
-    for key, flow in ordered[most:]:
-        known.setdefault(TrafficKey(OTHER_NAMES, OTHER_NAMES, key.cluster, key.kind), TrafficCounter()).add(flow)
+    for key, counter in ordered[most:]:
+        known.setdefault(TrafficKey(OTHER_NAMES, OTHER_NAMES, key.cluster, key.kind), TrafficCounter()).add(counter)
     return list(known.items())
 
 
 def merge_flows(known: dict[TrafficKey, TrafficCounter], grown: Iterable[tuple[TrafficKey, TrafficCounter]]) -> None:
     """Add these counts to `known`."""
-    for key, flow in grown:
-        known.setdefault(key, TrafficCounter()).add(flow)
+    for key, counter in grown:
+        known.setdefault(key, TrafficCounter()).add(counter)
 
 
 class TopicFlowKey(NamedTuple):
@@ -251,25 +251,25 @@ class TrafficTotals:
 
     def take(self, grown: Iterable[tuple[TrafficKey, TrafficCounter]]) -> None:
         """Add a window."""
-        for key, flow in grown:
+        for key, counter in grown:
             if key.kind is TrafficKind.CLIENT:
                 name = key.client if key.client in self.clients or len(self.clients) < self._most else OTHER_NAMES
-                self.clients.setdefault(name, TrafficCounter()).add(flow)
+                self.clients.setdefault(name, TrafficCounter()).add(counter)
             elif key.kind in RECORDS_KINDS:
                 by_topic = TopicFlowKey(key.topic, key.cluster, key.kind)
                 if by_topic not in self.topics and len(self.topics) >= self._most:
                     by_topic = by_topic._replace(topic=OTHER_NAMES)
-                self.topics.setdefault(by_topic, TrafficCounter()).add(flow)
+                self.topics.setdefault(by_topic, TrafficCounter()).add(counter)
             if key.kind is TrafficKind.PRODUCE:
-                self.clusters.setdefault(key.cluster, TrafficCounter()).add(flow)
+                self.clusters.setdefault(key.cluster, TrafficCounter()).add(counter)
 
 
 class RequestCounter:
     """Counts one client's traffic."""
 
-    def __init__(self, flows: TrafficTable | None = None) -> None:
-        self._flows = flows if flows is not None else TrafficTable()
-        self.again = self._flows.again
+    def __init__(self, traffic: TrafficTable | None = None) -> None:
+        self._traffic = traffic if traffic is not None else TrafficTable()
+        self.again = self._traffic.again
         self._places: dict[tuple[str, str, int], int] = {}
 
     def sent(self, request: Request, asked: ProduceRequest, cluster: str) -> tuple[TrafficCounter, ...]:
@@ -277,53 +277,53 @@ class RequestCounter:
         client, acks = request.client_id or "", asked.acks
         at = bisect_left(SIZE_BUCKETS_BYTES, len(request.view))
         touched: list[TrafficCounter] = []
-        last, flow = None, _NOWHERE
+        last, counter = None, _NOWHERE
         for topic, _, records in asked.batches:
             if topic != last:
-                last, flow = topic, self._flows.of(client, str(topic), cluster, TrafficKind.PRODUCE)
-                touched.append(flow)
-                flow.requests += 1
-                flow.sizes[at] += 1
+                last, counter = topic, self._traffic.of(client, str(topic), cluster, TrafficKind.PRODUCE)
+                touched.append(counter)
+                counter.requests += 1
+                counter.sizes[at] += 1
                 if acks >= 0:
-                    flow.acks_none += acks == 0
-                    flow.acks_leader += acks == 1
-                if request.version > flow.version_max:
-                    flow.version_max = request.version
+                    counter.acks_none += acks == 0
+                    counter.acks_leader += acks == 1
+                if request.version > counter.version_max:
+                    counter.version_max = request.version
             if records is not None and (size := len(records)) >= HEADER_BYTES:
                 attributes, producer_id, count = _BATCH.unpack_from(records, _ATTRIBUTES)
-                flow.bytes += size
-                flow.batches += 1
+                counter.bytes += size
+                counter.batches += 1
                 if count > 1:  # as the client claims
-                    flow.records += count
+                    counter.records += count
                 elif count == 1:
-                    flow.records += 1
-                    flow.single_record_batches += 1
+                    counter.records += 1
+                    counter.single_record_batches += 1
                 if producer_id < 0:
-                    flow.non_idempotent_batches += 1
+                    counter.non_idempotent_batches += 1
                 if not attributes & CODEC_MASK:
-                    self._plain(flow, records)
+                    self._plain(counter, records)
         return tuple(touched)
 
-    def _plain(self, flow: TrafficCounter, records: memoryview | bytes) -> None:
-        flow.uncompressed_batches += 1
-        flow.uncompressed_bytes += len(records)
-        if not flow.sampled and self._flows.samples_left:
-            self._flows.samples_left -= 1
+    def _plain(self, counter: TrafficCounter, records: memoryview | bytes) -> None:
+        counter.uncompressed_batches += 1
+        counter.uncompressed_bytes += len(records)
+        if not counter.sampled and self._traffic.samples_left:
+            self._traffic.samples_left -= 1
             part = records[HEADER_BYTES : HEADER_BYTES + COMPRESSION_SAMPLE_BYTES_MAX]
-            flow.sampled = True
-            flow.lz4_sample_bytes += len(part)
-            flow.lz4_sample_compressed_bytes += min(len(part), len(compress(Codec.LZ4, part)))
+            counter.sampled = True
+            counter.lz4_sample_bytes += len(part)
+            counter.lz4_sample_compressed_bytes += min(len(part), len(compress(Codec.LZ4, part)))
 
     def appended(self, client: str, cluster: str, answer: ProduceResponse) -> None:
         """Count errors of a Produce response."""
         for one in answer.appended:
             if one.error:
-                self._flows.of(client, str(one.topic), cluster, TrafficKind.PRODUCE).errors += 1
+                self._traffic.of(client, str(one.topic), cluster, TrafficKind.PRODUCE).errors += 1
 
     def fetched(self, request: Request, asked: FetchRequest, topic: str, cluster: str, answer: FetchResponse) -> None:
         """Count a Fetch response. `topic`: the only one, else empty."""
         client = request.client_id or ""
-        flow = whole = self._flows.of(client, topic, cluster, TrafficKind.FETCH)
+        counter = whole = self._traffic.of(client, topic, cluster, TrafficKind.FETCH)
         whole.requests += 1
         whole.wait_ms += max(0, asked.max_wait_ms)
         whole.min_bytes += max(0, asked.min_bytes)
@@ -333,11 +333,11 @@ class RequestCounter:
         last, empty = topic, True
         for one in answer.fetched:
             if (name := str(one.topic)) != last:
-                last, flow = name, self._flows.of(client, name, cluster, TrafficKind.FETCH)
+                last, counter = name, self._traffic.of(client, name, cluster, TrafficKind.FETCH)
             if one.records:
                 empty = False
-                flow.bytes += len(one.records)
-            flow.errors += one.error != 0
+                counter.bytes += len(one.records)
+            counter.errors += one.error != 0
         whole.empty += empty
 
     def committed(self, request: Request, group: str, topics: Iterable[Any], cluster: str) -> None:
@@ -345,32 +345,32 @@ class RequestCounter:
         client = request.client_id or ""
         for topic in topics:
             name = str(topic.name)
-            flow = self._flows.of(client, name, cluster, TrafficKind.COMMIT)
-            flow.requests += 1
+            counter = self._traffic.of(client, name, cluster, TrafficKind.COMMIT)
+            counter.requests += 1
             for part in topic.partitions:
                 place, offset = (group, name, part.partition_index), int(part.committed_offset)
-                flow.batches += 1
+                counter.batches += 1
                 if offset < 0:  # no offset: brokers refuse it
                     continue
                 before = self._places.get(place, offset)
-                flow.records += min(COMMITTED_RECORDS_MAX, max(0, offset - before))
+                counter.records += min(COMMITTED_RECORDS_MAX, max(0, offset - before))
                 if len(self._places) < _PLACES_MAX or place in self._places:
                     self._places[place] = offset
 
     def looked(self, request: Request) -> None:
         """Count a metadata request."""
-        self._flows.of(request.client_id or "", "", "", TrafficKind.METADATA).requests += 1
+        self._traffic.of(request.client_id or "", "", "", TrafficKind.METADATA).requests += 1
 
     def unknown(self, request: Request, topic: str) -> None:
         """Count a request for a missing topic."""
-        flow = self._flows.of(request.client_id or "", topic, "", TrafficKind.METADATA)
-        flow.requests += 1
-        flow.errors += 1
+        counter = self._traffic.of(request.client_id or "", topic, "", TrafficKind.METADATA)
+        counter.requests += 1
+        counter.errors += 1
 
     def is_made_with(self, request: Request, software: str) -> None:
         """Set the client's software, unless empty."""
         if software:
-            self._flows.of(request.client_id or "", "", "", TrafficKind.CLIENT).software = software
+            self._traffic.of(request.client_id or "", "", "", TrafficKind.CLIENT).software = software
 
 
 def parse_client_software(request: Request) -> str:
@@ -381,11 +381,11 @@ def parse_client_software(request: Request) -> str:
     return f"{found.name} {found.version}"[:SOFTWARE_CHARS_MAX] if found is not None else ""
 
 
-def record_latency(flows: Iterable[TrafficCounter], took_ms: float) -> None:
+def record_latency(counters: Iterable[TrafficCounter], took_ms: float) -> None:
     at, took_us = bisect_left(LATENCY_BUCKETS_MS, took_ms), int(took_ms * 1000)
-    for flow in flows:
-        flow.answered_us += took_us
-        flow.latency[at] += 1
+    for counter in counters:
+        counter.answered_us += took_us
+        counter.latency[at] += 1
 
 
 TAIL_QUANTILE: Final = 0.99
@@ -424,26 +424,26 @@ class TrafficLine:
 
     def as_values(self) -> dict[str, Any]:
         """Returns JSON values; rates are per second."""
-        flow, per_s = self.flow, 1 / self.lasted_s
+        counter, per_s = self.flow, 1 / self.lasted_s
         return {
             "subject": self.subject,
             "kind": self.kind.value,
-            "bytes_s": round(flow.bytes * per_s, 1),
-            "requests_s": round(flow.requests * per_s, 3),
-            "records_s": round(flow.records * per_s, 3),
-            "bytes": flow.bytes,
-            "requests": flow.requests,
-            "records": flow.records,
-            "batches": flow.batches,
-            "errors": flow.errors,
-            "empty": flow.empty,
-            "connections": flow.connections,
-            "connected_max": flow.connected_max,
-            "latency_ms": round(flow.mean_ms, 1) if flow.answered else None,
-            "latency_99_ms": get_tail_latency_ms(flow.latency),
+            "bytes_s": round(counter.bytes * per_s, 1),
+            "requests_s": round(counter.requests * per_s, 3),
+            "records_s": round(counter.records * per_s, 3),
+            "bytes": counter.bytes,
+            "requests": counter.requests,
+            "records": counter.records,
+            "batches": counter.batches,
+            "errors": counter.errors,
+            "empty": counter.empty,
+            "connections": counter.connections,
+            "connected_max": counter.connected_max,
+            "latency_ms": round(counter.mean_ms, 1) if counter.answered else None,
+            "latency_99_ms": get_tail_latency_ms(counter.latency),
             "clients": self.clients,
             "topics": self.topics,
-            "software": flow.software,
+            "software": counter.software,
         }
 
 
@@ -475,10 +475,10 @@ def aggregate_traffic(rows: Iterable[TrafficRow], by: TrafficGrouping, sort: Tra
         topics.add(row.key.topic)
     lasted_s = max(0.001, (until_ms - since_ms) / 1000)
     found = [
-        TrafficLine(subject, kind, flow, lasted_s, len(names[subject, kind][0]), len(names[subject, kind][1]))
-        for (subject, kind), flow in sums.items()
+        TrafficLine(subject, kind, counter, lasted_s, len(names[subject, kind][0]), len(names[subject, kind][1]))
+        for (subject, kind), counter in sums.items()
     ]
-    return sorted(found, key=lambda one: (-_size(one.flow, sort), one.subject, one.kind))
+    return sorted(found, key=lambda line: (-_size(line.flow, sort), line.subject, line.kind))
 
 
 def _subject(row: TrafficRow, by: TrafficGrouping) -> str | None:
@@ -497,10 +497,10 @@ def _subject(row: TrafficRow, by: TrafficGrouping) -> str | None:
     return key.cluster if by is TrafficGrouping.CLUSTER else f"{row.proxy} to {key.cluster}"
 
 
-def _size(flow: TrafficCounter, sort: TrafficOrder) -> float:
+def _size(counter: TrafficCounter, sort: TrafficOrder) -> float:
     if sort is TrafficOrder.LATENCY:
-        return flow.mean_ms
-    return float(getattr(flow, sort.value))
+        return counter.mean_ms
+    return float(getattr(counter, sort.value))
 
 
 def describe_traffic(line: TrafficLine) -> str:

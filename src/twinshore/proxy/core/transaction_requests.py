@@ -58,10 +58,10 @@ _NOBODY: Final = -1
 
 
 def init_transactional_producer(
-    request: Request, asked: Any, place: BrokerId | None, seen: RoutingTable
+    request: Request, asked: Any, place: BrokerId | None, table: RoutingTable
 ) -> RequestDecision:
     """Route to the groups' home. A producer id of another cluster means nothing there."""
-    if place is None or place.cluster != seen.group_home():
+    if place is None or place.cluster != table.group_home():
         return RespondNow(build_error_response(request, Code.NOT_COORDINATOR, producer_epoch=-1))
     if getattr(asked, "producer_id", _NOBODY) < 0:
         return ForwardRequest(place)
@@ -89,17 +89,17 @@ class RefusedTransactions:
     def __init__(self) -> None:
         self._ids: set[str] = set()
 
-    def add_partitions(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+    def add_partitions(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
         """Judge AddPartitionsToTxn, which begins a transaction."""
         asked = decode_request(request)
-        move = _add_partitions(request, asked, place, seen)
-        if isinstance(move, RespondNow | ParkRequest) and place is not None and place.cluster == seen.group_home():
+        move = _add_partitions(request, asked, place, table)
+        if isinstance(move, RespondNow | ParkRequest) and place is not None and place.cluster == table.group_home():
             self._ids.add(str(asked.v3_and_below_transactional_id))
         return move
 
-    def end(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+    def end(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
         """Forward EndTxn to the coordinator that has the transaction, also if groups have moved."""
-        del seen
+        del table
         if place is None:
             return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
         asked = decode_request(request)
@@ -115,24 +115,24 @@ def _ended(request: Request, view: memoryview, at: int) -> Parts | None:
     return build_error_response(request, Code.NONE) if answer.error_code == Code.INVALID_TXN_STATE else None
 
 
-def _has_moved(topic: str, seen: RoutingTable) -> bool:
+def _has_moved(topic: str, table: RoutingTable) -> bool:
     """Whether a switch has moved the topic from where groups are."""
-    lead = seen.leads.get(topic)
+    lead = table.leads.get(topic)
     return lead is not None and lead.term > FIRST_TERM
 
 
-def _add_partitions(request: Request, asked: Any, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+def _add_partitions(request: Request, asked: Any, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
     """If topics are at home elsewhere, refuse the whole request."""
     names = [str(one.name) for one in asked.v3_and_below_topics]
-    home = seen.group_home()
+    home = table.group_home()
     if place is None or place.cluster != home:
         return RespondNow(_of_partitions(request, asked, dict.fromkeys(names, Code.NOT_COORDINATOR)))
     # While members gather, transactions may begin: a client that waited here would not rejoin.
-    elsewhere = {name for name in names if seen.is_elsewhere(name, home)}
-    come = elsewhere and (seen.groups_gathering or all(_has_moved(name, seen) for name in elsewhere))
-    if seen.offset_commits_paused or come or any(seen.writes_paused(name) for name in names):
+    elsewhere = {name for name in names if table.is_elsewhere(name, home)}
+    come = elsewhere and (table.groups_gathering or all(_has_moved(name, table) for name in elsewhere))
+    if table.offset_commits_paused or come or any(table.writes_paused(name) for name in names):
         # A client that also reads is awaited as groups gather: it aborts, as it must at the new home, and rejoins.
-        code = _NOT_MAPPED if elsewhere and seen.groups_gathering else Code.CONCURRENT_TRANSACTIONS
+        code = _NOT_MAPPED if elsewhere and table.groups_gathering else Code.CONCURRENT_TRANSACTIONS
         return ParkRequest(_of_partitions(request, asked, dict.fromkeys(names, code)))
     if not elsewhere:
         return ForwardRequest(place)
@@ -154,23 +154,23 @@ def _of_partitions(request: Request, asked: Any, codes: Mapping[str, int]) -> Pa
     return encode_message(build_message(kind, results_by_topic_v3_and_below=tuple(told)))
 
 
-def route_add_offsets(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+def route_add_offsets(request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
     """Route AddOffsetsToTxn, which may begin a transaction."""
-    if place is None or place.cluster != seen.group_home():
+    if place is None or place.cluster != table.group_home():
         return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
-    if seen.offset_commits_paused:
+    if table.offset_commits_paused:
         return ParkRequest(build_error_response(request, Code.CONCURRENT_TRANSACTIONS))
     return ForwardRequest(place)
 
 
-def route_txn_offset_commit(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
+def route_txn_offset_commit(request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
     """Route TxnOffsetCommit, for topics that the groups' home has."""
     asked = decode_request(request)
-    if place is None or place.cluster != seen.group_home():
+    if place is None or place.cluster != table.group_home():
         return RespondNow(build_commit_errors(request, asked.topics, Code.NOT_COORDINATOR))
-    if seen.offset_commits_paused:
+    if table.offset_commits_paused:
         return ParkRequest(build_commit_errors(request, asked.topics, Code.COORDINATOR_LOAD_IN_PROGRESS))
-    if not all(seen.stays(str(one.name)) for one in asked.topics):
+    if not all(table.stays(str(one.name)) for one in asked.topics):
         return RespondNow(build_commit_errors(request, asked.topics, _NOT_FOR_GROUP))
-    told = message_codec.strip_commit_epochs(asked, seen)
+    told = message_codec.strip_commit_epochs(asked, table)
     return ForwardRequest(place, body=encode_message(told) if told is not asked else None, topics=(GROUPS_HOME,))

@@ -33,7 +33,11 @@ PROXY_GONE_MS: Final = 10_000
 def list_serving_proxies(store: Store) -> list[ProxyInstanceRow]:
     """Returns proxies that reported lately."""
     now_ms = wall_ms()
-    return [one for one in store.proxies.instances() if now_ms - one.seen_ms < PROXY_GONE_MS]
+    return [
+        proxy_instance_row
+        for proxy_instance_row in store.proxies.instances()
+        if now_ms - proxy_instance_row.seen_ms < PROXY_GONE_MS
+    ]
 
 
 def list_proxy_instances(store: Store) -> list[dict[str, Any]]:
@@ -70,7 +74,7 @@ class BreakerSelection:
 class OpenBreakers:
     """Open breakers for `for_s` seconds; 0: until closed."""
 
-    named: BreakerSelection
+    selection: BreakerSelection
     reason: str
     policy: BreakerPolicy = BreakerPolicy.REFUSE
     for_s: int = 0
@@ -80,7 +84,7 @@ class OpenBreakers:
 class SetBreakerLimits:
     """Have breakers open by themselves at these limits."""
 
-    named: BreakerSelection
+    selection: BreakerSelection
     limits: BreakerLimits
     reason: str
     policy: BreakerPolicy = BreakerPolicy.REFUSE
@@ -147,30 +151,30 @@ def parse_seconds(text: str, option: str = "--for") -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
-def plan_open(asked: OpenBreakers, store: Store, *, by: str) -> Plan[BreakerStep]:
+def plan_open(breakers: OpenBreakers, store: Store, *, by: str) -> Plan[BreakerStep]:
     """Plan to open. ConfigError for an invalid selection or an empty reason."""
 
     def becomes(old: BreakerRow | None, now_ms: int) -> tuple[BreakerState, int, BreakerLimits]:
-        until_ms = now_ms + asked.for_s * 1000 if asked.for_s else 0
+        until_ms = now_ms + breakers.for_s * 1000 if breakers.for_s else 0
         return BreakerState.OPEN, until_ms, old.limits if old else BreakerLimits()
 
-    return _planned(asked, store, by, becomes)
+    return _planned(breakers, store, by, becomes)
 
 
-def plan_limits(asked: SetBreakerLimits, store: Store, *, by: str) -> Plan[BreakerStep]:
+def plan_limits(set_breaker_limits: SetBreakerLimits, store: Store, *, by: str) -> Plan[BreakerStep]:
     """Plan limits. ConfigError for an invalid selection or limits, or an empty reason."""
-    limits = asked.limits
+    limits = set_breaker_limits.limits
     if not limits.any or min(limits.records_s, limits.bytes_s, limits.latency_ms) < 0:
         raise ConfigError("proxy.no-limit")
     if limits.above_s < 1 or limits.quiet_s < 1:
         raise ConfigError("proxy.limit-seconds-low")
-    if BreakerKind.FETCH in asked.named.kinds and (limits.records_s or limits.latency_ms):
+    if BreakerKind.FETCH in set_breaker_limits.selection.kinds and (limits.records_s or limits.latency_ms):
         raise ConfigError("proxy.limit-not-for-fetch")
 
     def becomes(old: BreakerRow | None, _: int) -> tuple[BreakerState, int, BreakerLimits]:
         return (old.state, old.until_ms, limits) if old else (BreakerState.CLOSED, 0, limits)
 
-    return _planned(asked, store, by, becomes)
+    return _planned(set_breaker_limits, store, by, becomes)
 
 
 def _planned(
@@ -180,24 +184,24 @@ def _planned(
     becomes: Callable[[BreakerRow | None, int], tuple[BreakerState, int, BreakerLimits]],
 ) -> Plan[BreakerStep]:
     """Plan one step for each kind. `becomes` returns state, end and limits, from the old breaker and the time."""
-    _check(asked.named, asked.reason)
+    _check(asked.selection, asked.reason)
     seen, rows = _known(store)
     steps, now_ms = [], wall_ms()
-    for kind in asked.named.kinds:
-        old = rows.get((asked.named.topic, asked.named.client, kind))
+    for kind in asked.selection.kinds:
+        old = rows.get((asked.selection.topic, asked.selection.client, kind))
         state, until_ms, limits = becomes(old, now_ms)
-        named = (asked.named.topic, asked.named.client, kind, state, asked.policy)
+        named = (asked.selection.topic, asked.selection.client, kind, state, asked.policy)
         row = BreakerRow(*named, asked.reason, by, now_ms, until_ms, limits)
         steps.append(BreakerStep(row, describe_breaker(old) if old else "", seen))
-    return Plan(tuple(steps), shown=_warning(asked.policy, asked.named), remarks=_unseen(asked.named, store))
+    return Plan(tuple(steps), shown=_warning(asked.policy, asked.selection), remarks=_unseen(asked.selection, store))
 
 
-def plan_close(named: BreakerSelection, store: Store, *, by: str) -> Plan[BreakerStep]:
+def plan_close(selection: BreakerSelection, store: Store, *, by: str) -> Plan[BreakerStep]:
     """Plan to close breakers and remove limits. ConfigError if there is none."""
     seen, rows = _known(store)
-    ours = [row for kind in named.kinds if (row := rows.get((named.topic, named.client, kind))) is not None]
+    ours = [row for kind in selection.kinds if (row := rows.get((selection.topic, selection.client, kind))) is not None]
     if not ours:
-        raise ConfigError("proxy.no-such-breaker", topic=named.topic)
+        raise ConfigError("proxy.no-such-breaker", topic=selection.topic)
     steps = [
         BreakerStep(
             replace(row, state=BreakerState.CLOSED, set_by=by, since_ms=wall_ms(), until_ms=0, limits=BreakerLimits()),
@@ -207,23 +211,23 @@ def plan_close(named: BreakerSelection, store: Store, *, by: str) -> Plan[Breake
         for row in ours
         if row.state is BreakerState.OPEN or row.limits.any
     ]
-    return Plan(tuple(steps), remarks=() if steps else (f"the breaker of {named.topic} is closed already",))
+    return Plan(tuple(steps), remarks=() if steps else (f"the breaker of {selection.topic} is closed already",))
 
 
-def _check(named: BreakerSelection, reason: str) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}\*?|\*", named.topic):
-        raise ConfigError("proxy.breaker-topic-invalid", topic=named.topic)
-    if not named.client:
+def _check(selection: BreakerSelection, reason: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}\*?|\*", selection.topic):
+        raise ConfigError("proxy.breaker-topic-invalid", topic=selection.topic)
+    if not selection.client:
         raise ConfigError("proxy.breaker-client-empty")
     if not reason.strip():
         raise ConfigError("proxy.breaker-reason-empty")
 
 
-def _unseen(named: BreakerSelection, store: Store) -> tuple[str, ...]:
+def _unseen(selection: BreakerSelection, store: Store) -> tuple[str, ...]:
     """Returns names without recent traffic: such a breaker cuts nothing, though operators would rely on it."""
     now_ms = wall_ms()
     rows = store.traffic.rows(now_ms - RECENT_TRAFFIC_S * 1000, now_ms)
-    return list_unknown_names(named.topic, named.client, rows, RECENT_TRAFFIC_PHRASE)
+    return list_unknown_names(selection.topic, selection.client, rows, RECENT_TRAFFIC_PHRASE)
 
 
 def list_unknown_names(topic: str, client: str, rows: Iterable[TrafficRow], lately: str) -> tuple[str, ...]:
@@ -236,10 +240,12 @@ def list_unknown_names(topic: str, client: str, rows: Iterable[TrafficRow], late
     return tuple(one for one in said if one)
 
 
-def _warning(policy: BreakerPolicy, named: BreakerSelection) -> tuple[str, ...]:
-    if policy is not BreakerPolicy.DROP or BreakerKind.PRODUCE not in named.kinds:
+def _warning(policy: BreakerPolicy, selection: BreakerSelection) -> tuple[str, ...]:
+    if policy is not BreakerPolicy.DROP or BreakerKind.PRODUCE not in selection.kinds:
         return ()
-    return (f"records for {named.topic} are lost while the breaker is open: producers are told that they are written",)
+    return (
+        f"records for {selection.topic} are lost while the breaker is open: producers are told that they are written",
+    )
 
 
 def _known(store: Store) -> tuple[int, dict[tuple[str, str, BreakerKind], BreakerRow]]:
@@ -247,15 +253,15 @@ def _known(store: Store) -> tuple[int, dict[tuple[str, str, BreakerKind], Breake
     return seen, {(row.topic, row.client, row.kind): row for row in rows}
 
 
-def act(planned: Plan[BreakerStep], store: Store, *, by: str) -> Iterator[BreakerStep]:
+def act(plan: Plan[BreakerStep], store: Store, *, by: str) -> Iterator[BreakerStep]:
     """Change all at once. RefusedError if breakers have changed since the plan."""
-    rows = [step.row for step in planned.steps]
+    rows = [step.row for step in plan.steps]
     if not rows:
         return
-    told = [_told(step, by) for step in planned.steps]
-    if not store.proxies.change(rows, seen=planned.steps[0].seen, told=told):
+    told = [_told(step, by) for step in plan.steps]
+    if not store.proxies.change(rows, seen=plan.steps[0].seen, told=told):
         raise RefusedError("proxy.breakers-changed")
-    yield from planned.steps
+    yield from plan.steps
 
 
 def _told(step: BreakerStep, by: str) -> AuditRow:
@@ -296,14 +302,19 @@ def list_breakers(store: Store) -> list[dict[str, Any]]:
     live = {row.id for row in list_serving_proxies(store)}
     found = []
     for row in store.proxies.breakers()[1]:
-        ours = [one for one in counts if one.key == row.key]
+        ours = [breaker_count_row for breaker_count_row in counts if breaker_count_row.key == row.key]
         cuts = row.state is BreakerState.OPEN and (not row.until_ms or now_ms < row.until_ms)
-        sums = {name: sum(getattr(one, name) for one in ours) for name in ("requests", "records", "bytes")}
+        sums = {
+            name: sum(getattr(breaker_count_row, name) for breaker_count_row in ours)
+            for name in ("requests", "records", "bytes")
+        }
         found.append(
             asdict(row)
             | {
                 "open": cuts,
-                "tripped_at": sum(one.tripped and one.instance in live for one in ours),
+                "tripped_at": sum(
+                    breaker_count_row.tripped and breaker_count_row.instance in live for breaker_count_row in ours
+                ),
                 "status": describe_breaker(row)
                 if cuts or row.state is BreakerState.CLOSED
                 else "closed: its time is over",

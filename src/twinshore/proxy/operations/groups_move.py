@@ -65,27 +65,27 @@ class GroupsHomeRecords:
 
     def __init__(self, clusters: Sequence[KafkaCluster], first: str, store: Store | None = None) -> None:
         self._first, self._store = first, store
-        self._clusters = {one.name: one for one in clusters}
-        self._notes = {one.name: HomesTopic(one) for one in clusters}
+        self._clusters = {cluster.name: cluster for cluster in clusters}
+        self._homes_topics = {cluster.name: HomesTopic(cluster) for cluster in clusters}
         self._heard: set[str] = set()
         self._followers = SubscriberLog()
-        self._hearing = {one.name: SubscribersTopic(one, self._followers) for one in clusters}
+        self._hearing = {cluster.name: SubscribersTopic(cluster, self._followers) for cluster in clusters}
         self._held_until_s = inf
 
     def told(self) -> tuple[GroupsHome, dict[str, KafkaError]]:
         """Returns the current record and the clusters that do not answer. For silent clusters the store's record
         counts. RefusedError if only a newer version can read the current record.
         """
-        lines, silent = list[HomeRecord | None](), dict[str, KafkaError]()
+        records, silent = list[HomeRecord | None](), dict[str, KafkaError]()
         with suppress(StoreError):
-            lines.append(load_home(self._store) if self._store is not None else None)
-        for name, notes in self._notes.items():
+            records.append(load_home(self._store) if self._store is not None else None)
+        for name, homes_topic in self._homes_topics.items():
             try:
-                lines.append(notes.read().get(GROUPS_HOME))
+                records.append(homes_topic.read().get(GROUPS_HOME))
                 self._heard.add(name)
             except KafkaError as error:
                 silent[name] = error
-        found = current_home(lines)
+        found = current_home(records)
         if isinstance(found, HomeRecord) and found.newer:
             raise RefusedError("routing.newer-home", topic=GROUPS_HOME, version=found.newer, place=homes_place())
         return found, silent
@@ -134,16 +134,16 @@ class GroupsHomeRecords:
             set_by=by,
         )
 
-    def say(self, line: HomeRecord, names: Sequence[str], may: Callable[[], None] | None = None) -> None:
+    def say(self, record: HomeRecord, names: Sequence[str], may: Callable[[], None] | None = None) -> None:
         """Write the record. RefusedError if another one came between. `may`: as in `HomesTopic.say`."""
         began_s = steady_s()
         for name in names:
-            notes = self._notes[name]
-            notes.make()
-            notes.say([line], wall_ms(), may)
-            if not notes.log.is_current(line):
+            homes_topic = self._homes_topics[name]
+            homes_topic.make()
+            homes_topic.say([record], wall_ms(), may)
+            if not homes_topic.log.is_current(record):
                 raise RefusedError("proxy.groups-record-changed", cluster=name)
-        self._held_until_s = began_s + line.hold_ms / 1000 if line.hold_ms else inf
+        self._held_until_s = began_s + record.hold_ms / 1000 if record.hold_ms else inf
 
     def check_still_held(self) -> None:
         """Raise RefusedError if a proxy may have ended the hold.
@@ -153,39 +153,41 @@ class GroupsHomeRecords:
         if steady_s() + WRITE_MARGIN_S > self._held_until_s:
             raise RefusedError("proxy.move-too-slow")
 
-    def move(self, line: HomeRecord, to: str, names: Sequence[str]) -> None:
+    def move(self, record: HomeRecord, to: str, names: Sequence[str]) -> None:
         """Write the record to the new home first: from then on groups are there.
 
         The mirror later writes it to silent clusters, from the store.
         """
-        self.say(line, [to], self.check_still_held)
+        self.say(record, [to], self.check_still_held)
         if self._store is not None:
-            save_home(self._store, line)
+            save_home(self._store, record)
         with suppress(KafkaError, RefusedError):
-            self.say(line, [name for name in names if name != to])
+            self.say(record, [name for name in names if name != to])
 
-    def lacking(self, told: HomeRecord) -> list[str]:
+    def lacking(self, record: HomeRecord) -> list[str]:
         """Returns clusters that answered and have another record."""
         return [
-            name for name, notes in self._notes.items() if name in self._heard and notes.homes.get(GROUPS_HOME) != told
+            name
+            for name, homes_topic in self._homes_topics.items()
+            if name in self._heard and homes_topic.homes.get(GROUPS_HOME) != record
         ]
 
-    def gathering(self, line: HomeRecord) -> list[str]:
+    def gathering(self, record: HomeRecord) -> list[str]:
         """Returns some groups with members that have not gathered, and proxies without this record."""
         self._hear()
-        late = self._followers.gathering(GROUPS_HOME, line.word, steady_s())
-        return sorted({name for one in late for name in one.busy or (one.name or one.id,)})
+        late = self._followers.gathering(GROUPS_HOME, record.word, steady_s())
+        return sorted({name for subscriber in late for name in subscriber.busy or (subscriber.name or subscriber.id,)})
 
     def _hear(self) -> None:
         for hearing in self._hearing.values():
             if hearing.exists():
                 hearing.read()
 
-    def awaited(self, line: HomeRecord) -> list[str]:
+    def awaited(self, record: HomeRecord) -> list[str]:
         """Returns proxies that may still commit offsets at the old home."""
         self._hear()
-        waits = self._followers.awaited({GROUPS_HOME: line.word}, steady_s())
-        return sorted(one.name or one.id for one in waits.get(GROUPS_HOME, ()))
+        waits = self._followers.awaited({GROUPS_HOME: record.word}, steady_s())
+        return sorted(subscriber.name or subscriber.id for subscriber in waits.get(GROUPS_HOME, ()))
 
 
 class GroupsMoveStage(StrEnum):
@@ -234,46 +236,48 @@ class MoveGroups:
     hold_s: float = 0.0
 
 
-def plan(asked: MoveGroups, settings: Settings, store: Store | None) -> Plan[GroupsMoveStep]:
+def plan(request: MoveGroups, settings: Settings, store: Store | None) -> Plan[GroupsMoveStep]:
     """Plan the move. ConfigError if the cluster is not behind the proxy."""
     names = settings.of(SECTION).clusters
-    if asked.to and asked.to not in names:
-        raise ConfigError("proxy.cluster-not-behind", cluster=asked.to, clusters=join_names(names, NAMED_MAX))
+    if request.to and request.to not in names:
+        raise ConfigError("proxy.cluster-not-behind", cluster=request.to, clusters=join_names(names, NAMED_MAX))
     with ExitStack() as stack:
-        words = _words(settings, stack, store)
-        told, silent = words.told()
-        lacking = words.lacking(told) if isinstance(told, HomeRecord) else []
+        records = _words(settings, stack, store)
+        told, silent = records.told()
+        lacking = records.lacking(told) if isinstance(told, HomeRecord) else []
     home, shown = _home(told, names[0])
     if home not in names:
         silent[home] = KafkaError("it is none of the clusters behind the proxy")
     remarks = [f"{name} does not answer ({error.message})" for name, error in silent.items()]
     settled = told is None or (isinstance(told, HomeRecord) and told.state is HomeState.SETTLED)
-    if asked.to == home and asked.force and silent and home not in silent:
+    if request.to == home and request.force and silent and home not in silent:
         remarks.append(
             f"{join_names(list(silent), NAMED_MAX)} may have heard of another home: what is said now counts more"
         )
         return Plan((GroupsMoveStep(GroupsMoveStage.MOVE, home, home),), (shown,), tuple(remarks))
-    if not asked.to or (asked.to == home and settled and (home in silent or not lacking)):
+    if not request.to or (request.to == home and settled and (home in silent or not lacking)):
         return Plan((), (shown,), tuple(remarks))
-    if asked.to == home:
+    if request.to == home:
         return Plan((GroupsMoveStep(GroupsMoveStage.STAY, home, home),), (shown,), tuple(remarks))
-    if refused := _refused(asked, home, silent):
-        return Plan((), (shown,), tuple(remarks), refused)
+    if refusal := _refused(request, home, silent):
+        return Plan((), (shown,), tuple(remarks), refusal)
     if home in silent:
         remarks.append(
-            f"groups go on at the places that were copied to {asked.to}: what they read behind these is read again"
+            f"groups go on at the places that were copied to {request.to}: what they read behind these is read again"
         )
-        return Plan((GroupsMoveStep(GroupsMoveStage.MOVE, home, asked.to),), (shown,), tuple(remarks))
+        return Plan((GroupsMoveStep(GroupsMoveStage.MOVE, home, request.to),), (shown,), tuple(remarks))
     if store is None:
         return Plan((), (shown,), tuple(remarks), RefusedError("proxy.no-store"))
     if (busy := _busy(store, home, settings)) is not None:
         return Plan((), (shown,), tuple(remarks), busy)
-    seen = inspect_groups(links_between(settings, store, home, asked.to), settings, store, ".*", asked.to, stable=False)
-    why_not, more = _judged(seen, home, asked.to)
-    why_not = why_not or _left_behind(seen, home, asked.to, settings)
-    remarks += [*more, describe_rereads(seen.values(), home, asked.to)]
+    groups = inspect_groups(
+        links_between(settings, store, home, request.to), settings, store, ".*", request.to, stable=False
+    )
+    why_not, more = _judged(groups, home, request.to)
+    why_not = why_not or _left_behind(groups, home, request.to, settings)
+    remarks += [*more, describe_rereads(groups.values(), home, request.to)]
     whole = (GroupsMoveStage.GATHER, GroupsMoveStage.HOLD, GroupsMoveStage.COPY, GroupsMoveStage.MOVE)
-    steps = tuple(GroupsMoveStep(stage, home, asked.to) for stage in whole) if why_not is None else ()
+    steps = tuple(GroupsMoveStep(stage, home, request.to) for stage in whole) if why_not is None else ()
     return Plan(steps, (shown,), tuple(remarks), why_not)
 
 
@@ -286,12 +290,12 @@ def _home(told: GroupsHome, first: str) -> tuple[str, str]:
     return told.home, f"groups are at home on {told.home}, in term {told.term}{under_way}"
 
 
-def _refused(asked: MoveGroups, home: str, silent: dict[str, KafkaError]) -> TwinshoreError | None:
-    if asked.to in silent:
-        return RefusedError("proxy.target-silent", cluster=asked.to, cause=silent[asked.to].message)
-    if home in silent and not asked.force:
+def _refused(request: MoveGroups, home: str, silent: dict[str, KafkaError]) -> TwinshoreError | None:
+    if request.to in silent:
+        return RefusedError("proxy.target-silent", cluster=request.to, cause=silent[request.to].message)
+    if home in silent and not request.force:
         return RefusedError("proxy.groups-home-silent", home=home)
-    if asked.force and home not in silent:
+    if request.force and home not in silent:
         return RefusedError("proxy.groups-home-answers", home=home)
     return None
 
@@ -305,44 +309,44 @@ def _busy(store: Store, home: str, settings: Settings) -> RefusedError | None:
     return None
 
 
-def _judged(seen: dict[str, GroupOnBothSides], old: str, to: str) -> tuple[RefusedError | None, list[str]]:
-    unheard = [f"{name} ({one.unheard})" for name, one in seen.items() if one.unheard]
+def _judged(groups: dict[str, GroupOnBothSides], old: str, to: str) -> tuple[RefusedError | None, list[str]]:
+    unheard = [f"{name} ({group.unheard})" for name, group in groups.items() if group.unheard]
     if unheard:
         return RefusedError("proxy.offsets-unread", cause=join_names(unheard, NAMED_MAX)), []
-    live = sorted(name for name, one in seen.items() if one.new_live)
+    live = sorted(name for name, group in groups.items() if group.new_live)
     if live:
         return RefusedError("proxy.target-has-members", cluster=to, groups=join_names(live, NAMED_MAX)), []
-    remarks = [f"{count_phrase(len(seen), 'group')} with places in topics that both clusters have"]
-    lost = sorted(name for name, one in seen.items() if one.lost)
+    remarks = [f"{count_phrase(len(groups), 'group')} with places in topics that both clusters have"]
+    lost = sorted(name for name, group in groups.items() if group.lost)
     if lost:
         remarks.append(f"nobody knows where some places would be on {to}, of {join_names(lost, NAMED_MAX)}")
-    ahead = [f"{name} {said}" for name, one in seen.items() if (said := describe_ahead(one.goals, old, to))]
+    ahead = [f"{name} {said}" for name, group in groups.items() if (said := describe_ahead(group.goals, old, to))]
     remarks += [f"{one}: these places stay" for one in ahead[:NAMED_MAX]]
     return None, remarks
 
 
 def act(
-    asked: MoveGroups, meant: Plan[GroupsMoveStep], settings: Settings, store: Store | None, by: str
+    request: MoveGroups, plan: Plan[GroupsMoveStep], settings: Settings, store: Store | None, by: str
 ) -> Generator[GroupsMoveStep, None, None]:
     """Yields each finished step. On an error before groups have moved, members go on at the old home."""
-    if not meant.steps:
+    if not plan.steps:
         return
-    first = meant.steps[0]
+    first = plan.steps[0]
     switch = secrets.token_hex(16)
     with ExitStack() as stack:
-        words = _words(settings, stack, store)
-        told, silent = words.told()
+        records = _words(settings, stack, store)
+        told, silent = records.told()
         names = [name for name in settings.of(SECTION).clusters if name not in silent]
         match first.stage:
             case GroupsMoveStage.MOVE:
-                words.move(words.moved(told, asked.to, switch, by), asked.to, names)
+                records.move(records.moved(told, request.to, switch, by), request.to, names)
                 yield first
             case GroupsMoveStage.STAY:
-                words.move(words.next(told, HomeState.SETTLED, switch, by), first.to, names)
+                records.move(records.next(told, HomeState.SETTLED, switch, by), first.to, names)
                 yield first
             case _:
                 assert store is not None
-                yield from _Gently(first.old, asked, words, names, switch, by).steps(told, settings, store)
+                yield from _Gently(first.old, request, records, names, switch, by).steps(told, settings, store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,55 +354,55 @@ class _Gently:
     """A move while the old home answers: nothing is read again."""
 
     old: str
-    asked: MoveGroups
-    words: GroupsHomeRecords
+    request: MoveGroups
+    records: GroupsHomeRecords
     names: Sequence[str]
     switch: str
     by: str
 
     def steps(self, told: GroupsHome, settings: Settings, store: Store) -> Iterator[GroupsMoveStep]:
-        to = self.asked.to
-        said = self._say(told, HomeState.ANNOUNCED, PROXIES_HOLD_S + self.asked.gather_s + self.asked.hold_s)
+        to = self.request.to
+        record = self._say(told, HomeState.ANNOUNCED, PROXIES_HOLD_S + self.request.gather_s + self.request.hold_s)
         try:
             # After the record: a reset looks for the record after writing its own row.
             check_no_reset_under_way(store)
             _none_newer(self.old, settings)
-            _wait_for_members(self.words, said, self.asked.gather_s)
+            _wait_for_members(self.records, record, self.request.gather_s)
             _none_newer(self.old, settings)  # by now every proxy knows, and lets none of them join
             yield GroupsMoveStep(GroupsMoveStage.GATHER, self.old, to)
-            said = self._say(said, HomeState.HELD, PROXIES_HOLD_S)
-            _wait_for_proxies(self.words, said)
+            record = self._say(record, HomeState.HELD, PROXIES_HOLD_S)
+            _wait_for_proxies(self.records, record)
             yield GroupsMoveStep(GroupsMoveStage.HOLD, self.old, to)
-            seen, copied = _copy(self.old, to, settings, store, self.by)
+            groups, copied = _copy(self.old, to, settings, store, self.by)
             yield GroupsMoveStep(GroupsMoveStage.COPY, self.old, to, copied)
-            self.words.move(self.words.moved(said, to, self.switch, self.by), to, self.names)
+            self.records.move(self.records.moved(record, to, self.switch, self.by), to, self.names)
         except BaseException:
-            self._say(self.words.told()[0], HomeState.SETTLED)
+            self._say(self.records.told()[0], HomeState.SETTLED)
             raise
-        trouble = _follow(seen, self.old, to, settings, store, self.by)
+        trouble = _follow(groups, self.old, to, settings, store, self.by)
         yield GroupsMoveStep(GroupsMoveStage.MOVE, self.old, to)
         if trouble:
             yield GroupsMoveStep(GroupsMoveStage.FOLLOW, self.old, to, trouble)
 
     def _say(self, told: GroupsHome, state: HomeState, hold_s: float = 0.0) -> HomeRecord:
-        line = self.words.next(told, state, self.switch, self.by, hold_s)
-        self.words.say(line, self.names, self.words.check_still_held if state is HomeState.HELD else None)
-        return line
+        record = self.records.next(told, state, self.switch, self.by, hold_s)
+        self.records.say(record, self.names, self.records.check_still_held if state is HomeState.HELD else None)
+        return record
 
 
-def _wait_for_members(words: GroupsHomeRecords, said: HomeRecord, gather_s: float) -> None:
+def _wait_for_members(records: GroupsHomeRecords, record: HomeRecord, gather_s: float) -> None:
     """Wait for members that have not rejoined: they could commit after the copy."""
     time.sleep(GATHER_MIN_S)
     until_s = time.monotonic() + gather_s - GATHER_MIN_S
-    while late := words.gathering(said):
+    while late := records.gathering(record):
         if time.monotonic() > until_s:
             raise RefusedError("proxy.members-not-rejoined", groups=join_names(late, NAMED_MAX), seconds=gather_s)
         time.sleep(RETRY_INTERVAL_S)
 
 
-def _wait_for_proxies(words: GroupsHomeRecords, said: HomeRecord) -> None:
+def _wait_for_proxies(records: GroupsHomeRecords, record: HomeRecord) -> None:
     until_s = time.monotonic() + PROXIES_TIMEOUT_S
-    while waits := words.awaited(said):
+    while waits := records.awaited(record):
         if time.monotonic() > until_s:
             raise RefusedError("proxy.commits-not-held", proxies=join_names(waits, NAMED_MAX))
         time.sleep(RETRY_INTERVAL_S)
@@ -411,22 +415,24 @@ def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> tuple
     links = links_between(settings, store, old, to)
     until_s = time.monotonic() + OFFSETS_COPY_TIMEOUT_S
     while True:
-        seen = inspect_groups(links, settings, store, ".*", to, stable=True)
-        short = [f"group {name}: {one.unheard}" for name, one in seen.items() if one.unheard]
-        short += [f"{to}: {why}" for one in seen.values() if (why := describe_short_logs(one.goals))]
+        groups = inspect_groups(links, settings, store, ".*", to, stable=True)
+        short = [f"group {name}: {group.unheard}" for name, group in groups.items() if group.unheard]
+        short += [f"{to}: {why}" for group in groups.values() if (why := describe_short_logs(group.goals))]
         if not short:
             break
         if time.monotonic() > until_s:
             raise RefusedError("proxy.offsets-not-copied", cause=short[0])
         time.sleep(RETRY_INTERVAL_S)
-    refused, _ = _judged(seen, old, to)
-    if refused := refused or _left_behind(seen, old, to, settings):
+    refused, _ = _judged(groups, old, to)
+    if refused := refused or _left_behind(groups, old, to, settings):
         raise refused
-    moves = {name: [goal for goal in one.goals if goal.has is None or goal.has < goal.to] for name, one in seen.items()}
+    moves = {
+        name: [goal for goal in group.goals if goal.has is None or goal.has < goal.to] for name, group in groups.items()
+    }
     steps = [step for some in set_offsets(links, settings, store, moves, by).values() for step in some]
     if bad := [step for step in steps if step.refused]:
         raise RefusedError("proxy.offsets-not-copied", cause=bad[0].sentence(done=True))
-    return seen, f"{count_phrase(len(steps), 'place')} of {count_phrase(len(seen), 'group')}"
+    return groups, f"{count_phrase(len(steps), 'place')} of {count_phrase(len(groups), 'group')}"
 
 
 def _follow(seen: dict[str, GroupOnBothSides], old: str, to: str, settings: Settings, store: Store, by: str) -> str:
@@ -434,10 +440,10 @@ def _follow(seen: dict[str, GroupOnBothSides], old: str, to: str, settings: Sett
 
     Else offsets in twins would count as changed by others.
     """
-    moves = {name: [goal for goal in one.goals if goal.back] for name, one in seen.items()}
+    moves = {name: [goal for goal in group.goals if goal.back] for name, group in seen.items()}
     try:
         with closing(_cluster(old, settings)) as cluster, closing(ConsumerGroups(cluster)) as groups:
-            live = [name for name, one in seen.items() if one.old_live]
+            live = [name for name, group in seen.items() if group.old_live]
             for name, node in groups.coordinators(live).items() if live else ():
                 remove_members(cluster, node, name, read_group_members(cluster, node, name).members)
         done = resume_sync(links_between(settings, store, old, to), settings, store, moves, by)
@@ -453,9 +459,9 @@ def _left_behind(seen: Mapping[str, GroupOnBothSides], old: str, to: str, settin
     `seen`: what links sync.
     """
     with ExitStack() as stack:
-        one, other = (stack.enter_context(closing(_cluster(name, settings))) for name in (old, to))
-        both = (one.metadata().topics.keys() & other.metadata().topics.keys()) - INTERNAL_TOPICS
-        _, places, why = stack.enter_context(closing(ConsumerGroups(one))).all_places()
+        cluster, other = (stack.enter_context(closing(_cluster(name, settings))) for name in (old, to))
+        both = (cluster.metadata().topics.keys() & other.metadata().topics.keys()) - INTERNAL_TOPICS
+        _, places, why = stack.enter_context(closing(ConsumerGroups(cluster))).all_places()
     if why:
         return RefusedError("proxy.offsets-unread", cause=why[0].message)
     named = []
@@ -496,7 +502,7 @@ def plan_with_switch(to: str, settings: Settings, store: Store, switch: SwitchPl
     end.
     """
     if isinstance(switch, WavesPlan):
-        return Plan(refused=RefusedError("proxy.groups-with-waves", to=to))
+        return Plan(refusal=RefusedError("proxy.groups-with-waves", to=to))
     return plan(MoveGroups(to), settings, store)
 
 
@@ -509,17 +515,17 @@ class GroupsWithSwitch:
 
     def __init__(
         self,
-        meant: Plan[GroupsMoveStep] | None,
+        plan: Plan[GroupsMoveStep] | None,
         to: str,
         settings: Settings,
         store: Store,
-        asking: SwitchCaller,
+        caller: SwitchCaller,
         switch: SwitchPlan,
     ) -> None:
-        self._meant, self._to, self._settings, self._store, self._asking = meant, to, settings, store, asking
-        self._hold_s = switch.record.hold_s_max if switch.record else 0.0
+        self._plan, self._to, self._settings, self._store, self._caller = plan, to, settings, store, caller
+        self._hold_s = switch.state.hold_s_max if switch.state else 0.0
         self._steps: Iterator[GroupsMoveStep] | None = None
-        self._refused: TwinshoreError | None = None
+        self._refusal: TwinshoreError | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -530,9 +536,9 @@ class GroupsWithSwitch:
 
     def begin(self) -> None:
         """Make members commit and wait."""
-        if self._meant is not None:
-            asked = MoveGroups(self._to, hold_s=self._hold_s)
-            self._steps = act(asked, self._meant, self._settings, self._store, self._asking.by)
+        if self._plan is not None:
+            request = MoveGroups(self._to, hold_s=self._hold_s)
+            self._steps = act(request, self._plan, self._settings, self._store, self._caller.by)
             self._tell_next()
 
     def go_on(self) -> None:
@@ -541,31 +547,31 @@ class GroupsWithSwitch:
             while self._tell_next():
                 pass
         except TwinshoreError as error:
-            self._asking.tell(f"groups: {error.message}")
-            self._refused = error
+            self._caller.tell(f"groups: {error.message}")
+            self._refusal = error
 
     def end(self) -> None:
         """Finish after the switch. Raises if groups were not moved."""
         self.go_on()
-        if self._refused is not None:
-            raise self._refused
+        if self._refusal is not None:
+            raise self._refusal
 
     def _tell_next(self) -> bool:
         step = next(self._steps, None) if self._steps is not None else None
         if step is not None:
-            self._asking.tell(step.sentence(done=True))
+            self._caller.tell(step.sentence(done=True))
         return step is not None
 
 
 def move_groups_by_force(to: str, settings: Settings, where: object, by: str, tell: Tell) -> None:
     """Move groups after a forced switch, even if their home is silent. `where`: the store, if available."""
     store = where if isinstance(where, Store) else None
-    asked = MoveGroups(to, force=True)
-    meant = plan(asked, settings, store)
-    if meant.refused:
-        asked = MoveGroups(to)
-        meant = plan(asked, settings, store)
-    if meant.refused:
-        raise meant.refused
-    for step in act(asked, meant, settings, store, by):
+    request = MoveGroups(to, force=True)
+    meant = plan(request, settings, store)
+    if meant.refusal:
+        request = MoveGroups(to)
+        meant = plan(request, settings, store)
+    if meant.refusal:
+        raise meant.refusal
+    for step in act(request, meant, settings, store, by):
         tell(step.sentence(done=True))

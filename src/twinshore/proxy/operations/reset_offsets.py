@@ -132,25 +132,25 @@ class OffsetResetPlan(Plan[OffsetResetStep]):
     known: str = ""
 
 
-def plan(asked: ResetOffsets, settings: Settings, store: Store) -> OffsetResetPlan:
+def plan(request: ResetOffsets, settings: Settings, store: Store) -> OffsetResetPlan:
     """Plan a reset. ConfigError if there is no such group, topic or partition."""
-    before = next((row for row in store.proxy_resets.all()[1] if row.group == asked.group), None)
-    if before is not None and is_reset_under_way(before) and _changes(asked):
+    before = next((row for row in store.proxy_resets.all()[1] if row.group == request.group), None)
+    if before is not None and is_reset_under_way(before) and _changes(request):
         raise reset_running(before)
-    if asked.unfinished_action is not None and not is_reset_unfinished(before):
-        raise ConfigError("proxy.no-unfinished-reset", group=asked.group)
+    if request.unfinished_action is not None and not is_reset_unfinished(before):
+        raise ConfigError("proxy.no-unfinished-reset", group=request.group)
     with ExitStack() as stack:
         clusters = _clusters(settings, stack)
         since_ms = (
-            asked.target.number if asked.target is not None and asked.target.way is ResetTargetKind.TIME else None
+            request.target.number if request.target is not None and request.target.way is ResetTargetKind.TIME else None
         )
-        topics = asked.topics if asked.unfinished_action is None or before is None else _topics(before.goals)
-        there = read_group_positions(asked.group, topics, clusters, settings, store, since_ms)
-    return _meant(asked, there, before, len(list_serving_proxies(store)))
+        topics = request.topics if request.unfinished_action is None or before is None else _topics(before.goals)
+        there = read_group_positions(request.group, topics, clusters, settings, store, since_ms)
+    return _meant(request, there, before, len(list_serving_proxies(store)))
 
 
-def _changes(asked: ResetOffsets) -> bool:
-    return asked.target is not None or asked.unfinished_action is not None
+def _changes(request: ResetOffsets) -> bool:
+    return request.target is not None or request.unfinished_action is not None
 
 
 def _topics(goals: Sequence[ResetGoal]) -> dict[str, frozenset[int]]:
@@ -160,105 +160,105 @@ def _topics(goals: Sequence[ResetGoal]) -> dict[str, frozenset[int]]:
     return found
 
 
-def _meant(asked: ResetOffsets, there: GroupPositions, before: ResetRow | None, proxies: int) -> OffsetResetPlan:
+def _meant(request: ResetOffsets, there: GroupPositions, before: ResetRow | None, proxies: int) -> OffsetResetPlan:
     away = there.silent.items()
     remarks = [f"{name} does not answer ({error.message}): places there are not seen" for name, error in away]
     count = len(there.members.members)
-    shown = [f"group {asked.group} is at home on {there.home}, and has {count_phrase(count, 'member')}"]
+    shown = [f"group {request.group} is at home on {there.home}, and has {count_phrase(count, 'member')}"]
     if before is not None and is_reset_under_way(before):
         shown.append(reset_running(before).message)
     unfinished = None
     if before is not None and is_reset_unfinished(before):
         since = format_time(before.since_ms)
         unfinished = RefusedError(
-            "proxy.reset-unfinished", hint=UNFINISHED_HINT, group=asked.group, by=before.set_by, since=since
+            "proxy.reset-unfinished", hint=UNFINISHED_HINT, group=request.group, by=before.set_by, since=since
         )
         shown.append(unfinished.message)
-    goals, why = _goals(asked, there, before)
-    if asked.unfinished_action is not None:
+    goals, why = _goals(request, there, before)
+    if request.unfinished_action is not None:
         remarks, why = [*remarks, *why], []
     to = {(one.topic, one.partition): one.to for one in goals}
     shown += [
-        describe_partition(spot, to.get((spot.topic, spot.partition)))
-        for spot in there.partitions[:PARTITIONS_SHOWN_MAX]
+        describe_partition(partition, to.get((partition.topic, partition.partition)))
+        for partition in there.partitions[:PARTITIONS_SHOWN_MAX]
     ]
     if len(there.partitions) > PARTITIONS_SHOWN_MAX:
         shown.append(f"and {len(there.partitions) - PARTITIONS_SHOWN_MAX} more partitions")
-    refused = _refused(asked, unfinished, why, count, proxies)
-    if refused is not None or not goals:
-        return OffsetResetPlan((), tuple(shown), tuple(remarks), refused)
-    remarks += _what_stays(asked, before)
+    refusal = _refused(request, unfinished, why, count, proxies)
+    if refusal is not None or not goals:
+        return OffsetResetPlan((), tuple(shown), tuple(remarks), refusal)
+    remarks += _what_stays(request, before)
     counts = {
         "count": _proxies(proxies),
         "members": count_phrase(count, "member"),
         "places": count_phrase(len(goals), "place"),
         "came": "",
     }
-    steps = tuple(OffsetResetStep(stage, asked.group, counts) for stage in OffsetResetStage)
+    steps = tuple(OffsetResetStep(stage, request.group, counts) for stage in OffsetResetStage)
     known = before.run if before is not None else ""
     return OffsetResetPlan(steps, tuple(shown), tuple(remarks), None, there.home, there.term, goals, known)
 
 
 def _goals(
-    asked: ResetOffsets, there: GroupPositions, before: ResetRow | None
+    request: ResetOffsets, there: GroupPositions, before: ResetRow | None
 ) -> tuple[tuple[ResetGoal, ...], list[str]]:
-    if asked.unfinished_action is not None:
+    if request.unfinished_action is not None:
         assert before is not None
         return resume_goals(
-            before.goals if asked.unfinished_action is UnfinishedResetAction.RESUME else reverse_goals(before.goals),
+            before.goals if request.unfinished_action is UnfinishedResetAction.RESUME else reverse_goals(before.goals),
             there.partitions,
         )
-    return compute_goals(asked.target, there.partitions) if asked.target is not None else ((), [])
+    return compute_goals(request.target, there.partitions) if request.target is not None else ((), [])
 
 
-def _what_stays(asked: ResetOffsets, before: ResetRow | None) -> list[str]:
-    if asked.unfinished_action is not UnfinishedResetAction.UNDO or before is None:
+def _what_stays(request: ResetOffsets, before: ResetRow | None) -> list[str]:
+    if request.unfinished_action is not UnfinishedResetAction.UNDO or before is None:
         return []
     new = [f"{one.topic}-{one.partition}" for one in before.goals if one.was is None]
     return [f"where there was no place before, one stays: {join_names(new, NAMED_MAX)}"] if new else []
 
 
 def _refused(
-    asked: ResetOffsets, unfinished: RefusedError | None, why: Sequence[str], members: int, proxies: int
+    request: ResetOffsets, unfinished: RefusedError | None, why: Sequence[str], members: int, proxies: int
 ) -> TwinshoreError | None:
-    if not _changes(asked):
+    if not _changes(request):
         return None
-    if unfinished and asked.unfinished_action is None:
+    if unfinished and request.unfinished_action is None:
         return unfinished
     if why:
         return RefusedError("proxy.offsets-impossible", causes=join_names(why, NAMED_MAX, "; "))
     if members and not proxies:
-        return RefusedError("proxy.no-proxy-serves", group=asked.group, members=count_phrase(members, "member"))
+        return RefusedError("proxy.no-proxy-serves", group=request.group, members=count_phrase(members, "member"))
     return None
 
 
 def act(
-    asked: ResetOffsets, meant: OffsetResetPlan, settings: Settings, store: Store, by: str
+    request: ResetOffsets, plan: OffsetResetPlan, settings: Settings, store: Store, by: str
 ) -> Iterator[OffsetResetStep]:
     """Yields each finished step. On an error before offsets are set, members go on at the old ones."""
-    if not meant.steps:
+    if not plan.steps:
         return
     with ExitStack() as stack:
         clusters = _clusters(settings, stack)
-        look = partial(read_group_positions, asked.group, _topics(meant.goals), clusters, settings, store)
-        hands = OffsetReset(asked.group, meant.home, meant.goals, clusters, store, by, look, meant.term, meant.known)
-        hands.gather_s = asked.gather_s
-        hands.target = asked.target
+        look = partial(read_group_positions, request.group, _topics(plan.goals), clusters, settings, store)
+        hands = OffsetReset(request.group, plan.home, plan.goals, clusters, store, by, look, plan.term, plan.known)
+        hands.gather_s = request.gather_s
+        hands.target = request.target
         hands.resumes_unfinished, hands.undoes = (
-            asked.unfinished_action is not None,
-            asked.unfinished_action is UnfinishedResetAction.UNDO,
+            request.unfinished_action is not None,
+            request.unfinished_action is UnfinishedResetAction.UNDO,
         )
         try:
             hands.begin()
             held = hands.wait_for_proxies()
             hands.look_again(are_set=hands.shifts)
-            yield _step(meant, OffsetResetStage.HOLD, count=_proxies(held))
+            yield _step(plan, OffsetResetStage.HOLD, count=_proxies(held))
             came, of = hands.gather()
-            yield _step(meant, OffsetResetStage.GATHER, count=str(came), members=count_phrase(of, "member"))
+            yield _step(plan, OffsetResetStage.GATHER, count=str(came), members=count_phrase(of, "member"))
             hands.is_about_to_set()
             hands.set_places()
             sent = count_phrase(len(hands.sent), "member")
-            yield _step(meant, OffsetResetStage.SET, members=sent, came=_came(asked, hands.goals))
+            yield _step(plan, OffsetResetStage.SET, members=sent, came=_came(request, hands.goals))
             came = hands.gather_late()
             hands.prove()
             hands.end()
@@ -270,16 +270,16 @@ def act(
         except KeyboardInterrupt as error:
             hands.give_up()
             left = f"some places may be set; {UNFINISHED_HINT}" if hands.is_half_done else "no place has changed"
-            raise KeyboardInterrupt(f"group {asked.group}: {left}") from error
+            raise KeyboardInterrupt(f"group {request.group}: {left}") from error
         except BaseException:
             hands.give_up()
             raise
-        yield _step(meant, OffsetResetStage.REJOIN, count=str(came), members=sent)
+        yield _step(plan, OffsetResetStage.REJOIN, count=str(came), members=sent)
 
 
-def _came(asked: ResetOffsets, goals: Sequence[ResetGoal]) -> str:
+def _came(request: ResetOffsets, goals: Sequence[ResetGoal]) -> str:
     """Describe a shift's goals: members may have committed since the plan was shown."""
-    if asked.target is None or asked.target.way is not ResetTargetKind.SHIFT:
+    if request.target is None or request.target.way is not ResetTargetKind.SHIFT:
         return ""
     return ": " + join_names([f"{one.topic}-{one.partition}: {one.was} -> {one.to}" for one in goals], NAMED_MAX)
 
@@ -288,8 +288,8 @@ def _proxies(count: int) -> str:
     return f"{count} prox{'y' if count == 1 else 'ies'}"
 
 
-def _step(meant: OffsetResetPlan, stage: OffsetResetStage, **counts: str) -> OffsetResetStep:
-    step = next(one for one in meant.steps if one.stage is stage)
+def _step(plan: OffsetResetPlan, stage: OffsetResetStage, **counts: str) -> OffsetResetStep:
+    step = next(offset_reset_step for offset_reset_step in plan.steps if offset_reset_step.stage is stage)
     return OffsetResetStep(stage, step.group, {**step.counts, **counts})
 
 
@@ -299,4 +299,4 @@ def _clusters(settings: Settings, stack: ExitStack) -> dict[str, KafkaCluster]:
         name: KafkaCluster(settings.cluster(name), patience_s=CLUSTER_TIMEOUT_S, call_s=CLUSTER_TIMEOUT_S)
         for name in names
     }
-    return {name: stack.enter_context(closing(one)) for name, one in made.items()}
+    return {name: stack.enter_context(closing(cluster)) for name, cluster in made.items()}

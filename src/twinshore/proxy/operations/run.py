@@ -34,20 +34,22 @@ PREVIEW_TIMEOUT_S = 4.0
 
 def preview_proxy(settings: Settings, topics: Sequence[str] = ()) -> ProxyPreview:
     """Preview what a proxy would serve now. ConfigError if it could not start."""
-    asked, clusters = settings.of(SECTION), select_clusters(settings)
-    layout = build_addressing(asked, clusters)
+    proxy_settings, clusters = settings.of(SECTION), select_clusters(settings)
+    addressing = build_addressing(proxy_settings, clusters)
     with ExitStack() as stack:
         remarks = stack.enter_context(_logged())
-        stack.enter_context(closing(Authenticator(asked, clusters)))
+        stack.enter_context(closing(Authenticator(proxy_settings, clusters)))
         store = stack.enter_context(closing(LazyStore(settings)))
-        lookout = stack.enter_context(closing(ClusterWatcher(clusters, layout, store)))
+        lookout = stack.enter_context(closing(ClusterWatcher(clusters, addressing, store)))
         asyncio.run(lookout.first())
-        seen = lookout.seen
-        lines = [_lines(one) for one in clusters if seen.clusters[one.name].answers]
-    seen = replace(seen, leads=merge_home_records(lines, seen.clusters, settings))
+        table = lookout.table
+        lines = [_lines(cluster) for cluster in clusters if table.clusters[cluster.name].answers]
+    table = replace(table, leads=merge_home_records(lines, table.clusters, settings))
     is_own = FollowerFetchRules(own_topics=settings.of(near.SECTION).own_topics).is_own
-    tls = bool(asked.certificate_file)
-    return ProxyPreview(seen, layout, tuple(topics), is_own, tls, tuple(asked.sasl), tuple(dict.fromkeys(remarks)))
+    tls = bool(proxy_settings.certificate_file)
+    return ProxyPreview(
+        table, addressing, tuple(topics), is_own, tls, tuple(proxy_settings.sasl), tuple(dict.fromkeys(remarks))
+    )
 
 
 def _lines(cluster: Cluster) -> Mapping[str, HomeRecord]:

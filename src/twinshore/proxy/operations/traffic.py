@@ -39,12 +39,12 @@ class TrafficPage:
 
     def as_values(self) -> dict[str, Any]:
         whole = {"page": self.page, "pages": self.pages, "count": self.count, "last_s": self.last_s}
-        return {**whole, "lines": [one.as_values() for one in self.lines]}
+        return {**whole, "lines": [line.as_values() for line in self.lines]}
 
     def sentences(self) -> list[str]:
         if not self.lines:
             return list(self.unseen) or ["no proxy has told of any traffic"]
-        told = [describe_traffic(one) for one in self.lines]
+        told = [describe_traffic(line) for line in self.lines]
         if self.pages > 1:
             told.append(f"page {self.page} of {self.pages}, {self.count:,} in all")
         return told
@@ -56,18 +56,18 @@ def parse_query(by: str, sort: str, last: str, topic: str, client: str, page: in
     return TrafficQuery(grouping, order, parse_seconds(last, "--last"), topic, client, page, size)
 
 
-def query_traffic(asked: TrafficQuery, store: Store) -> TrafficPage:
+def query_traffic(query: TrafficQuery, store: Store) -> TrafficPage:
     """Returns a page over the windows that ended in the period."""
     now_ms = wall_ms()
-    rows = store.traffic.rows(now_ms - asked.last_s * 1000, now_ms)
+    rows = store.traffic.rows(now_ms - query.last_s * 1000, now_ms)
     meant = [
         row
         for row in rows
-        if pattern_matches(asked.topic, row.key.topic) and pattern_matches(asked.client, row.key.client)
+        if pattern_matches(query.topic, row.key.topic) and pattern_matches(query.client, row.key.client)
     ]
-    lines = aggregate_traffic(meant, asked.by, asked.sort)
-    first = (asked.page - 1) * asked.size
-    pages = max(1, -(-len(lines) // asked.size))
-    said = list_unknown_names(asked.topic, asked.client, rows, f"in the last {asked.last_s} s")
-    some = tuple(lines[first : first + asked.size])
-    return TrafficPage(some, asked.page, pages, len(lines), asked.last_s, said)
+    lines = aggregate_traffic(meant, query.by, query.sort)
+    first = (query.page - 1) * query.size
+    pages = max(1, -(-len(lines) // query.size))
+    said = list_unknown_names(query.topic, query.client, rows, f"in the last {query.last_s} s")
+    some = tuple(lines[first : first + query.size])
+    return TrafficPage(some, query.page, pages, len(lines), query.last_s, said)

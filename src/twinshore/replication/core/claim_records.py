@@ -142,7 +142,7 @@ class LinkClaimState:
                 self.twins[place] = note
 
     def of_topic(self, topic: str) -> list[TwinAnchors]:
-        return [note for (name, _), note in sorted(self.twins.items()) if name == topic]
+        return [anchors for (name, _), anchors in sorted(self.twins.items()) if name == topic]
 
     def claim_line(self, claim: StoreClaim) -> ClaimKeyValue:
         return self._key(CLAIM_LINE, claim.store), line_value(asdict(claim))
@@ -163,11 +163,11 @@ class LinkClaimState:
                 ids = found[0].source_topic_id, found[0].target_topic_id
                 wanted[topic, part] = TwinAnchors(*ids, topic in behind, tuple(_runs(found)))
         lacking = {
-            place: note
-            for place, note in wanted.items()
-            if self.twins.get(place) != note and place not in self.newer_twins
+            place: anchors
+            for place, anchors in wanted.items()
+            if self.twins.get(place) != anchors and place not in self.newer_twins
         }
-        return [(self._key(TWIN_LINE, *place), note.text()) for place, note in lacking.items()]
+        return [(self._key(TWIN_LINE, *place), anchors.text()) for place, anchors in lacking.items()]
 
     def lines_against(self, topics: Container[str]) -> list[ClaimKeyValue]:
         """Takes back what is told of the twins of these topics."""
@@ -195,14 +195,14 @@ class LinkClaimStates:
 
     def written(self, target_id: str) -> list[LinkClaimState]:
         """Returns those with a writer for this target."""
-        found = (told for _, told in sorted(self.by_source.items()))
-        return [told for told in found if told.writer and told.writer.target_cluster_id == target_id]
+        found = (state for _, state in sorted(self.by_source.items()))
+        return [state for state in found if state.writer and state.writer.target_cluster_id == target_id]
 
 
 def iter_anchors(notes: Iterable[TwinAnchors]) -> Iterator[tuple[int, AnchorRun]]:
     """Yields each partition's anchor, as a run of one."""
-    for note in notes:
-        for run in note.runs:
+    for anchors in notes:
+        for run in anchors.runs:
             for partition in range(run.first, run.first + run.count):
                 yield partition, replace(run, first=partition, count=1)
 

@@ -56,40 +56,40 @@ LEASE_SLACK_S = 0.25
 
 
 class TaskSession(NamedTuple):
-    """One accepted attempt (`tide`) of a task (`lane`). `visit` tells sessions with the same attempt number apart."""
+    """One accepted attempt (`run`) of a task (`task`). `visit` tells sessions with the same attempt number apart."""
 
     link: str
-    lane: int
-    tide: int
+    task: int
+    run: int
     visit: int
 
     @property
     def key(self) -> TaskKey:
-        return self.link, self.lane
+        return self.link, self.task
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
     link: str
-    lane: int
+    task: int
     carried: tuple[PartitionProgress, ...]
     incidents: tuple[PartitionIncident, ...]
     speed: dict[str, float]
 
 
 class SendToTask(NamedTuple):
-    seat: TaskSession
+    session: TaskSession
     word: CoordinatorMessage
 
 
 class RecordReport(NamedTuple):
-    account: TaskReport
+    report: TaskReport
 
 
 class DisconnectTask(NamedTuple):
     """Close the attempt's connection; the attempt may not notice."""
 
-    seat: TaskSession
+    session: TaskSession
 
 
 CoordinatorCommand = SendToTask | RecordReport | DisconnectTask
@@ -106,29 +106,31 @@ class LostRequestDeadlines:
         """The latest deadline of all partitions; 0: no request was lost."""
         return max(self._until_s.values(), default=0.0)
 
-    def hear(self, handovers: Iterable[Handoff], now_s: float) -> None:
+    def hear(self, handoffs: Iterable[Handoff], now_s: float) -> None:
         """Takes the handoffs of released partitions."""
-        for entry in handovers:
-            named = TopicPartition(entry.topic, entry.partition)
-            if entry.calm:
-                self._until_s.pop(named, None)
+        for handoff in handoffs:
+            partition = TopicPartition(handoff.topic, handoff.partition)
+            if handoff.calm:
+                self._until_s.pop(partition, None)
             else:
-                self._until_s[named] = max(self._until_s.get(named, 0.0), now_s + entry.strays_s)
+                self._until_s[partition] = max(self._until_s.get(partition, 0.0), now_s + handoff.strays_s)
 
-    def told(self, handovers: Iterable[Handoff], wanted: Iterable[TopicPartition], now_s: float) -> tuple[Handoff, ...]:
-        """Returns the handoffs, with a wait for each of the `wanted` partitions that has a running deadline but no
+    def told(
+        self, handovers: Iterable[Handoff], partitions: Iterable[TopicPartition], now_s: float
+    ) -> tuple[Handoff, ...]:
+        """Returns the handoffs, with a wait for each of the `partitions` partitions that has a running deadline but no
         handoff.
         """
-        self._until_s = {named: until_s for named, until_s in self._until_s.items() if until_s > now_s}
-        given = tuple(handovers)
-        known = {TopicPartition(entry.topic, entry.partition) for entry in given}
-        lost = [named for named in wanted if named in self._until_s and named not in known]
-        return given + tuple(_waits(named, self._until_s[named] - now_s) for named in lost)
+        self._until_s = {partition: until_s for partition, until_s in self._until_s.items() if until_s > now_s}
+        handoffs = tuple(handovers)
+        known = {TopicPartition(handoff.topic, handoff.partition) for handoff in handoffs}
+        lost = [partition for partition in partitions if partition in self._until_s and partition not in known]
+        return handoffs + tuple(_waits(partition, self._until_s[partition] - now_s) for partition in lost)
 
 
-def _waits(named: TopicPartition, for_s: float) -> Handoff:
+def _waits(partition: TopicPartition, for_s: float) -> Handoff:
     """A handoff with a wait alone: the twin's end offset and the lost records are unknown."""
-    place = (named.topic, named.partition, UNKNOWN_POSITION)
+    place = (partition.topic, partition.partition, UNKNOWN_POSITION)
     return Handoff(*place, leader_epoch=-1, armed_until_ms=0, calm=False, strays_s=for_s, strays_moved=True)
 
 
@@ -138,10 +140,10 @@ class OwnershipMessage:
     lease is renewed for `grant_s`; "stop": end at once.
     """
 
-    tide: int
+    run: int
     what: str
     grant_s: float = 0.0
-    handovers: tuple[Handoff, ...] = ()
+    handoffs: tuple[Handoff, ...] = ()
 
 
 @dataclass(slots=True)
@@ -156,42 +158,42 @@ class TaskOwnership:
     # The holder knows better only when it stops in good order.
     lands_until_s: float = 0.0
     finishing: bool = False
-    handovers: tuple[Handoff, ...] = field(default=())
+    handoffs: tuple[Handoff, ...] = field(default=())
 
-    def arrived(self, tide: int, now_s: float, allowed_s: float) -> list[OwnershipMessage]:
+    def arrived(self, run: int, now_s: float, allowed_s: float) -> list[OwnershipMessage]:
         """The attempt becomes the standby."""
-        self.heir = tide
+        self.heir = run
         return self.tick(now_s, allowed_s)
 
-    def beat(self, tide: int, now_s: float, allowed_s: float, still_s: float = 0.0) -> list[OwnershipMessage]:
+    def beat(self, run: int, now_s: float, allowed_s: float, still_s: float = 0.0) -> list[OwnershipMessage]:
         """The holder asks for more time. `allowed_s`: how long the link's lease still holds; `still_s`: how long a
         throttling broker does not read from the holder.
         """
-        if tide != self.holder:
-            return [OwnershipMessage(tide, "stop")]
+        if run != self.holder:
+            return [OwnershipMessage(run, "stop")]
         grant_s = min(self.grant_s, allowed_s)
         if grant_s <= 0:
-            return [OwnershipMessage(tide, "stop")]
+            return [OwnershipMessage(run, "stop")]
         self.granted_until_s = max(self.granted_until_s, now_s + grant_s + LEASE_SLACK_S)
         self.lands_until_s = max(self.lands_until_s, now_s + still_s)
-        return [OwnershipMessage(tide, "grant", grant_s)]
+        return [OwnershipMessage(run, "grant", grant_s)]
 
     def done(
-        self, tide: int, handovers: tuple[Handoff, ...], now_s: float, allowed_s: float, unread_s: float = 0.0
+        self, run: int, handoffs: tuple[Handoff, ...], now_s: float, allowed_s: float, unread_s: float = 0.0
     ) -> list[OwnershipMessage]:
         """The holder has stopped. `unread_s`: how long earlier requests may still be appended."""
-        if tide != self.holder:
+        if run != self.holder:
             return []
-        self.holder, self.handovers, self.finishing = None, handovers, False
+        self.holder, self.handoffs, self.finishing = None, handoffs, False
         self.granted_until_s, self.lands_until_s = 0.0, now_s + unread_s
         return self.tick(now_s, allowed_s)
 
-    def lost(self, tide: int, now_s: float, allowed_s: float) -> list[OwnershipMessage]:
+    def lost(self, run: int, now_s: float, allowed_s: float) -> list[OwnershipMessage]:
         """The connection broke without a last message: the write lease has to run out."""
-        if tide == self.heir:
+        if run == self.heir:
             self.heir = None
-        if tide == self.holder:
-            self.holder, self.handovers, self.finishing = None, (), False
+        if run == self.holder:
+            self.holder, self.handoffs, self.finishing = None, (), False
         return self.tick(now_s, allowed_s)
 
     def tick(self, now_s: float, allowed_s: float) -> list[OwnershipMessage]:
@@ -209,8 +211,8 @@ class TaskOwnership:
             return []
         self.holder, self.heir = self.heir, None
         self.granted_until_s = now_s + grant_s + LEASE_SLACK_S
-        handovers, self.handovers = self.handovers, ()
-        return [OwnershipMessage(self.holder, "go", grant_s, handovers)]
+        handoffs, self.handoffs = self.handoffs, ()
+        return [OwnershipMessage(self.holder, "go", grant_s, handoffs)]
 
     def free(self, now_s: float) -> bool:
         """Whether the task has no writer: the last holder reported that it stopped, or the write lease has ended. A
@@ -232,11 +234,13 @@ class TaskOwnership:
     def _lapse(self, now_s: float) -> None:
         if self.holder is not None and now_s >= self.granted_until_s:
             # Frozen, or its machine is gone while the connection looks open: it may write no more.
-            self.holder, self.handovers, self.finishing = None, (), False
+            self.holder, self.handoffs, self.finishing = None, (), False
 
-    def forget(self, named: TopicPartition) -> None:
+    def forget(self, partition: TopicPartition) -> None:
         """The partition leaves the task: the handoff would be wrong after a return."""
-        self.handovers = tuple(one for one in self.handovers if TopicPartition(one.topic, one.partition) != named)
+        self.handoffs = tuple(
+            handoff for handoff in self.handoffs if TopicPartition(handoff.topic, handoff.partition) != partition
+        )
 
     def due_s(self) -> float | None:
         """When `tick` must be called at the latest; None: never."""
@@ -252,13 +256,13 @@ class TaskAssignment:
     tasks. `untouched`: new twins that no holder has had.
     """
 
-    relay: TaskOwnership
+    ownership: TaskOwnership
     token: str
     landing: LostRequestDeadlines = field(default_factory=LostRequestDeadlines)
-    tracks: dict[TopicPartition, PartitionConfig] = field(default_factory=dict)
+    configs: dict[TopicPartition, PartitionConfig] = field(default_factory=dict)
     told: dict[TopicPartition, EpochOffset] = field(default_factory=dict)
     untouched: set[TopicPartition] = field(default_factory=set)
-    pumps: dict[int, TaskSession] = field(default_factory=dict)
+    sessions: dict[int, TaskSession] = field(default_factory=dict)
     moving: dict[TopicPartition, int] = field(default_factory=dict)
     leaving: set[TopicPartition] = field(default_factory=set)
     closing: bool = False
@@ -271,60 +275,62 @@ class TaskAssignment:
     paces: tuple[LearntQuota, ...] = ()
     paces_at_s: float = 0.0
 
-    def place(self, order: PartitionConfig) -> None:
-        self.tracks[order.named] = order
-        self.told[order.named] = EpochOffset(order.receipt_epoch, order.receipt_to)
-        if order.untouched and self.relay.holder is None:
-            self.untouched.add(order.named)
+    def place(self, config: PartitionConfig) -> None:
+        self.configs[config.named] = config
+        self.told[config.named] = EpochOffset(config.receipt_epoch, config.receipt_to)
+        if config.untouched and self.ownership.holder is None:
+            self.untouched.add(config.named)
 
     def account(self, carried: Iterable[PartitionProgress]) -> None:
-        for entry in carried:
-            self.bytes += entry.bytes
-            named = TopicPartition(entry.topic, entry.partition)
-            self.told[named] = latest_epoch_offset(
-                self.told.get(named, NO_EPOCH_OFFSET), EpochOffset(entry.epoch, entry.to_offset)
+        for progress in carried:
+            self.bytes += progress.bytes
+            partition = TopicPartition(progress.topic, progress.partition)
+            self.told[partition] = latest_epoch_offset(
+                self.told.get(partition, NO_EPOCH_OFFSET), EpochOffset(progress.epoch, progress.to_offset)
             )
-            if entry.extents and named in self.tracks:
-                self.tracks[named] = replace(self.tracks[named], reached=position_after(entry.extents[-1]))
+            if progress.offset_runs and partition in self.configs:
+                self.configs[partition] = replace(
+                    self.configs[partition], reached=position_after(progress.offset_runs[-1])
+                )
 
-    def begin(self, handovers: tuple[Handoff, ...], now_s: float) -> StartWriting:
+    def begin(self, handoffs: tuple[Handoff, ...], now_s: float) -> StartWriting:
         """Returns the message for the next holder. Call only while the task has no writer."""
         self.let_go()
         self.holder_since_s = now_s
         # A standby was told how far mapped twins are written when it arrived; the holder has written more since.
-        reached = {named: order.reached for named, order in self.tracks.items() if order.reached}
+        reached = {partition: config.reached for partition, config in self.configs.items() if config.reached}
         # The next holder may begin much later.
         ago_s = now_s - self.paces_at_s
         paces = tuple(pace._replace(learnt=pace.learnt.aged(ago_s)) for pace in self.paces)
         self.paces = ()
         untouched, self.untouched = tuple(self.untouched), set()
-        handovers = self.landing.told(handovers, self.tracks, now_s)
-        return StartWriting(handovers, dict(self.told), reached, paces, untouched)
+        handoffs = self.landing.told(handoffs, self.configs, now_s)
+        return StartWriting(handoffs, dict(self.told), reached, paces, untouched)
 
-    def release(self, named: TopicPartition) -> tuple[int | None, PartitionConfig | None]:
+    def release(self, partition: TopicPartition) -> tuple[int | None, PartitionConfig | None]:
         """Removes the partition. Returns the task that takes over, if any, and the config to continue with."""
-        self.leaving.discard(named)
-        self.untouched.discard(named)
-        lane = self.moving.pop(named, None)
-        order, stand = self.tracks.pop(named, None), self.told.pop(named, NO_EPOCH_OFFSET)
-        if order is None:
-            return lane, None
-        return lane, replace(order, receipt_to=stand.end, receipt_epoch=stand.epoch, untouched=False)
+        self.leaving.discard(partition)
+        self.untouched.discard(partition)
+        task = self.moving.pop(partition, None)
+        config, stand = self.configs.pop(partition, None), self.told.pop(partition, NO_EPOCH_OFFSET)
+        if config is None:
+            return task, None
+        return task, replace(config, receipt_to=stand.end, receipt_epoch=stand.epoch, untouched=False)
 
     def let_go(self) -> None:
         """Drops `leaving` partitions and cancels moves. Call only while the task has no writer."""
         self.moving.clear()
-        for named in self.leaving:
-            self.relay.forget(named)
-            self.tracks.pop(named, None)
-            self.told.pop(named, None)
+        for partition in self.leaving:
+            self.ownership.forget(partition)
+            self.configs.pop(partition, None)
+            self.told.pop(partition, None)
         self.untouched -= self.leaving
         self.leaving.clear()
 
 
 class Coordinator:
     def __init__(self) -> None:
-        self._posts: dict[TaskKey, TaskAssignment] = {}
+        self._assignments: dict[TaskKey, TaskAssignment] = {}
         # By link: until when attempts of closed tasks may still write, and their requests may still be appended.
         self._past: dict[str, tuple[float, float]] = {}
         self._landings: dict[str, LostRequestDeadlines] = {}
@@ -341,47 +347,54 @@ class Coordinator:
 
     def open_task(self, key: TaskKey, grant_s: float, token: str) -> None:
         """Admits attempts that know the token. An open task stays as it is."""
-        if key not in self._posts:
+        if key not in self._assignments:
             granted_s, lands_s = self._past.get(key[0], (0.0, 0.0))
-            relay = TaskOwnership(grant_s, granted_until_s=granted_s, lands_until_s=lands_s)
-            self._posts[key] = TaskAssignment(relay, token, self._landings.setdefault(key[0], LostRequestDeadlines()))
+            ownership = TaskOwnership(grant_s, granted_until_s=granted_s, lands_until_s=lands_s)
+            self._assignments[key] = TaskAssignment(
+                ownership, token, self._landings.setdefault(key[0], LostRequestDeadlines())
+            )
 
     def token_of(self, key: TaskKey) -> str:
         """Returns the open task's token; empty: closed."""
-        return post.token if (post := self._posts.get(key)) else ""
+        return assignment.token if (assignment := self._assignments.get(key)) else ""
 
     def assign(self, key: TaskKey, orders: Iterable[PartitionConfig], now_s: float) -> None:
         """Adds partitions to a task and its attempts. Those that a task of the link already has stay there."""
-        post, placed = self._posts[key], self.placed(key[0])
-        fresh = tuple(self._given_once(key[0], order) for order in orders if order.named not in placed)
-        for order in fresh:
-            post.place(order)
+        assignment, placed = self._assignments[key], self.placed(key[0])
+        fresh = tuple(self._given_once(key[0], config) for config in orders if config.named not in placed)
+        for config in fresh:
+            assignment.place(config)
         if fresh:
-            self._tell_all(post, Assign(fresh))
-            waits = post.landing.told((), [order.named for order in fresh], now_s)
-            if waits and post.relay.holder is not None:
-                self._tell(post, post.relay.holder, TakeOver(waits))
+            self._tell_all(assignment, Assign(fresh))
+            waits = assignment.landing.told((), [config.named for config in fresh], now_s)
+            if waits and assignment.ownership.holder is not None:
+                self._tell(assignment, assignment.ownership.holder, TakeOver(waits))
 
-    def _given_once(self, link: str, order: PartitionConfig) -> PartitionConfig:
-        if not order.untouched:
-            return order
-        twin = link, order.target_topic_id, order.partition
-        order = replace(order, untouched=twin not in self._given)
+    def _given_once(self, link: str, config: PartitionConfig) -> PartitionConfig:
+        if not config.untouched:
+            return config
+        twin = link, config.target_topic_id, config.partition
+        config = replace(config, untouched=twin not in self._given)
         self._given.add(twin)
-        return order
+        return config
 
     def placed(self, link: str) -> dict[TopicPartition, int]:
-        return {named: lane for lane, post in self._of(link) for named in post.tracks}
+        return {partition: task for task, assignment in self._of(link) for partition in assignment.configs}
 
-    def move(self, link: str, named: TopicPartition, lane: int) -> bool:
-        """Asks the partition's holder for a release to task `lane`; False: no holder can be asked now."""
-        for number, post in self._of(link):
-            if number != lane and named in post.tracks:
-                holder = post.relay.holder
-                if holder is None or post.relay.finishing or named in post.moving or named in post.leaving:
+    def move(self, link: str, partition: TopicPartition, task: int) -> bool:
+        """Asks the partition's holder for a release to task `task`; False: no holder can be asked now."""
+        for number, assignment in self._of(link):
+            if number != task and partition in assignment.configs:
+                holder = assignment.ownership.holder
+                if (
+                    holder is None
+                    or assignment.ownership.finishing
+                    or partition in assignment.moving
+                    or partition in assignment.leaving
+                ):
                     return False
-                post.moving[named] = lane
-                self._tell(post, holder, Release(named))
+                assignment.moving[partition] = task
+                self._tell(assignment, holder, Release(partition))
                 return True
         return False
 
@@ -390,66 +403,71 @@ class Coordinator:
         there, since each has confirmed, or was lost and has no write lease any more.
         """
 
-        def leaves(named: TopicPartition) -> bool:
-            return named.topic == topic and partition in (-1, named.partition)
+        def leaves(tp: TopicPartition) -> bool:
+            return tp.topic == topic and partition in (-1, tp.partition)
 
-        for _, post in self._of(link):
-            ours = [named for named in post.tracks if leaves(named)]
-            for named in ours:
-                post.moving.pop(named, None)
-                post.leaving.add(named)
-                self._tell_all(post, Release(named))
-            if ours and post.relay.free(now_s):
-                post.let_go()
-        return not any(leaves(named) for named in self.placed(link))
+        for _, assignment in self._of(link):
+            ours = [tp for tp in assignment.configs if leaves(tp)]
+            for tp in ours:
+                assignment.moving.pop(tp, None)
+                assignment.leaving.add(tp)
+                self._tell_all(assignment, Release(tp))
+            if ours and assignment.ownership.free(now_s):
+                assignment.let_go()
+        return not any(leaves(tp) for tp in self.placed(link))
 
     def bound(self, key: TaskKey, bounds: TaskRateLimits) -> None:
-        if post := self._posts.get(key):
-            post.bounds = bounds
-            self._tell_all(post, bounds)
+        if assignment := self._assignments.get(key):
+            assignment.bounds = bounds
+            self._tell_all(assignment, bounds)
 
     def used(self, link: str) -> dict[int, dict[str, list[float]]]:
         """Returns bytes fetched lately, and whether a throttle held more back, by task and topic ("": all)."""
-        return {lane: post.used for lane, post in self._of(link)}
+        return {task: assignment.used for task, assignment in self._of(link)}
 
     def holding(self, key: TaskKey, now_s: float) -> tuple[int | None, float, bool]:
         """Returns the holder (None also after the write lease), the seconds since a holder last began, and whether a
         standby is ready.
         """
-        post = self._posts[key]
-        holder = post.relay.holder if post.relay.manned(now_s) else None
-        return holder, now_s - post.holder_since_s, post.relay.heir is not None
+        assignment = self._assignments[key]
+        holder = assignment.ownership.holder if assignment.ownership.manned(now_s) else None
+        return holder, now_s - assignment.holder_since_s, assignment.ownership.heir is not None
 
-    def seated(self, key: TaskKey) -> frozenset[int]:
-        return frozenset(post.pumps) if (post := self._posts.get(key)) else frozenset()
+    def session_of(self, key: TaskKey) -> frozenset[int]:
+        return frozenset(assignment.sessions) if (assignment := self._assignments.get(key)) else frozenset()
 
     def carried_bytes(self) -> dict[TaskKey, int]:
         """Returns the bytes that each task has replicated since it was opened."""
-        return {key: post.bytes for key, post in self._posts.items()}
+        return {key: assignment.bytes for key, assignment in self._assignments.items()}
 
     def unmanned(self, link: str, now_s: float) -> frozenset[TopicPartition]:
         """Returns partitions that no attempt may write now."""
-        return frozenset(named for _, post in self._of(link) if not post.relay.manned(now_s) for named in post.tracks)
+        return frozenset(
+            partition
+            for _, assignment in self._of(link)
+            if not assignment.ownership.manned(now_s)
+            for partition in assignment.configs
+        )
 
     def waits_s(self, key: TaskKey, now_s: float) -> float:
         """Seconds for which no attempt may begin because earlier requests may still be appended."""
-        return self._posts[key].relay.waits_s(now_s)
+        return self._assignments[key].ownership.waits_s(now_s)
 
     def finish_all(self, link: str) -> None:
         """Asks every attempt to finish in good order; no other begins."""
-        for _, post in self._of(link):
-            post.closing, post.relay.heir = True, None
-            for tide in post.pumps:
-                self._tell(post, tide, Finish() if tide == post.relay.holder else Stop())
+        for _, assignment in self._of(link):
+            assignment.closing, assignment.ownership.heir = True, None
+            for run in assignment.sessions:
+                self._tell(assignment, run, Finish() if run == assignment.ownership.holder else Stop())
 
     def lands_s(self, link: str, now_s: float) -> float:
         """Seconds for which the link's requests may still be appended, even if this process ends."""
-        ours = [max(post.relay.lands_until_s, post.landing.until_s) for _, post in self._of(link)]
+        ours = [max(assignment.ownership.lands_until_s, assignment.landing.until_s) for _, assignment in self._of(link)]
         return max(0.0, max([*ours, self._past.get(link, (0.0, 0.0))[1]]) - now_s)
 
     def has_no_writers(self, link: str, now_s: float) -> bool:
         """Whether no attempt is connected, and no lost one has a write lease."""
-        return all(not post.pumps and post.relay.free(now_s) for _, post in self._of(link))
+        return all(not assignment.sessions and assignment.ownership.free(now_s) for _, assignment in self._of(link))
 
     def idle(self, link: str, now_s: float) -> bool:
         """Whether the link has no writer, and no request can still be appended."""
@@ -465,127 +483,131 @@ class Coordinator:
 
     def close_link(self, link: str) -> None:
         """Forgets the link's tasks, and disconnects the attempts."""
-        for lane, post in list(self._of(link)):
-            del self._posts[link, lane]
+        for task, assignment in list(self._of(link)):
+            del self._assignments[link, task]
             granted_s, lands_s = self._past.get(link, (0.0, 0.0))
-            lands_s = max(lands_s, post.relay.lands_until_s, post.landing.until_s)
-            self._past[link] = max(granted_s, post.relay.granted_until_s), lands_s
-            self._wanted += [DisconnectTask(seat) for seat in post.pumps.values()]
+            lands_s = max(lands_s, assignment.ownership.lands_until_s, assignment.landing.until_s)
+            self._past[link] = max(granted_s, assignment.ownership.granted_until_s), lands_s
+            self._wanted += [DisconnectTask(session) for session in assignment.sessions.values()]
 
     # -- time
 
     def awaited(self) -> frozenset[str]:
         """Returns the links with a standby: they need `tick`."""
-        return frozenset(link for (link, _), post in self._posts.items() if post.relay.heir is not None)
+        return frozenset(
+            link for (link, _), assignment in self._assignments.items() if assignment.ownership.heir is not None
+        )
 
     def tick(self, now_s: float, allowed_s: Mapping[str, float]) -> None:
         """Applies what time alone changes. `allowed_s` has each link of `awaited`."""
-        for (link, _), post in self._posts.items():
-            if post.relay.heir is not None:
-                self._say(post, post.relay.tick(now_s, allowed_s[link]), now_s)
+        for (link, _), assignment in self._assignments.items():
+            if assignment.ownership.heir is not None:
+                self._say(assignment, assignment.ownership.tick(now_s, allowed_s[link]), now_s)
 
     # -- attempts
 
-    def arrive(self, key: TaskKey, tide: int, token: str) -> TaskSession | None:
+    def arrive(self, key: TaskKey, run: int, token: str) -> TaskSession | None:
         """Opens an attempt's session; None: refused."""
-        post = self._posts.get(key)
-        if post is None or not hmac.compare_digest(token.encode(), post.token.encode()):
+        assignment = self._assignments.get(key)
+        if assignment is None or not hmac.compare_digest(token.encode(), assignment.token.encode()):
             return None
-        if post.closing or tide in post.pumps:
+        if assignment.closing or run in assignment.sessions:
             return None
         self._visits += 1
-        seat = post.pumps[tide] = TaskSession(*key, tide, self._visits)
-        self._tell(post, tide, Assign(tuple(post.tracks.values())))
-        if post.bounds:
-            self._tell(post, tide, post.bounds)
-        return seat
+        session = assignment.sessions[run] = TaskSession(*key, run, self._visits)
+        self._tell(assignment, run, Assign(tuple(assignment.configs.values())))
+        if assignment.bounds:
+            self._tell(assignment, run, assignment.bounds)
+        return session
 
-    def depart(self, seat: TaskSession, now_s: float, allowed_s: float) -> None:
-        if post := self._seated(seat):
-            del post.pumps[seat.tide]
+    def depart(self, session: TaskSession, now_s: float, allowed_s: float) -> None:
+        if assignment := self._session_of(session):
+            del assignment.sessions[session.run]
             # Only the holder's end cancels moves: a standby's end does not concern them.
-            if seat.tide == post.relay.holder:
-                post.moving.clear()
-            self._say(post, post.relay.lost(seat.tide, now_s, allowed_s), now_s)
+            if session.run == assignment.ownership.holder:
+                assignment.moving.clear()
+            self._say(assignment, assignment.ownership.lost(session.run, now_s, allowed_s), now_s)
 
-    def hear(self, seat: TaskSession, word: TaskMessage, now_s: float, allowed_s: float) -> None:
-        post = self._seated(seat)
-        if post is None:
+    def hear(self, session: TaskSession, word: TaskMessage, now_s: float, allowed_s: float) -> None:
+        assignment = self._session_of(session)
+        if assignment is None:
             return
-        tide, holds = seat.tide, seat.tide == post.relay.holder
+        run, holds = session.run, session.run == assignment.ownership.holder
         says: list[OwnershipMessage] = []
         match word:
             case TaskReady():
-                says = [] if post.closing else post.relay.arrived(tide, now_s, allowed_s)
+                says = [] if assignment.closing else assignment.ownership.arrived(run, now_s, allowed_s)
             case TaskProgress():
                 if holds:
-                    self._account(seat, post, word.carried, word.incidents, word.speed)
-                says = post.relay.beat(tide, now_s, allowed_s, float(word.speed.get(STILL_KEY, 0.0)))
+                    self._account(session, assignment, word.carried, word.incidents, word.speed)
+                says = assignment.ownership.beat(run, now_s, allowed_s, float(word.speed.get(STILL_KEY, 0.0)))
             case ThrottleUsage() if holds:
-                post.used = word.used
+                assignment.used = word.used
             case Released() if holds:
-                self._account(seat, post, [word.carried] if word.carried else [])
-                self._released(seat.link, post, word, now_s)
+                self._account(session, assignment, [word.carried] if word.carried else [])
+                self._released(session.link, assignment, word, now_s)
             case TaskFinished():
                 if holds:
-                    post.landing.hear(word.handovers, now_s)
-                    self._account(seat, post, word.carried, word.incidents, word.speed)
-                    post.paces, post.paces_at_s = tuple(word.paces), now_s
-                says = post.relay.done(tide, tuple(word.handovers), now_s, allowed_s, word.unread_s)
-                if post.relay.free(now_s):
-                    post.let_go()
-        self._say(post, says, now_s, word.asked_s if isinstance(word, TaskProgress) else 0.0)
+                    assignment.landing.hear(word.handoffs, now_s)
+                    self._account(session, assignment, word.carried, word.incidents, word.speed)
+                    assignment.paces, assignment.paces_at_s = tuple(word.paces), now_s
+                says = assignment.ownership.done(run, tuple(word.handoffs), now_s, allowed_s, word.unread_s)
+                if assignment.ownership.free(now_s):
+                    assignment.let_go()
+        self._say(assignment, says, now_s, word.asked_s if isinstance(word, TaskProgress) else 0.0)
 
-    def _seated(self, seat: TaskSession) -> TaskAssignment | None:
+    def _session_of(self, session: TaskSession) -> TaskAssignment | None:
         """Returns the session's task; None for an attempt of an earlier lease epoch: late messages must not count."""
-        post = self._posts.get(seat.key)
-        return post if post and post.pumps.get(seat.tide) == seat else None
+        assignment = self._assignments.get(session.key)
+        return assignment if assignment and assignment.sessions.get(session.run) == session else None
 
     def _account(
         self,
-        seat: TaskSession,
-        post: TaskAssignment,
+        session: TaskSession,
+        assignment: TaskAssignment,
         carried: Iterable[PartitionProgress],
         incidents: Iterable[PartitionIncident] = (),
         speed: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        account = TaskReport(*seat.key, tuple(carried), tuple(incidents), dict(speed))
-        post.account(account.carried)
-        self._wanted.append(RecordReport(account))
+        report = TaskReport(*session.key, tuple(carried), tuple(incidents), dict(speed))
+        assignment.account(report.carried)
+        self._wanted.append(RecordReport(report))
 
-    def _released(self, link: str, post: TaskAssignment, word: Released, now_s: float) -> None:
+    def _released(self, link: str, assignment: TaskAssignment, word: Released, now_s: float) -> None:
         """Moves a released partition to the task that asked, which continues from the handoff."""
         handovers = (word.handover,) if word.handover else ()
-        post.landing.hear(handovers, now_s)
-        lane, order = post.release(word.named)
-        other = None if lane is None else self._posts.get((link, lane))
-        if other is None or order is None:
+        assignment.landing.hear(handovers, now_s)
+        task, config = assignment.release(word.partition)
+        other = None if task is None else self._assignments.get((link, task))
+        if other is None or config is None:
             return
-        other.place(order)
-        self._tell_all(other, Assign((order,)))
-        if other.relay.holder is not None:
-            self._tell(other, other.relay.holder, TakeOver(other.landing.told(handovers, [word.named], now_s)))
+        other.place(config)
+        self._tell_all(other, Assign((config,)))
+        if other.ownership.holder is not None:
+            self._tell(other, other.ownership.holder, TakeOver(other.landing.told(handovers, [word.partition], now_s)))
 
     # -- messages to attempts
 
-    def _say(self, post: TaskAssignment, says: Iterable[OwnershipMessage], now_s: float, asked_s: float = 0.0) -> None:
+    def _say(
+        self, assignment: TaskAssignment, says: Iterable[OwnershipMessage], now_s: float, asked_s: float = 0.0
+    ) -> None:
         for say in says:
             match say.what:
                 case "go":
-                    self._tell(post, say.tide, post.begin(say.handovers, now_s))
+                    self._tell(assignment, say.run, assignment.begin(say.handoffs, now_s))
                 case "grant":
-                    self._tell(post, say.tide, LeaseGranted(asked_s, say.grant_s))
+                    self._tell(assignment, say.run, LeaseGranted(asked_s, say.grant_s))
                 case "finish":
-                    self._tell(post, say.tide, Finish())
+                    self._tell(assignment, say.run, Finish())
                 case _:
-                    self._tell(post, say.tide, Stop())
+                    self._tell(assignment, say.run, Stop())
 
-    def _tell(self, post: TaskAssignment, tide: int, word: CoordinatorMessage) -> None:
-        if seat := post.pumps.get(tide):
-            self._wanted.append(SendToTask(seat, word))
+    def _tell(self, assignment: TaskAssignment, run: int, word: CoordinatorMessage) -> None:
+        if session := assignment.sessions.get(run):
+            self._wanted.append(SendToTask(session, word))
 
-    def _tell_all(self, post: TaskAssignment, word: CoordinatorMessage) -> None:
-        self._wanted += [SendToTask(seat, word) for seat in post.pumps.values()]
+    def _tell_all(self, assignment: TaskAssignment, word: CoordinatorMessage) -> None:
+        self._wanted += [SendToTask(session, word) for session in assignment.sessions.values()]
 
     def _of(self, link: str) -> Iterator[tuple[int, TaskAssignment]]:
-        return ((lane, post) for (name, lane), post in self._posts.items() if name == link)
+        return ((task, assignment) for (name, task), assignment in self._assignments.items() if name == link)

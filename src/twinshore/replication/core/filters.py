@@ -397,14 +397,16 @@ class Conflict:
 
     def error(self, others: Iterable[Conflict] = ()) -> ConfigError:
         """The error, with the sentences of the others."""
-        more = "".join(f"; {one.error().message}" for one in others)
+        more = "".join(f"; {conflict.error().message}" for conflict in others)
         links, topics = f"{', '.join(self.links[:-1])} and {self.links[-1]}", _what(self.topic)
         return ConfigError(self.code, links=links, topics=topics, cluster=self.target, more=more)
 
 
 def check_links(links: Sequence[Link], changed: Set[str] | None = None) -> None:
     """Raises ConfigError with every conflict between these links, or with those that concern `changed`."""
-    found = [one for one in find_conflicts(links) if changed is None or not changed.isdisjoint(one.links)]
+    found = [
+        conflict for conflict in find_conflicts(links) if changed is None or not changed.isdisjoint(conflict.links)
+    ]
     if found:
         raise found[0].error(found[1:])
 

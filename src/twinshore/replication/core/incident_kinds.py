@@ -34,7 +34,7 @@ link, topic and partition, the offsets, what was done about it, one sentence tha
 it closed. `twinshore status` shows the open rows, `twinshore incidents` all of them, and the metrics count them
 by kind. Nothing is left out in silence.
 
-A partition that stops never holds back its neighbours. It leaves its lane and rests, also after a restart. The column
+A partition that stops never holds back its neighbours. It leaves its task and rests, also after a restart. The column
 *afterwards* says how it goes on:
 
 - `goes on`: you need not do anything for the mirror to go on. The row says what happened. If the incident can end,
@@ -42,7 +42,7 @@ A partition that stops never holds back its neighbours. It leaves its lane and r
 - `rests, and is tried again every few seconds`: it goes on by itself once the cause is gone. Then its row closes.
 - `rests until` it is resumed: you must decide. Mend the cause, then resume the partition as below.
 - `the whole topic rests`: no partition of the topic is carried until source and target agree again, as its section
-  says. If the topic was made again, `twinshore mirror begin-again` begins a new twin.
+  says. If the topic was made again, `twinshore mirror recreate` begins a new twin.
 
 ```sh
 twinshore mirror resume orders --partition 3
@@ -55,7 +55,7 @@ it starts.
 An offset range is the first offset concerned and the one behind the last. Both are -1 if the incident is about no
 offsets, for example when a cluster is away; such a row belongs to the whole link. A row of a whole topic has
 partition -1. Do not use `twinshore mirror resume` for it: it goes on by itself, or with `twinshore mirror
-begin-again`, as its section says. The row of a refused topic closes when the topic is carried, excluded, or deleted
+recreate`, as its section says. The row of a refused topic closes when the topic is carried, excluded, or deleted
 on the source, also if an earlier process wrote the row.
 
 ## Begin a twin anew
@@ -74,7 +74,7 @@ it: it saves what the twin alone holds, deletes the twin, and puts groups back. 
 1. Delete the twin on the target, by the name it has there (`east.orders` where the link has a prefix):
    `kafka-topics.sh --bootstrap-server WEST:9092 --delete --topic orders`
 2. Wait until `twinshore status` shows the topic as *recreated topic* (`every_s` of the link's section `follow`, 5 s).
-3. `twinshore mirror begin-again TOPIC` closes the rows of the topic, and a new twin begins within seconds.
+3. `twinshore mirror recreate TOPIC` closes the rows of the topic, and a new twin begins within seconds.
 
 Do not use `twinshore mirror resume` here: it is for a cause that went away by itself.
 
@@ -156,7 +156,7 @@ _ROWS = (
         POLICY_TOPIC,
         "The topic was deleted and made again under the same name, on the source or on the target: its offsets begin "
         "anew.",
-        "`twinshore mirror begin-again TOPIC` deletes the old twin and begins a new one. With `recreated` in the "
+        "`twinshore mirror recreate TOPIC` deletes the old twin and begins a new one. With `recreated` in the "
         "link's section `follow` the mirror does so by itself, at the time that the sentence names; `twinshore mirror "
         "keep TOPIC` forbids it. If somebody else made a topic in the twin's place, the mirror never deletes it: "
         "delete it yourself first. The mirror never deletes a mapped twin either: stop the mirror, type "
@@ -182,8 +182,8 @@ _ROWS = (
         "once, or the target refuses.",
         "**Do not delete the twin before you have looked: it may be the last copy.** Save what it holds, then decide. "
         "If too many would go at once, find out why so many topics are gone. Then type `twinshore mirror delete "
-        "TOPIC`, or `begin-again` for topics that were made again. If the twin holds records that the link did not "
-        "carry, delete it yourself, or type `twinshore mirror begin-again TOPIC --even-uncarried` if the topic was "
+        "TOPIC`, or `recreate` for topics that were made again. If the twin holds records that the link did not "
+        "carry, delete it yourself, or type `twinshore mirror recreate TOPIC --even-unreplicated` if the topic was "
         "made again. The row closes when the topic is seen again, when the twin is deleted, or with `twinshore mirror "
         "forget TOPIC`.",
     ),
@@ -243,12 +243,12 @@ _ROWS = (
         POLICY_WAIT,
         "The source, or the leader of some partitions there, has not answered for `away_after_s`. The row's times are "
         "those at which it fell silent and answered again. A row of one partition: for half a minute its leader "
-        "answered fetches with an error (for example because its object store is away) or not at all, or the pump "
+        "answered fetches with an error (for example because its object store is away) or not at all, or the task "
         "cannot connect to it; the sentence says which. A row of a whole topic (partition -1): the link cannot begin "
         "with the topic now, for example because a partition has no leader; other topics go on.",
         "Bring the source back before its retention deletes records that have not crossed; the row names the lag when "
         "it closes. For one partition, look at three things: that broker's log, its object store if the topic is "
-        "tiered, and whether the machines on which the pumps run reach the broker.",
+        "tiered, and whether the machines on which the tasks run reach the broker.",
     ),
     IncidentKindEntry(
         IncidentKind.TARGET_AWAY,
@@ -256,11 +256,11 @@ _ROWS = (
         POLICY_WAIT,
         "The target, or the leader of some twins there, has not answered for `away_after_s`. The row's times are those "
         "at which it fell silent and answered again. A row of one partition: "
-        "for half a minute the pump could not learn where the twin ends, the leader answered records or markers with "
-        "an error or not at all, a quota of the cluster let nothing be sent, or the pump could not connect to the "
+        "for half a minute the task could not learn where the twin ends, the leader answered records or markers with "
+        "an error or not at all, a quota of the cluster let nothing be sent, or the task could not connect to the "
         "leader; the sentence says which.",
         "Bring the target back before the source's retention deletes records that have not crossed. For one partition, "
-        "look whether the machines on which the pumps run reach that broker, and whether somebody else keeps writing "
+        "look whether the machines on which the tasks run reach that broker, and whether somebody else keeps writing "
         "to the twin. If a quota throttles the mirror, give more to its user or to the client id `twinshore-pump`.",
     ),
     IncidentKindEntry(
@@ -291,7 +291,7 @@ _ROWS = (
         POLICY_STOP,
         "A compressed batch on the source must be written anew for the twin (its records take the time of their "
         "append, compaction took some, or a part crossed already), and unpacks to more than 64 MiB or 524,288 records, "
-        "more than a pump takes into its memory at a time. The mirror has not checked whether its records are whole.",
+        "more than a task takes into its memory at a time. The mirror has not checked whether its records are whole.",
         "Find out who writes such batches. Rewrite the topic with a producer of smaller ones, or let retention delete "
         "the batch; then `twinshore mirror resume`. Most batches cross as they are, and have no such limit.",
     ),

@@ -32,14 +32,14 @@ class OldestTransaction(NamedTuple):
 
 
 class HangingTransaction(NamedTuple):
-    named: TopicPartition
+    partition: TopicPartition
     holder: OldestTransaction
     age_s: float
 
     @property
     def place(self) -> tuple[str, int, int]:
         """Identifies the transaction, also in the incident log."""
-        return self.named.topic, self.named.partition, self.holder.first_offset
+        return self.partition.topic, self.partition.partition, self.holder.first_offset
 
     def stoppage(self) -> PartitionIncident:
         topic, partition, first = self.place
@@ -74,11 +74,11 @@ class TransactionTimer:
         """Returns those that hold up a twin for too long. `holders`: all there are now."""
         before, self._since_s = self._since_s, {}
         found = []
-        for named, holder in holders.items():
-            key = (named, holder.producer_id, holder.first_offset)
+        for partition, holder in holders.items():
+            key = (partition, holder.producer_id, holder.first_offset)
             since_s = self._since_s[key] = before.get(key, now_s)
             if now_s - since_s >= self._after_s:
-                found.append(HangingTransaction(named, holder, now_s - since_s))
+                found.append(HangingTransaction(partition, holder, now_s - since_s))
         return found
 
 
@@ -102,7 +102,7 @@ def select_suspect_twins(
     known: Mapping[TopicPartition, MissingOffsets],
 ) -> list[TopicPartition]:
     """Returns twins whose source's log start must be read: the reported one may be too low."""
-    return [named for named, start in twins.items() if start > told.get(named, 0) or named in known]
+    return [partition for partition, start in twins.items() if start > told.get(partition, 0) or partition in known]
 
 
 def find_missing_offsets(
@@ -112,9 +112,9 @@ def find_missing_offsets(
     the source: a new leader may begin lower for a while, and the mirror itself cut the twin there.
     """
     return {
-        named: MissingOffsets(sources[named], start)
-        for named, start in twins.items()
-        if named in sources and start > max(sources[named], cut.get(named, 0))
+        partition: MissingOffsets(sources[partition], start)
+        for partition, start in twins.items()
+        if partition in sources and start > max(sources[partition], cut.get(partition, 0))
     }
 
 
@@ -222,24 +222,24 @@ class TransientIncidents:
     def __init__(self) -> None:
         self._open: dict[tuple[str, TopicPartition], dict[IncidentKind, _Open]] = {}
 
-    def opened(self, link: str, named: TopicPartition, kind: IncidentKind, until: int) -> None:
-        kinds = self._open.setdefault((link, named), {})
+    def opened(self, link: str, partition: TopicPartition, kind: IncidentKind, until: int) -> None:
+        kinds = self._open.setdefault((link, partition), {})
         before = kinds.get(kind, _Open(until))
         # An incident that ends below earlier progress is of a twin that has fallen back: over once reported again.
         reached = before.reached if before.reached < until else -1
         kinds[kind] = _Open(max(until, before.until), reached)
 
-    def kinds(self, link: str, named: TopicPartition) -> Mapping[IncidentKind, int]:
+    def kinds(self, link: str, partition: TopicPartition) -> Mapping[IncidentKind, int]:
         """Returns open kinds, each with an offset: rows that end there or below are over, since an overload opens row
         after row. -1 for a side that is away, with a single row.
         """
-        here = self._open.get((link, named), {}).copy()  # another thread may open one now
+        here = self._open.get((link, partition), {}).copy()  # another thread may open one now
         return {kind: -1 if kind in SIDE_BY_AWAY_KIND else one.reached for kind, one in here.items()}
 
     def away(self, link: str) -> frozenset[TopicPartition]:
         """Returns partitions that wait for an absent leader."""
-        here = [(named, kinds) for (name, named), kinds in list(self._open.items()) if name == link]
-        return frozenset(named for named, kinds in here if not SIDE_BY_AWAY_KIND.keys().isdisjoint(kinds))
+        here = [(partition, kinds) for (name, partition), kinds in list(self._open.items()) if name == link]
+        return frozenset(partition for partition, kinds in here if not SIDE_BY_AWAY_KIND.keys().isdisjoint(kinds))
 
     def forget(self, link: str, topic: str | None = None) -> None:
         """The topic gets a new twin. `topic` None: incidents of the link must be reported again, for another process
@@ -249,24 +249,24 @@ class TransientIncidents:
         for key in gone:
             del self._open[key]
 
-    def reached(self, link: str, named: TopicPartition, to_offset: int) -> None:
-        kinds = self._open.get((link, named))
+    def reached(self, link: str, partition: TopicPartition, to_offset: int) -> None:
+        kinds = self._open.get((link, partition))
         if kinds:
             left = {kind: one for kind, one in kinds.items() if one.until > to_offset}
-            self._open[link, named] = {kind: replace(one, reached=to_offset) for kind, one in left.items()}
+            self._open[link, partition] = {kind: replace(one, reached=to_offset) for kind, one in left.items()}
 
-    def hear(self, link: str, told: PartitionIncident, away: Container[str]) -> bool:
+    def hear(self, link: str, incident: PartitionIncident, away: Container[str]) -> bool:
         """Whether the incident needs a row; tasks repeat what lasts, and each check repeats a loss. `away`: sides that
         are away as a whole, with a row of their own.
         """
-        named, side = TopicPartition(told.topic, told.partition), SIDE_BY_AWAY_KIND.get(told.kind, "")
-        if not is_transient(told.kind, told.policy):
+        partition, side = TopicPartition(incident.topic, incident.partition), SIDE_BY_AWAY_KIND.get(incident.kind, "")
+        if not is_transient(incident.kind, incident.policy):
             return True
         if side in away:
             return False
-        before = self._open.get((link, named), {}).get(told.kind)
+        before = self._open.get((link, partition), {}).get(incident.kind)
         known_to = before.until if before else -1
-        self.opened(link, named, told.kind, told.to_offset)
-        if told.kind == IncidentKind.LOST_BY_TARGET:
-            return known_to < told.to_offset
+        self.opened(link, partition, incident.kind, incident.to_offset)
+        if incident.kind == IncidentKind.LOST_BY_TARGET:
+            return known_to < incident.to_offset
         return not (side and known_to >= 0)

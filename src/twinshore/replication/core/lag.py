@@ -107,25 +107,25 @@ class AlignmentProgress:
     def __init__(self) -> None:
         self._at: dict[TopicPartition, tuple[int, int]] = {}
 
-    def note(self, named: TopicPartition, end: int, source_start: int) -> None:
+    def note(self, partition: TopicPartition, end: int, source_start: int) -> None:
         """Notes that the twin's log end is `end` now."""
         if end < source_start:
-            self._at[named] = (end, source_start)
+            self._at[partition] = (end, source_start)
         else:
-            self._at.pop(named, None)
+            self._at.pop(partition, None)
 
     def forget(self, topic: str) -> None:
-        self._at = {named: at for named, at in self._at.items() if named.topic != topic}
+        self._at = {partition: at for partition, at in self._at.items() if partition.topic != topic}
 
     def sentence(self) -> str:
         """Describes these, naming the partition with most left; empty: none."""
         at = dict(self._at)
         if not at:
             return ""
-        named = max(at, key=lambda one: (at[one][1] - at[one][0], one))
-        end, start = at[named]
+        tp = max(at, key=lambda partition: (at[partition][1] - at[partition][0], partition))
+        end, start = at[tp]
         others = f", {len(at) - 1} more too" if len(at) > 1 else ""
-        return f"{named} is aligned, {end} of {start} offsets ({100 * end // start} %){others}"
+        return f"{tp} is aligned, {end} of {start} offsets ({100 * end // start} %){others}"
 
 
 def parse_groups_status(rows: Iterable[LinkStateRow]) -> Mapping[str, Any]:
@@ -152,14 +152,14 @@ def select_oldest_backlogs(
     waits: Mapping[TopicPartition, Sequence[ArrivalMark]],
 ) -> dict[TopicPartition, tuple[ArrivalMark, ...]]:
     """Returns the oldest partitions with a few marks each, joined so that no age shrinks."""
-    oldest = sorted((one for one in waits if waits[one]), key=lambda named: (waits[named][0].at_ms, named))
-    return {named: _joined(waits[named]) for named in oldest[:BACKLOG_PARTITIONS_MAX]}
+    oldest = sorted((tp for tp in waits if waits[tp]), key=lambda partition: (waits[partition][0].at_ms, partition))
+    return {partition: _joined(waits[partition]) for partition in oldest[:BACKLOG_PARTITIONS_MAX]}
 
 
 def backlog_row(link: str, waits: Mapping[TopicPartition, Sequence[ArrivalMark]], now_ms: int) -> LinkStateRow:
     said: dict[str, dict[int, list[list[int]]]] = {}
-    for named, marks in waits.items():
-        said.setdefault(named.topic, {})[named.partition] = [list(mark) for mark in marks]
+    for partition, marks in waits.items():
+        said.setdefault(partition.topic, {})[partition.partition] = [list(mark) for mark in marks]
     return _row(link, BACKLOG_KIND, said, now_ms)
 
 
@@ -240,19 +240,19 @@ def parse_shared_fetch(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float
     return None
 
 
-def describe_broadcast(broadcast: str, word: SharedFetchStatus | None) -> str:
+def describe_broadcast(broadcast: str, status: SharedFetchStatus | None) -> str:
     """Describes a broadcast's link; empty: no broadcast."""
     if not broadcast:
         return ""
-    return f"of broadcast {broadcast}: {word or 'nobody says now how it is read'}"
+    return f"of broadcast {broadcast}: {status or 'nobody says now how it is read'}"
 
 
-def broadcast_values(broadcast: str, word: SharedFetchStatus | None) -> dict[str, object] | None:
+def broadcast_values(broadcast: str, status: SharedFetchStatus | None) -> dict[str, object] | None:
     """For JSON; None: no broadcast; unknown values are null."""
     if not broadcast:
         return None
     now = ("reads", "partitions", "joined", "queue_bytes", "read_per_s")
-    return {"name": broadcast, **{name: None if word is None else getattr(word, name) for name in now}}
+    return {"name": broadcast, **{name: None if status is None else getattr(status, name) for name in now}}
 
 
 def end_offsets_ttl_s(ends_s: float) -> float:
@@ -260,9 +260,9 @@ def end_offsets_ttl_s(ends_s: float) -> float:
     return 2 * ends_s + END_OFFSETS_TIMEOUT_S
 
 
-def status_ttl_s(receipts_s: float) -> float:
+def status_ttl_s(progress_s: float) -> float:
     """Returns the age up to which a status shows that its mirror runs; each write of progress renews the status."""
-    return max(STATUS_TTL_S_MIN, STATUS_INTERVALS_MISSED * receipts_s)
+    return max(STATUS_TTL_S_MIN, STATUS_INTERVALS_MISSED * progress_s)
 
 
 def is_clock_ahead(age_s: float) -> bool:
@@ -328,9 +328,9 @@ def summarize_lag(
 ) -> LagStatus:
     """Sums up `places`: partition, twin's offset, source's log end (below 0: not seen)."""
     topics: dict[str, TopicLag] = {}
-    for named, reached, end in places:
-        since = (since_ms or {}).get(named, 0)
-        topics[named.topic] = topics.get(named.topic, TopicLag()).with_one(max(0, reached), end, since)
+    for partition, reached, end in places:
+        since = (since_ms or {}).get(partition, 0)
+        topics[partition.topic] = topics.get(partition.topic, TopicLag()).with_one(max(0, reached), end, since)
     return _summed(topics, seen_ms)
 
 
@@ -343,21 +343,23 @@ def _summed(topics: Mapping[str, TopicLag], seen_ms: int) -> LagStatus:
 def replicated_offsets(twins: Iterable[TwinRow], positions: Iterable[ReplicatedPosition]) -> dict[TopicPartition, int]:
     """Returns each twin's recorded progress; without any, the anchor."""
     found = {TopicPartition(row.topic, row.partition): row.base_offset for row in twins}
-    told = {TopicPartition(at.topic, at.partition): at.to_offset for at in positions}
-    return {named: told.get(named, anchor) for named, anchor in found.items()}
+    told = {TopicPartition(position.topic, position.partition): position.to_offset for position in positions}
+    return {partition: told.get(partition, anchor) for partition, anchor in found.items()}
 
 
-def lag_row(link: str, word: LagStatus) -> LinkStateRow:
+def lag_row(link: str, lag_status: LagStatus) -> LinkStateRow:
     """Returns the row, without topics when there are more than `LAG_TOPICS_MAX`."""
-    topics = {name: list(one) for name, one in word.topics.items()} if len(word.topics) <= LAG_TOPICS_MAX else {}
+    topics = (
+        {name: list(one) for name, one in lag_status.topics.items()} if len(lag_status.topics) <= LAG_TOPICS_MAX else {}
+    )
     said = {
-        "lag": word.lag,
-        "partitions": word.partitions,
-        "unseen": word.unseen,
+        "lag": lag_status.lag,
+        "partitions": lag_status.partitions,
+        "unseen": lag_status.unseen,
         "topics": topics,
-        "since_ms": word.since_ms,
+        "since_ms": lag_status.since_ms,
     }
-    return _row(link, LAG_KIND, said, word.seen_ms)
+    return _row(link, LAG_KIND, said, lag_status.seen_ms)
 
 
 def parse_lag(rows: Iterable[LinkStateRow]) -> LagStatus | None:

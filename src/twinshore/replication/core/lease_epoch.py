@@ -36,20 +36,20 @@ class LeaseEpoch:
     def order(
         self,
         link: Link,
-        lane: int,
-        tide: int,
+        task: int,
+        run: int,
         *,
         source: Cluster,
         target: Cluster,
-        desk: tuple[str, int, str],
+        coordinator: tuple[str, int, str],
         settings: MirrorSettings,
     ) -> TaskConfig:
-        """Returns one attempt's config. `desk`: the coordinator's host, port and token."""
-        host, port, token = desk
+        """Returns one attempt's config. `coordinator`: the coordinator's host, port and token."""
+        host, port, token = coordinator
         return TaskConfig(
             link=self.identity.link,
-            lane=lane,
-            tide=tide,
+            task=task,
+            run=run,
             source=source,
             target=target,
             source_id=self.identity.source_cluster_id,
@@ -57,12 +57,12 @@ class LeaseEpoch:
             producer_id=self.identity.producer_id,
             producer_epoch=self.identity.producer_epoch,
             state_expiry_ms=self.state_expiry_ms,
-            desk_host=host,
-            desk_port=port,
-            desk_token=token,
+            coordinator_host=host,
+            coordinator_port=port,
+            coordinator_token=token,
             limits=limits_from_settings(settings),
-            report_s=settings.receipts_s,
-            fence=coordinator_epoch(self.generation, tide),
+            report_s=settings.progress_s,
+            fence=coordinator_epoch(self.generation, run),
             units=self.units,
             never_cut=self.never_cut,
             broadcast=link.broadcast,

@@ -102,9 +102,9 @@ def _is_list(value: Any) -> bool:
 def resolve_filter_conflicts(links: Sequence[Link], said: Mapping[str, EffectiveLink]) -> dict[str, EffectiveLink]:
     """Adds a trouble to each link whose overridden filters do not count."""
     begun, found = {link.name: link for link in links}, dict(said)
-    while clashes := find_conflicts([one.link for one in found.values()]):
+    while clashes := find_conflicts([effective.link for effective in found.values()]):
         newest = max(
-            (name for one in clashes for name in one.links if found[name].filtered_ms > NEVER_CHANGED),
+            (name for conflict in clashes for name in conflict.links if found[name].filtered_ms > NEVER_CHANGED),
             key=lambda name: (found[name].filtered_ms, name),
             default="",
         )
@@ -115,7 +115,7 @@ def resolve_filter_conflicts(links: Sequence[Link], said: Mapping[str, Effective
 
 
 def _refused(now: EffectiveLink, begun: Link, clashes: Sequence[Conflict]) -> EffectiveLink:
-    why = next(one.error().message for one in clashes if begun.name in one.links)
+    why = next(conflict.error().message for conflict in clashes if begun.name in conflict.links)
     trouble = f"what operators said of its filters does not count: {why}; instead hold those from the settings"
     origins = tuple((name, FROM_SETTINGS if name in FILTER_NAMES else origin) for name, origin in now.origins)
     link = replace(now.link, topics=begun.topics, exclude=begun.exclude)
@@ -168,7 +168,7 @@ def reconcile(settings: Mapping[str, Section], rows: Iterable[LinkRow], now_ms: 
     differences += [
         LinkRemark(name, "stands in the store, from settings that name it; these do not") for name in strange
     ]
-    return ReconciledLinks(tuple(written), links, tuple(sorted(differences, key=lambda one: one.link)))
+    return ReconciledLinks(tuple(written), links, tuple(sorted(differences, key=lambda remark: remark.link)))
 
 
 def parse_section(row: LinkRow) -> dict[str, Any]:

@@ -164,10 +164,10 @@ def map_each_record(fresh: Iterable[LandedBatch], offsets: Sequence[int]) -> lis
     return found
 
 
-def offsets_between(begin: int, extents: Iterable[OffsetRun]) -> list[tuple[int, int]]:
+def offsets_between(begin: int, offset_runs: Iterable[OffsetRun]) -> list[tuple[int, int]]:
     """Returns the source's offset ranges from `begin` on that lie before and between these runs."""
     found = []
-    for one in extents:
+    for one in offset_runs:
         if one.source > begin:
             found.append((begin, int(one.source)))
         begin = source_end(one)
@@ -237,7 +237,7 @@ def collect_offset_syncs(records: Iterable[Record]) -> dict[TopicPartition, list
         read = parse_offset_sync(record)
         if read:
             found.setdefault(read[0], deque(maxlen=OFFSET_SYNCS_KEPT)).append(read[1])
-    return {named: list(notes) for named, notes in found.items()}
+    return {partition: list(notes) for partition, notes in found.items()}
 
 
 def find_offset_syncs_topic(names: Iterable[str], alias: str) -> str:
@@ -277,7 +277,7 @@ def find_tail_offsets(source: Iterable[SourceEntry], tail: Sequence[DatedContent
 
 
 def usable_offset_syncs(
-    notes: Mapping[TopicPartition, list[OffsetSync]], named: TopicPartition, end: int
+    notes: Mapping[TopicPartition, list[OffsetSync]], partition: TopicPartition, end: int
 ) -> list[OffsetSync]:
     """Returns those that a copy with log end `end` allows, latest first."""
-    return [note for note in reversed(notes.get(named, [])) if 0 <= note.target < end and note.source >= 0]
+    return [note for note in reversed(notes.get(partition, [])) if 0 <= note.target < end and note.source >= 0]

@@ -11,7 +11,7 @@ from twinshore.config.sentences import count_phrase
 
 FLOWING, WAITING, PAUSED, STANDBY, STOPPED = "flowing", "waiting", "paused", "standby", "stopped"
 # The mirror stopped without releasing the lease: the next one waits until the lease has expired.
-STOPPED_UNCONFIRMED = "the mirror was stopped; not all pumps said so, or what they had sent may still land"
+STOPPED_UNCONFIRMED = "the mirror was stopped; not all tasks said so, or what they had sent may still land"
 # The state when no status is fresh.
 UNKNOWN = "unknown"
 STATES = (FLOWING, WAITING, STANDBY, PAUSED, STOPPED, UNKNOWN)
@@ -37,7 +37,7 @@ class ActiveLink:
     """
 
     placed: int
-    lanes: int
+    tasks: int
     unmanned: int = 0
     away: int = 0
     resting: int = 0
@@ -79,7 +79,7 @@ def describe_link_state(now: LinkFacts, away: Sequence[str] = (), held_back: str
         return now.word, now.sentence
     besides = [*away, *([now.trouble] if now.trouble else [])]
     if now.paused:
-        said = f"{count_phrase(now.placed, 'partition')} still on their lanes" if now.placed else "nothing is carried"
+        said = f"{count_phrase(now.placed, 'partition')} still on their tasks" if now.placed else "nothing is carried"
         return PAUSED, f"{said}; besides, {'; '.join(besides)}" if besides else said
     parts = _parts(now) if now.placed or now.resting or now.refused or not now.trouble else []
     sentence = "; ".join([*besides, *parts])
@@ -87,7 +87,7 @@ def describe_link_state(now: LinkFacts, away: Sequence[str] = (), held_back: str
 
 
 def _parts(now: ActiveLink) -> list[str]:
-    parts = [f"{count_phrase(now.placed, 'partition')} on {count_phrase(now.lanes, 'lane')}"]
+    parts = [f"{count_phrase(now.placed, 'partition')} on {count_phrase(now.tasks, 'task')}"]
     if now.refused:
         parts[0] += f", {count_phrase(now.refused, 'topic')} refused"
     if now.elsewhere:
@@ -99,13 +99,13 @@ def _parts(now: ActiveLink) -> list[str]:
     if now.away:
         parts.append(f"{count_phrase(now.away, 'partition')} whose leader is away")
     if now.unmanned:
-        parts.append(f"{count_phrase(now.unmanned, 'partition')} without a pump, until one has started")
+        parts.append(f"{count_phrase(now.unmanned, 'partition')} without a task, until one has started")
     if now.apart:
         parts.append(
-            f"{count_phrase(now.apart, 'lane')} apart: tasks that it shared with other links ended in its turns"
+            f"{count_phrase(now.apart, 'task')} apart: tasks that it shared with other links ended in its turns"
         )
     if now.scan_stalled:
-        parts.append("topics on no lane yet are not carried until a look at both clusters has ended")
+        parts.append("topics on no task yet are not carried until a look at both clusters has ended")
     if now.aligning:
         parts.append(now.aligning)
     return parts

@@ -100,7 +100,7 @@ def find_reverse_link(link: Link, links: Iterable[Link]) -> Link | None:
 
 def is_shared_topic(topic: str, *counterparts: Link) -> bool:
     """Whether the reverse link admits the topic. `counterparts`: by settings, and with its overrides."""
-    return not is_heartbeats_topic(topic) and any(admits(one, topic) for one in counterparts)
+    return not is_heartbeats_topic(topic) and any(admits(link, topic) for link in counterparts)
 
 
 def decide_first_home(link: Link, held: HomeEvidence) -> FirstHome:
@@ -138,9 +138,9 @@ def topics_moved_here(link: Link, homes: Mapping[str, HomeRow]) -> frozenset[str
     return frozenset(topic for topic, row in homes.items() if row.home == link.source and row.term > 1)
 
 
-def explain_no_home(link: Link, topic: str, birth: FirstHome) -> str:
+def explain_no_home(link: Link, topic: str, first_home: FirstHome) -> str:
     both = f"{link.source} and {link.target}"
-    match birth.why:
+    match first_home.why:
         case HomeReason.EMPTY:
             return f"topic {topic} is empty on {both}: it has no home yet, and is carried once either holds a record"
         case HomeReason.BOTH_WRITTEN:
@@ -148,7 +148,7 @@ def explain_no_home(link: Link, topic: str, birth: FirstHome) -> str:
         case HomeReason.BOTH_TWINS:
             return f"topic {topic} on {both}: each link of the pair says that its twin is the other's source"
         case _:
-            return f"topic {topic} has no home yet: {birth.why.value} ({both})"
+            return f"topic {topic} has no home yet: {first_home.why.value} ({both})"
 
 
 def explain_recreated_away(topic: str, row: HomeRow, link: Link) -> str:
@@ -250,7 +250,7 @@ class NewHomeRecords:
     reason; `unread` are those with an unknown home, since a newer record names them.
     """
 
-    lines: Mapping[str, HomeRecord]
+    records: Mapping[str, HomeRecord]
     doubts: Mapping[str, str]
     unread: frozenset[str] = frozenset()
 
@@ -270,7 +270,7 @@ def compare_home_records(
     the store.
     """
     both = list(logs)
-    lines: dict[str, HomeRecord] = {}
+    records: dict[str, HomeRecord] = {}
     doubts: dict[str, str] = {}
     unread: set[str] = set()
     for topic in sorted({name for log in both for name in log} - {GROUPS_HOME}):
@@ -286,13 +286,13 @@ def compare_home_records(
         elif isinstance(told, HomeRecord) and (home := _home(link, ids, told)):
             term = row.term if row else FIRST_TERM
             if told.term > term:
-                lines[topic] = told
+                records[topic] = told
             elif row and told.term == term > FIRST_TERM and home != row.home:
                 doubts[topic] = (
                     f"topic {topic} is at home on {home}, as the clusters say, and on {row.home}, as the store says, "
                     f"both in term {term}"
                 )
-    return NewHomeRecords(lines, doubts, frozenset(unread))
+    return NewHomeRecords(records, doubts, frozenset(unread))
 
 
 def clusters_of(link: Link, logs: Iterable[Mapping[str, HomeRecord]], topic: str) -> str:
@@ -311,63 +311,63 @@ def first_home_record(
     the link replicates the topic from the home.
     """
     told, name = current_home(logs), f"link {link.name}"
-    line = HomeRecord(topic=topic, home=link.source, cluster_id=ids[0], term=FIRST_TERM, since_ms=now_ms, set_by=name)
+    record = HomeRecord(topic=topic, home=link.source, cluster_id=ids[0], term=FIRST_TERM, since_ms=now_ms, set_by=name)
     if told is None:
-        return None if is_twin else line
-    said = [told.one, told.other] if isinstance(told, HomeConflict) else [told]
-    if said[0].newer:
+        return None if is_twin else record
+    records = [told.one, told.other] if isinstance(told, HomeConflict) else [told]
+    if records[0].newer:
         return None
-    first = said[0]
-    if any(one.state is not HomeState.SETTLED for one in said):
+    first = records[0]
+    if any(home_record.state is not HomeState.SETTLED for home_record in records):
         return None
-    if first.term == FIRST_TERM and not is_twin and (len(said) > 1 or first.cluster_id == ids[1]):
-        return replace(line, step=first.step + 1)
-    passes = len(said) == 1 and first.cluster_id != ids[0] and (logs[1] is None or logs[1].word < first.word)
+    if first.term == FIRST_TERM and not is_twin and (len(records) > 1 or first.cluster_id == ids[1]):
+        return replace(record, step=first.step + 1)
+    passes = len(records) == 1 and first.cluster_id != ids[0] and (logs[1] is None or logs[1].word < first.word)
     return first if passes else None
 
 
 def derive_home_changes(
-    link: Link, ids: ClusterIds, lines: Mapping[str, HomeRecord], rows: Mapping[str, HomeRow], there: HomeContext
+    link: Link, ids: ClusterIds, records: Mapping[str, HomeRecord], rows: Mapping[str, HomeRow], there: HomeContext
 ) -> tuple[tuple[HomeChange, ...], dict[str, str]]:
     """Returns the store's changes for these records, and topics where that is impossible, with reasons."""
     made: list[HomeChange] = []
     doubts: dict[str, str] = {}
-    for topic, line in lines.items():
-        home = _home(link, ids, line)
+    for topic, record in records.items():
+        home = _home(link, ids, record)
         other = link.target if home == link.source else link.source
-        told = line.source_topic_id, line.target_topic_id
+        told = record.source_topic_id, record.target_topic_id
         if told == (there.topic_ids.get((home, topic)), there.topic_ids.get((other, topic))):
-            made.append(_flip(link, line, home, other, there.made_ms))
+            made.append(_flip(link, record, home, other, there.made_ms))
         elif topic not in rows or rows[topic].home != home:
             # A switch of other clusters, topics recreated since, or an incomplete record.
             doubts[topic] = (
-                f"topic {topic} is at home on {home} in term {line.term}, as the clusters say, and not by a switch "
+                f"topic {topic} is at home on {home} in term {record.term}, as the clusters say, and not by a switch "
                 f"between the topics that {link.source} and {link.target} have now"
             )
     return tuple(made), doubts
 
 
-def _flip(link: Link, line: HomeRecord, home: str, other: str, made_ms: Mapping[tuple[str, str], int]) -> HomeChange:
-    back = f"{home}->{other}" if line.back else ""
+def _flip(link: Link, record: HomeRecord, home: str, other: str, made_ms: Mapping[tuple[str, str], int]) -> HomeChange:
+    back = f"{home}->{other}" if record.back else ""
     # A twin created since, as by a mirror with a lost store, is at least as new as the switch: it stays.
-    if made_ms.get((back, line.topic), 0) > line.since_ms:
+    if made_ms.get((back, record.topic), 0) > record.since_ms:
         back = ""
     return HomeChange(
         pair=pair_name(link),
-        topic=line.topic,
+        topic=record.topic,
         home=home,
-        term=line.term,
+        term=record.term,
         link=f"{other}->{home}",
         back=back,
-        source_topic_id=line.source_topic_id,
-        target_topic_id=line.target_topic_id,
-        points=line.points if back else (),
-        since_ms=line.since_ms,
-        set_by=line.set_by or f"switch {line.switch[:8]}",
-        torn=line.how == FORCED_SWITCH,
+        source_topic_id=record.source_topic_id,
+        target_topic_id=record.target_topic_id,
+        points=record.points if back else (),
+        since_ms=record.since_ms,
+        set_by=record.set_by or f"switch {record.switch[:8]}",
+        torn=record.how == FORCED_SWITCH,
     )
 
 
-def _home(link: Link, ids: ClusterIds, line: HomeRecord) -> str:
+def _home(link: Link, ids: ClusterIds, record: HomeRecord) -> str:
     """Returns the home's name here (names differ between stores); empty: neither source nor target."""
-    return dict(zip(ids, (link.source, link.target), strict=True)).get(line.cluster_id, "")
+    return dict(zip(ids, (link.source, link.target), strict=True)).get(record.cluster_id, "")

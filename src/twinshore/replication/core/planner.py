@@ -218,7 +218,7 @@ def _anew(known: KnownTwin) -> str:
     """Returns how an operator makes a new twin begin."""
     if known.mapped:
         return "stop the mirror, `twinshore mirror forget` it, start the mirror"
-    return "let it begin again with `twinshore mirror begin-again` while the mirror runs"
+    return "recreate it with `twinshore mirror recreate` while the mirror runs"
 
 
 def default_task_count(cores: int) -> int:
@@ -228,7 +228,7 @@ def default_task_count(cores: int) -> int:
 
 def assign_partitions(
     partitions: Iterable[TopicPartition],
-    lanes: int,
+    tasks: int,
     *,
     now: Mapping[TopicPartition, int] | None = None,
     rate: Mapping[TopicPartition, float] | None = None,
@@ -238,42 +238,42 @@ def assign_partitions(
     by name alone, so that each link of a broadcast has a partition on the same task.
     """
     if fixed:
-        return {named: (crc32(named.topic.encode()) + named.partition) % lanes for named in partitions}
+        return {partition: (crc32(partition.topic.encode()) + partition.partition) % tasks for partition in partitions}
     now, rate = now or {}, rate or {}
     found: dict[TopicPartition, int] = {}
     # An unmeasured partition weighs a little, so that many quiet ones still spread evenly.
-    weight = {named: rate.get(named, 0.0) + 1.0 for named in partitions}
-    load = [0.0] * lanes
-    for named in weight:
-        lane = now.get(named, -1)
-        if 0 <= lane < lanes:
-            found[named] = lane
-            load[lane] += weight[named]
-    for named in sorted((n for n in weight if n not in found), key=lambda n: (-weight[n], n)):
-        lane = min(range(lanes), key=load.__getitem__)
-        found[named] = lane
-        load[lane] += weight[named]
+    weight = {partition: rate.get(partition, 0.0) + 1.0 for partition in partitions}
+    load = [0.0] * tasks
+    for partition in weight:
+        task = now.get(partition, -1)
+        if 0 <= task < tasks:
+            found[partition] = task
+            load[task] += weight[partition]
+    for partition in sorted((n for n in weight if n not in found), key=lambda n: (-weight[n], n)):
+        task = min(range(tasks), key=load.__getitem__)
+        found[partition] = task
+        load[task] += weight[partition]
     return found
 
 
 def plan_moves(
-    placed: Mapping[TopicPartition, int], rate: Mapping[TopicPartition, float], lanes: int, *, unfair: float = 1.5
+    placed: Mapping[TopicPartition, int], rate: Mapping[TopicPartition, float], tasks: int, *, unfair: float = 1.5
 ) -> list[tuple[TopicPartition, int]]:
     """Returns moves after which no task has much more than a fair share."""
-    load = [0.0] * lanes
-    for named, lane in placed.items():
-        load[lane] += rate.get(named, 0.0)
-    share = sum(load) / lanes if lanes else 0.0
+    load = [0.0] * tasks
+    for partition, task in placed.items():
+        load[task] += rate.get(partition, 0.0)
+    share = sum(load) / tasks if tasks else 0.0
     found: list[tuple[TopicPartition, int]] = []
-    heavy = max(range(lanes), key=load.__getitem__)
+    heavy = max(range(tasks), key=load.__getitem__)
     if share <= 0 or load[heavy] < unfair * share:
         return found
-    for named in sorted((n for n, lane in placed.items() if lane == heavy), key=lambda n: rate.get(n, 0.0)):
-        light = min(range(lanes), key=load.__getitem__)
-        weight = rate.get(named, 0.0)
+    for partition in sorted((n for n, task in placed.items() if task == heavy), key=lambda n: rate.get(n, 0.0)):
+        light = min(range(tasks), key=load.__getitem__)
+        weight = rate.get(partition, 0.0)
         if weight <= 0 or load[light] + weight >= load[heavy]:
             continue
-        found.append((named, light))
+        found.append((partition, light))
         load[heavy] -= weight
         load[light] += weight
         if load[heavy] <= share * 1.1:
@@ -337,26 +337,26 @@ class Quarantine:
 
     def turn(self, unmanned: frozenset[TaskKey], now_s: float) -> frozenset[TaskKey]:
         """Returns the tasks whose quarantine ends. `unmanned`: tasks without a holder now."""
-        for lane in self.apart & unmanned:
-            self._suspects[lane].since_s = now_s
-        free = frozenset(lane for lane in self.apart if now_s >= self._innocent_at_s(lane))
-        for lane in free:
-            self._suspects[lane].apart = False
+        for task in self.apart & unmanned:
+            self._suspects[task].since_s = now_s
+        free = frozenset(task for task in self.apart if now_s >= self._innocent_at_s(task))
+        for task in free:
+            self._suspects[task].apart = False
         if free:
             self._settle()
         return free
 
-    def _innocent_at_s(self, lane: TaskKey) -> float:
-        one = self._suspects[lane]
-        return one.since_s + QUARANTINE_S * 2.0 ** min(one.times - 1, QUARANTINE_DOUBLINGS_MAX)
+    def _innocent_at_s(self, task: TaskKey) -> float:
+        suspect = self._suspects[task]
+        return suspect.since_s + QUARANTINE_S * 2.0 ** min(suspect.times - 1, QUARANTINE_DOUBLINGS_MAX)
 
     def _settle(self) -> None:
-        self.apart = frozenset(lane for lane, one in self._suspects.items() if one.apart)
+        self.apart = frozenset(task for task, suspect in self._suspects.items() if suspect.apart)
 
 
-def spark_task_count(cores: int, lanes: int, setting: int) -> int:
+def spark_task_count(cores: int, tasks: int, setting: int) -> int:
     """Returns how many Spark tasks run at once, with standbys."""
-    return max(setting, SPARK_TASKS_MIN) if setting else max(cores, lanes) + SPARK_TASKS_EXTRA
+    return max(setting, SPARK_TASKS_MIN) if setting else max(cores, tasks) + SPARK_TASKS_EXTRA
 
 
 def assign_task_groups(
@@ -371,30 +371,30 @@ def assign_task_groups(
     standing = max(1, tasks - STANDBYS_MAX)
     if len(rates) <= standing:
         return dict.fromkeys(rates)
-    rafts = (standing + 1) // 2
-    room, apart = standing - rafts, apart & rates.keys()
-    alone = _alone({lane: rate for lane, rate in rates.items() if lane not in apart}, now, max(0, room - len(apart)))
+    task_groups = (standing + 1) // 2
+    room, apart = standing - task_groups, apart & rates.keys()
+    alone = _alone({task: rate for task, rate in rates.items() if task not in apart}, now, max(0, room - len(apart)))
     # Tasks in quarantine may take a standby's Spark task. If they are too many, they share a group among themselves.
-    own = None if len(apart) <= max(1, room) else rafts
+    own = None if len(apart) <= max(1, room) else task_groups
     found: dict[TaskT, int | None] = dict.fromkeys(alone) | dict.fromkeys(apart, own)
-    load = [0.0] * rafts
-    for lane in rates.keys() - found.keys():
-        raft = now.get(lane)
-        if raft is not None and raft < rafts:
-            found[lane] = raft
-            load[raft] += rates[lane] + TASK_BASE_BYTES_S
-    for lane in sorted((one for one in rates if one not in found), key=lambda one: -rates[one]):
-        raft = min(range(rafts), key=load.__getitem__)
-        found[lane] = raft
-        load[raft] += rates[lane] + TASK_BASE_BYTES_S
+    load = [0.0] * task_groups
+    for task in rates.keys() - found.keys():
+        task_group = now.get(task)
+        if task_group is not None and task_group < task_groups:
+            found[task] = task_group
+            load[task_group] += rates[task] + TASK_BASE_BYTES_S
+    for task in sorted((one for one in rates if one not in found), key=lambda one: -rates[one]):
+        task_group = min(range(task_groups), key=load.__getitem__)
+        found[task] = task_group
+        load[task_group] += rates[task] + TASK_BASE_BYTES_S
     return found
 
 
 def _alone(rates: Mapping[TaskT, float], now: Mapping[TaskT, int | None], most: int) -> set[TaskT]:
     """Returns the busiest tasks, `most` at most. One that runs alone gives way only to a much busier one."""
 
-    def weight(lane: TaskT) -> float:
-        return rates[lane] / CALM_RATIO if now.get(lane, 0) is None else rates[lane]
+    def weight(task: TaskT) -> float:
+        return rates[task] / CALM_RATIO if now.get(task, 0) is None else rates[task]
 
-    busy = [lane for lane in rates if weight(lane) >= BUSY_BYTES_S]
+    busy = [task for task in rates if weight(task) >= BUSY_BYTES_S]
     return set(sorted(busy, key=weight, reverse=True)[:most])

@@ -17,54 +17,54 @@ WRITE_SHRINK_FACTOR = 8  # a part with a refused row is retried in parts smaller
 IncidentKey = tuple[object, ...]
 
 
-def incident_key(link: str, stopped: PartitionIncident) -> tuple[object, ...]:
+def incident_key(link: str, incident: PartitionIncident) -> tuple[object, ...]:
     """Returns a key that is the same for repeated reports."""
-    place = link, stopped.topic, stopped.partition, stopped.kind, stopped.from_offset
-    if stopped.kind not in (IncidentKind.STALE_DROPPED, IncidentKind.RETENTION_GAP):
+    place = link, incident.topic, incident.partition, incident.kind, incident.from_offset
+    if incident.kind not in (IncidentKind.STALE_DROPPED, IncidentKind.RETENTION_GAP):
         return place
     # As in the incident log: a report may cover a part only, and what one attempt skipped may stop the next.
-    effect = (stopped.policy or stop_policy(stopped.kind, stopped.partition)).effect
-    return *place, stopped.to_offset, effect
+    effect = (incident.policy or stop_policy(incident.kind, incident.partition)).effect
+    return *place, incident.to_offset, effect
 
 
-def to_incident(link: str, stopped: PartitionIncident) -> Incident:
-    policy = stopped.policy or stop_policy(stopped.kind, stopped.partition)
-    side = stopped.side or stopped.kind.side
-    offsets = stopped.from_offset, stopped.to_offset
-    return Incident(link, stopped.topic, stopped.partition, stopped.kind, *offsets, policy, stopped.sentence, side)
+def to_incident(link: str, incident: PartitionIncident) -> Incident:
+    policy = incident.policy or stop_policy(incident.kind, incident.partition)
+    side = incident.side or incident.kind.side
+    offsets = incident.from_offset, incident.to_offset
+    return Incident(link, incident.topic, incident.partition, incident.kind, *offsets, policy, incident.sentence, side)
 
 
 def salvage_refused_progress(refused: RefusedProgress) -> tuple[ProgressRecord, ...]:
     """Returns what stays of refused progress: the offset map of a mapped twin holds, whichever mirror reports."""
-    one, at = refused.progress, refused.position_offset
-    if at is None or not one.offset_runs or one.from_offset == one.to_offset:
+    record, at = refused.progress, refused.position_offset
+    if at is None or not record.offset_runs or record.from_offset == record.to_offset:
         return ()
-    bare = replace(one, from_offset=at, to_offset=at, records=0, bytes=0, batches=0, source_producers=())
+    bare = replace(record, from_offset=at, to_offset=at, records=0, bytes=0, batches=0, source_producers=())
     return (bare,)
 
 
-def to_progress_row(link: str, entry: PartitionProgress) -> ProgressRecord:
+def to_progress_row(link: str, progress: PartitionProgress) -> ProgressRecord:
     batches: dict[tuple[int, int], list[SourceBatch]] = {}
-    for producer_id, epoch, base_sequence, last_sequence, base_offset, timestamp in entry.producers:
-        seen = batches.setdefault((producer_id, epoch), [])
-        seen.append(SourceBatch(base_sequence, last_sequence, base_offset, timestamp))
-    producers = tuple(SourceProducer(*key, tuple(seen[-BATCHES_KEPT:])) for key, seen in batches.items())
+    for producer_id, epoch, base_sequence, last_sequence, base_offset, timestamp in progress.producers:
+        batchs = batches.setdefault((producer_id, epoch), [])
+        batchs.append(SourceBatch(base_sequence, last_sequence, base_offset, timestamp))
+    producers = tuple(SourceProducer(*key, tuple(batchs[-BATCHES_KEPT:])) for key, batchs in batches.items())
     return ProgressRecord(
         link=link,
-        topic=entry.topic,
-        partition=entry.partition,
-        from_offset=entry.from_offset,
-        to_offset=entry.to_offset,
-        records=entry.records,
-        bytes=entry.bytes,
-        batches=entry.batches,
-        source_end=entry.source_end,
-        first_ms=entry.first_ms,
-        last_ms=entry.last_ms,
-        lag_records=max(0, entry.source_end - entry.to_offset),
+        topic=progress.topic,
+        partition=progress.partition,
+        from_offset=progress.from_offset,
+        to_offset=progress.to_offset,
+        records=progress.records,
+        bytes=progress.bytes,
+        batches=progress.batches,
+        source_end=progress.source_end,
+        first_ms=progress.first_ms,
+        last_ms=progress.last_ms,
+        lag_records=max(0, progress.source_end - progress.to_offset),
         source_producers=producers,
-        offset_runs=entry.extents,
-        source_epoch=entry.epoch,
+        offset_runs=progress.offset_runs,
+        source_epoch=progress.epoch,
     )
 
 
@@ -80,16 +80,16 @@ class PendingIncidents:
         self._taken = False  # whether any part was written in this turn
         self._before: dict[IncidentKey, int] = {}  # rows at once before a failure that may be the store's
 
-    def put(self, link: str, stopped: PartitionIncident) -> None:
+    def put(self, link: str, incident: PartitionIncident) -> None:
         """An incident reported again while waiting stays one."""
-        self._rows[incident_key(link, stopped)] = link, stopped
+        self._rows[incident_key(link, incident)] = link, incident
 
     def __iter__(self) -> Iterator[tuple[str, PartitionIncident]]:
         return iter(self._rows.values())
 
     def forget(self, link: str, topic: str) -> None:
-        for place, (of, stopped) in list(self._rows.items()):
-            if (of, stopped.topic) == (link, topic):
+        for place, (of, incident) in list(self._rows.items()):
+            if (of, incident.topic) == (link, topic):
                 self._gone(place)
 
     def turn(self) -> Iterator[list[IncidentKey]]:

@@ -59,8 +59,8 @@ def task_rate_limits(
     for topic in topics:
         rate = control.throttle_of(topic)
         if rate:
-            at = {lane: _use(used, lane, topic) for lane, ours in placed.items() if topic in ours}
-            own |= {(lane, topic): share for lane, share in divide_rate(rate, at).items()}
+            at = {task: _use(used, task, topic) for task, ours in placed.items() if topic in ours}
+            own |= {(task, topic): share for task, share in divide_rate(rate, at).items()}
     weights = {topic: control.priority_of(topic) for topic in topics} if control.priorities else {}
     if all(weight == PRIORITY_DEFAULT for weight in weights.values()):
         weights = {}
@@ -69,16 +69,16 @@ def task_rate_limits(
     if control.throttle_bytes_s and weights:
         parts = _weighed(control.throttle_bytes_s, weights, placed, used, own)
         by_topic = {place: min(share, own.get(place, share)) for place, share in parts.items()}
-        for (lane, _), share in parts.items():
-            link[lane] += share
+        for (task, _), share in parts.items():
+            link[task] += share
     elif control.throttle_bytes_s:
-        link = divide_rate(control.throttle_bytes_s, {lane: _use(used, lane, "") for lane in placed})
+        link = divide_rate(control.throttle_bytes_s, {task: _use(used, task, "") for task in placed})
     told: dict[int, dict[str, float]] = defaultdict(dict)
-    for (lane, topic), share in by_topic.items():
-        told[lane][topic] = round(share, 1)
+    for (task, topic), share in by_topic.items():
+        told[task][topic] = round(share, 1)
     differing = {topic: weight for topic, weight in weights.items() if weight != PRIORITY_DEFAULT}
     return {
-        lane: TaskRateLimits(round(link[lane], 1), told[lane], _of(differing, ours)) for lane, ours in placed.items()
+        task: TaskRateLimits(round(link[task], 1), told[task], _of(differing, ours)) for task, ours in placed.items()
     }
 
 
@@ -91,16 +91,16 @@ def _weighed(
 ) -> dict[tuple[int, str], float]:
     """Divides first among topics, then among their tasks, for a weight is a topic's on however many tasks."""
     places: dict[str, dict[int, ThrottleUse]] = defaultdict(dict)
-    for lane, ours in placed.items():
+    for task, ours in placed.items():
         for topic in ours:
-            places[topic][lane] = _within(used, lane, topic, own)
+            places[topic][task] = _within(used, task, topic, own)
     whole = {
         topic: ThrottleUse(sum(use.bytes_s for use in at.values()), any(use.hungry for use in at.values()))
         for topic, at in places.items()
     }
     each = divide_rate(total, whole, {topic: float(weights[topic]) for topic in whole})
     return {
-        (lane, topic): share for topic, at in places.items() for lane, share in divide_rate(each[topic], at).items()
+        (task, topic): share for topic, at in places.items() for task, share in divide_rate(each[topic], at).items()
     }
 
 
@@ -108,12 +108,12 @@ def _of(weights: Mapping[str, int], topics: Iterable[str]) -> dict[str, int]:
     return {topic: weights[topic] for topic in topics if topic in weights}
 
 
-def _use(used: UsageByTask, lane: int, name: str) -> ThrottleUse:
-    said = used.get(lane, {}).get(name)
+def _use(used: UsageByTask, task: int, name: str) -> ThrottleUse:
+    said = used.get(task, {}).get(name)
     return ThrottleUse(said[0], bool(said[1])) if said else NO_USE
 
 
-def _within(used: UsageByTask, lane: int, topic: str, own: Mapping[tuple[int, str], float]) -> ThrottleUse:
+def _within(used: UsageByTask, task: int, topic: str, own: Mapping[tuple[int, str], float]) -> ThrottleUse:
     """A topic held back by the topic's throttle needs no more of the link's."""
-    use, bound = _use(used, lane, topic), own.get((lane, topic), 0.0)
+    use, bound = _use(used, task, topic), own.get((task, topic), 0.0)
     return use._replace(hungry=False) if bound and use.bytes_s >= OWN_THROTTLE_RATIO * bound else use

@@ -65,7 +65,7 @@ class Topology:
 
     def as_values(self) -> dict[str, object]:
         """For JSON."""
-        paths = [{"path": list(beat.path), "age_s": round(beat.age_s, 3)} for beat in self.paths]
+        paths = [{"path": list(heartbeat.path), "age_s": round(heartbeat.age_s, 3)} for heartbeat in self.paths]
         away = [{"cluster": name, "error": why} for name, why in self.away]
         homes = [{"pair": pair, "home": home, "topics": count} for pair, home, count in self.homes]
         return {"links": [asdict(link) for link in self.links], "paths": paths, "unreachable": away, "homes": homes}
@@ -100,8 +100,13 @@ def parse_heartbeat_path(topic: str, seen_on: str, clusters: Iterable[str]) -> t
 
 def build_topology(links: Sequence[Link], beats: Iterable[NewestHeartbeat], away: Mapping[str, str]) -> Topology:
     """Joins the settings' links with all others seen."""
-    found = sorted((beat for beat in beats if len(beat.path) > 1), key=lambda beat: (len(beat.path), beat.path))
-    ages = {f"{beat.path[0]}->{beat.path[1]}": beat.age_s for beat in found if len(beat.path) == 2}
+    found = sorted(
+        (heartbeat for heartbeat in beats if len(heartbeat.path) > 1),
+        key=lambda heartbeat: (len(heartbeat.path), heartbeat.path),
+    )
+    ages = {
+        f"{heartbeat.path[0]}->{heartbeat.path[1]}": heartbeat.age_s for heartbeat in found if len(heartbeat.path) == 2
+    }
     seen = [_seen(link, ages.pop(link.name, None), away) for link in links]
     others = [ObservedLink(name, _state(age_s), age_s, "", chain=False, settings=False) for name, age_s in ages.items()]
     return Topology((*seen, *others), tuple(found), tuple(sorted(away.items())))
@@ -120,9 +125,9 @@ def _state(age_s: float | None) -> str:
     return "runs" if age_s <= HEARTBEAT_FRESH_S else "silent"
 
 
-def draw_topology(seen: Topology) -> list[str]:
+def draw_topology(topology: Topology) -> list[str]:
     """Draws a tree for each cluster of origin, with ages of the last heartbeats."""
-    ages = {beat.path: beat.age_s for beat in seen.paths}
+    ages = {heartbeat.path: heartbeat.age_s for heartbeat in topology.paths}
     lines: list[str] = []
     for origin in sorted({path[0] for path in ages}):
         lines.append(origin)

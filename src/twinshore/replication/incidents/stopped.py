@@ -50,7 +50,7 @@ NEW_TWIN_GRACE_S, EARLY_SCAN_S = 10.0, 0.5
 
 
 class StopStage(Enum):
-    LEAVING = "leaving its lane"
+    LEAVING = "leaving its task"
     RESTING = "resting"
     RETRYING = "tried again"
 
@@ -77,12 +77,12 @@ class PlacedPartitions(Protocol):
 class ReportedIncidents(Protocol):
     def take_recorded(self, link: str) -> Collection[PartitionIncident]: ...
 
-    def passes(self, link: str, named: TopicPartition, kind: IncidentKind, until: int) -> None: ...
+    def passes(self, link: str, partition: TopicPartition, kind: IncidentKind, until: int) -> None: ...
 
-    def passing(self, link: str, named: TopicPartition) -> Mapping[IncidentKind, int]:
+    def passing(self, link: str, partition: TopicPartition) -> Mapping[IncidentKind, int]:
         """The kinds that are not over, and up to which offset."""
 
-    def heard(self, link: str, named: TopicPartition) -> tuple[float, int]:
+    def heard(self, link: str, partition: TopicPartition) -> tuple[float, int]:
         """When a task last reported, on the monotonic clock, and the twin's end then; zeros for never."""
 
 
@@ -93,13 +93,13 @@ class StoppedPartitions:
         self,
         link: str,
         store: Store,
-        desk: PlacedPartitions,
+        coordinator: PlacedPartitions,
         recorder: ReportedIncidents,
         *,
         held: Callable[[], frozenset[TopicPartition]] = frozenset,
     ) -> None:
         """`held`: partitions to pause for now, besides the incident log's."""
-        self._link, self._store, self._desk, self._recorder = link, store, desk, recorder
+        self._link, self._store, self._coordinator, self._recorder = link, store, coordinator, recorder
         self._log = LinkLogger(log, link)
         self._rests: dict[TopicPartition, StoppedPartition] = {}
         self._held_now, self._held = held, frozenset[TopicPartition]()
@@ -109,38 +109,40 @@ class StoppedPartitions:
     def __len__(self) -> int:
         return len(self._rests.keys() | self._held)
 
-    def __contains__(self, named: TopicPartition) -> bool:
-        rest = self._rests.get(named)
-        return named in self._held or (rest is not None and rest.stage is not StopStage.RETRYING)
+    def __contains__(self, partition: TopicPartition) -> bool:
+        stopped = self._rests.get(partition)
+        return partition in self._held or (stopped is not None and stopped.stage is not StopStage.RETRYING)
 
     def begin(self) -> None:
         """Reads the incident log at the beginning of an epoch."""
         self._rests.clear()
         self._passing.clear()
         self._recorder.take_recorded(self._link)
-        for named, rows in self._open().items():
+        for partition, rows in self._open().items():
             stopping = _stopping(rows)
             if stopping:
-                self._rests[named] = StoppedPartition(are_retried(stopping), StopStage.RESTING)
+                self._rests[partition] = StoppedPartition(are_retried(stopping), StopStage.RESTING)
                 incident = stopping[0].incident
-                rests = f"{named} rests: {incident.kind} (incident {stopping[0].id})"
-                self._log.log(incident.policy.log_level, rests, extra=asdict(named))
+                rests = f"{partition} rests: {incident.kind} (incident {stopping[0].id})"
+                self._log.log(incident.policy.log_level, rests, extra=asdict(partition))
             for row in rows:
                 if is_transient(row.incident.kind, row.incident.policy):
-                    self._passing.add(named)
-                    self._recorder.passes(self._link, named, row.incident.kind, row.incident.to_offset)
+                    self._passing.add(partition)
+                    self._recorder.passes(self._link, partition, row.incident.kind, row.incident.to_offset)
 
     def turn(self) -> set[str]:
         """Returns topics whose partitions must be assigned again."""
         now_s = time.monotonic()
-        for told in self._recorder.take_recorded(self._link):
-            self._hear(told)
-        for named, rest in self._rests.items():
-            if rest.stage is StopStage.LEAVING and self._desk.withdraw(self._link, named.topic, named.partition):
-                rest.stage, rest.until_s = StopStage.RESTING, now_s + RETRY_INTERVAL_S
-            if not rest.marked:
-                self._mark(named, PartitionState.STOPPED)
-                rest.marked = True
+        for incident in self._recorder.take_recorded(self._link):
+            self._hear(incident)
+        for partition, stopped in self._rests.items():
+            if stopped.stage is StopStage.LEAVING and self._coordinator.withdraw(
+                self._link, partition.topic, partition.partition
+            ):
+                stopped.stage, stopped.until_s = StopStage.RESTING, now_s + RETRY_INTERVAL_S
+            if not stopped.marked:
+                self._mark(partition, PartitionState.STOPPED)
+                stopped.marked = True
         freed = self._hold()
         if not (self._rests or self._passing) or now_s - self._looked_at_s < INCIDENT_POLL_INTERVAL_S:
             return freed
@@ -151,10 +153,10 @@ class StoppedPartitions:
 
     def forget(self, topic: str) -> None:
         """Closes rows, as the topic begins again."""
-        for named in [named for named in self._rests if named.topic == topic]:
-            del self._rests[named]
-        for named, rows in self._open().items():
-            if named.topic == topic:
+        for partition in [partition for partition in self._rests if partition.topic == topic]:
+            del self._rests[partition]
+        for partition, rows in self._open().items():
+            if partition.topic == topic:
                 self._close(rows)
 
     def _hold(self) -> set[str]:
@@ -162,66 +164,66 @@ class StoppedPartitions:
         if not (before or now):
             return set()
         # A partition that is still leaving its task could not come back yet.
-        leaving = (before | now).intersection(self._desk.placed(self._link))
-        for named in leaving:
-            self._desk.withdraw(self._link, named.topic, named.partition)
+        leaving = (before | now).intersection(self._coordinator.placed(self._link))
+        for partition in leaving:
+            self._coordinator.withdraw(self._link, partition.topic, partition.partition)
         self._held = now | leaving
-        return {named.topic for named in before - self._held}
+        return {partition.topic for partition in before - self._held}
 
-    def _hear(self, told: PartitionIncident) -> None:
-        named = TopicPartition(told.topic, told.partition)
-        if is_transient(told.kind, told.policy):
-            self._passing.add(named)
-        elif told.policy is None:
-            self._rests[named] = StoppedPartition(
-                kind_entry(told.kind).after is IncidentOutcome.RETRIES, StopStage.LEAVING
+    def _hear(self, incident: PartitionIncident) -> None:
+        partition = TopicPartition(incident.topic, incident.partition)
+        if is_transient(incident.kind, incident.policy):
+            self._passing.add(partition)
+        elif incident.policy is None:
+            self._rests[partition] = StoppedPartition(
+                kind_entry(incident.kind).after is IncidentOutcome.RETRIES, StopStage.LEAVING
             )
 
     def _pass(self, rows: dict[TopicPartition, list[IncidentRow]]) -> None:
-        for named in list(self._passing):
-            left = self._recorder.passing(self._link, named)
+        for partition in list(self._passing):
+            left = self._recorder.passing(self._link, partition)
             if not left:
-                self._passing.discard(named)
-            told = [row for row in rows.get(named, ()) if is_transient(row.incident.kind, row.incident.policy)]
+                self._passing.discard(partition)
+            told = [row for row in rows.get(partition, ()) if is_transient(row.incident.kind, row.incident.policy)]
             over = [row for row in told if _over(row, left)]
             self._close(over)
             for kind in dict.fromkeys(row.incident.kind for row in over if row.incident.kind not in left):
                 ids = [row.id for row in over if row.incident.kind is kind]
                 also = f" and {len(ids) - 1} more" if ids[1:] else ""
-                self._log.info(f"{named}: over: {kind} (incident {ids[-1]}{also})", extra=asdict(named))
+                self._log.info(f"{partition}: over: {kind} (incident {ids[-1]}{also})", extra=asdict(partition))
 
     def _resumed(self, rows: dict[TopicPartition, list[IncidentRow]]) -> set[str]:
         found = set()
-        for named, rest in list(self._rests.items()):
-            if _stopping(rows.get(named, [])) or rest.stage is StopStage.LEAVING:
+        for partition, stopped in list(self._rests.items()):
+            if _stopping(rows.get(partition, [])) or stopped.stage is StopStage.LEAVING:
                 continue
-            self._over(named)
-            found.add(named.topic)
-            self._log.info(f"{named} is resumed", extra=asdict(named))
+            self._over(partition)
+            found.add(partition.topic)
+            self._log.info(f"{partition} is resumed", extra=asdict(partition))
         return found
 
     def _retried(self, rows: dict[TopicPartition, list[IncidentRow]], now_s: float) -> set[str]:
         found = set()
-        for named, rest in list(self._rests.items()):
-            if rest.stage is StopStage.RESTING and rest.retries and now_s >= rest.until_s:
-                rest.stage, rest.tried_s = StopStage.RETRYING, now_s
-                found.add(named.topic)
-            elif rest.stage is StopStage.RETRYING:
-                heard_s, reached = self._recorder.heard(self._link, named)
-                stopping = _stopping(rows.get(named, []))
+        for partition, stopped in list(self._rests.items()):
+            if stopped.stage is StopStage.RESTING and stopped.retries and now_s >= stopped.until_s:
+                stopped.stage, stopped.tried_s = StopStage.RETRYING, now_s
+                found.add(partition.topic)
+            elif stopped.stage is StopStage.RETRYING:
+                heard_s, reached = self._recorder.heard(self._link, partition)
+                stopping = _stopping(rows.get(partition, []))
                 past = all(row.incident.to_offset <= reached for row in stopping)
-                if heard_s > rest.tried_s and now_s - rest.tried_s > STABLE_AFTER_S and past:
+                if heard_s > stopped.tried_s and now_s - stopped.tried_s > STABLE_AFTER_S and past:
                     self._close(stopping)
-                    self._over(named)
-                    self._log.info(f"{named} is carried again", extra=asdict(named))
+                    self._over(partition)
+                    self._log.info(f"{partition} is carried again", extra=asdict(partition))
         return found
 
-    def _over(self, named: TopicPartition) -> None:
-        self._mark(named, PartitionState.FLOWING)
-        self._rests.pop(named, None)
+    def _over(self, partition: TopicPartition) -> None:
+        self._mark(partition, PartitionState.FLOWING)
+        self._rests.pop(partition, None)
 
-    def _mark(self, named: TopicPartition, state: PartitionState) -> None:
-        self._store.progress.set_state(self._link, named.topic, named.partition, state)
+    def _mark(self, partition: TopicPartition, state: PartitionState) -> None:
+        self._store.progress.set_state(self._link, partition.topic, partition.partition, state)
 
     def _close(self, rows: list[IncidentRow]) -> None:
         if rows:
@@ -237,8 +239,8 @@ def _over(row: IncidentRow, left: Mapping[IncidentKind, int]) -> bool:
 
 
 def read_stopped_partitions(store: Store, link: str) -> dict[TopicPartition, list[IncidentRow]]:
-    found = {named: _stopping(rows) for named, rows in _of_partitions(store, link).items()}
-    return {named: rows for named, rows in found.items() if rows}
+    found = {partition: _stopping(rows) for partition, rows in _of_partitions(store, link).items()}
+    return {partition: rows for partition, rows in found.items() if rows}
 
 
 def are_retried(rows: list[IncidentRow]) -> bool:
@@ -373,7 +375,7 @@ class RefusedTopics:
 
 def _ends(row: IncidentRow, twins: Container[str]) -> bool:
     """Whether the row ends with its topic. `DeletedTopics` closes rows about twins."""
-    told = row.incident
-    if told.policy.effect is not IncidentEffect.TOPIC or told.kind is IncidentKind.RECREATED_TOPIC:
+    incident = row.incident
+    if incident.policy.effect is not IncidentEffect.TOPIC or incident.kind is IncidentKind.RECREATED_TOPIC:
         return False
-    return told.kind is not IncidentKind.RIGHTS_LOST or told.topic not in twins
+    return incident.kind is not IncidentKind.RIGHTS_LOST or incident.topic not in twins

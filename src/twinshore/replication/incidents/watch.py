@@ -96,45 +96,48 @@ class HangingTransactionWatch:
         rows = [
             row for row in self._store.incidents.rows(self._link, open_only=True) if row.incident.kind == HANGING_KIND
         ]
-        told = {TopicPartition(row.incident.topic, row.incident.partition) for row in rows}
+        partitions = {TopicPartition(row.incident.topic, row.incident.partition) for row in rows}
         try:
-            holders, answered, gone = self._holders(sorted({*behind, *told}))
+            holders, answered, gone = self._holders(sorted({*behind, *partitions}))
         except KafkaError:
             return  # Readers of the source report its failure; no transaction is known to have ended.
         hanging = {one.place: one for one in self._patience.seen(holders, now_s)}
-        holding = {(named.topic, named.partition, holder.first_offset) for named, holder in holders.items()}
+        holding = {(partition.topic, partition.partition, holder.first_offset) for partition, holder in holders.items()}
         now_ms = wall_ms()
         for row in rows:
             place = (row.incident.topic, row.incident.partition, row.incident.from_offset)
             hanging.pop(place, None)  # It has its row.
-            named = TopicPartition(*place[:2])
-            if named in gone:
+            partition = TopicPartition(*place[:2])
+            if partition in gone:
                 self._store.incidents.close(row.id, now_ms=now_ms, came_to=TOPIC_GONE)
                 gone_too = f"{TOPIC_GONE}, and with it the transaction of offset {place[2]}"
-                self._log.info(f"{named}: {gone_too}", extra=asdict(named))
-            elif place not in holding and named in answered:
+                self._log.info(f"{partition}: {gone_too}", extra=asdict(partition))
+            elif place not in holding and partition in answered:
                 self._store.incidents.close(row.id, now_ms=now_ms)
-                ended = f"{named}: the transaction of offset {place[2]} has ended"
-                self._log.info(ended, extra=asdict(named))
+                ended = f"{partition}: the transaction of offset {place[2]} has ended"
+                self._log.info(ended, extra=asdict(partition))
         for found in hanging.values():
-            stopped = found.stoppage()
-            self._stopped(self._link, stopped)
-            named = TopicPartition(stopped.topic, stopped.partition)
-            self._log.warning(f"{named}: {stopped.kind}: {stopped.sentence}", extra=asdict(named))
+            incident = found.stoppage()
+            self._stopped(self._link, incident)
+            partition = TopicPartition(incident.topic, incident.partition)
+            self._log.warning(f"{partition}: {incident.kind}: {incident.sentence}", extra=asdict(partition))
 
     def _holders(
-        self, asked: list[TopicPartition]
+        self, partitions: list[TopicPartition]
     ) -> tuple[dict[TopicPartition, OldestTransaction], set[TopicPartition], set[TopicPartition]]:
         """Returns the oldest transaction of each held partition, the partitions with an answer, and those gone from the
         source.
         """
-        stable, silent = self._source.offsets_of_each(asked, OffsetKind.LAST_STABLE)
-        gone = {named for named, error in silent.items() if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION}
+        stable, silent = self._source.offsets_of_each(partitions, OffsetKind.LAST_STABLE)
+        gone = {partition for partition, error in silent.items() if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION}
         ends, _ = self._source.offsets_of_each(stable, OffsetKind.HIGH_WATERMARK)
-        held = [named for named in ends if stable[named] < ends[named]]
+        held = [partition for partition in ends if stable[partition] < ends[partition]]
         producers = self._source.describe_producers(held)
-        found = {named: find_oldest_transaction(stable[named], ends[named], producers[named]) for named in held}
-        return {named: holder for named, holder in found.items() if holder is not None}, set(ends), gone
+        found = {
+            partition: find_oldest_transaction(stable[partition], ends[partition], producers[partition])
+            for partition in held
+        }
+        return {partition: holder for partition, holder in found.items() if holder is not None}, set(ends), gone
 
 
 def read_state_expiry_ms(target: KafkaCluster) -> int:
@@ -142,13 +145,13 @@ def read_state_expiry_ms(target: KafkaCluster) -> int:
     found = STATE_EXPIRY_MS_DEFAULT
     for node in target.metadata([], refresh=True).brokers:
         try:
-            setting = target.admin.broker_settings(node).get(PRODUCER_EXPIRY_SETTING)
+            entry = target.admin.broker_settings(node).get(PRODUCER_EXPIRY_SETTING)
         except KafkaError as error:
             if error.code not in (Code.CLUSTER_AUTHORIZATION_FAILED, Code.TOPIC_AUTHORIZATION_FAILED):
                 raise
             return min(found, STATE_EXPIRY_MS_UNKNOWN)
-        if setting and setting.value:
-            found = min(found, int(setting.value))
+        if entry and entry.value:
+            found = min(found, int(entry.value))
     return found
 
 
@@ -171,10 +174,10 @@ class LogStartWatch:
         source: KafkaCluster,
         target: KafkaCluster,
         store: Store,
-        pumps: ReportedLogStarts,
+        reported: ReportedLogStarts,
     ) -> None:
         self._link, self._source, self._target = link, source, target
-        self._store, self._pumps, self._log = store, pumps, LinkLogger(log, link.name)
+        self._store, self._reported, self._log = store, reported, LinkLogger(log, link.name)
         # By twin id: for a topic that was created again nothing of this holds.
         self._highest: dict[tuple[TopicPartition, str], int] = {}
 
@@ -190,20 +193,21 @@ class LogStartWatch:
         twins_rows = [row for row in self._store.twins.of(link) if row.topic not in other]
         rows = [row for row in twins_rows if (row.topic, row.partition) not in mapped]
         anchors = {TopicPartition(row.topic, row.partition): row.base_offset for row in rows}
-        called = {TopicPartition(self._link.twin_of(one.topic), one.partition): one for one in anchors}
+        called = {TopicPartition(self._link.twin_of(tp.topic), tp.partition): tp for tp in anchors}
         twins = {called[twin]: at for twin, at in _starts(self._target, called).items()}
-        told = self._pumps.starts(link)
+        told = self._reported.starts(link)
         ours = [row for row in open_rows if row.incident.kind is LOST_BEGINNING_KIND]
         opened = {TopicPartition(row.incident.topic, row.incident.partition): row for row in ours}
         known_lacks = {
-            named: MissingOffsets(row.incident.from_offset, row.incident.to_offset) for named, row in opened.items()
+            partition: MissingOffsets(row.incident.from_offset, row.incident.to_offset)
+            for partition, row in opened.items()
         }
         sources = _starts(self._source, select_suspect_twins(twins, told, known_lacks))
         ids = {TopicPartition(row.topic, row.partition): row.target_topic_id for row in rows}
-        before = {named: self._highest.get((named, twin_id), 0) for named, twin_id in ids.items()}
-        for seen in (anchors, told, self._pumps.cut_to(link), sources):
-            before |= {named: max(at, before[named]) for named, at in seen.items() if named in before}
-        self._highest = {(named, ids[named]): at for named, at in before.items()}
+        before = {partition: self._highest.get((partition, twin_id), 0) for partition, twin_id in ids.items()}
+        for seen in (anchors, told, self._reported.cut_to(link), sources):
+            before |= {partition: max(at, before[partition]) for partition, at in seen.items() if partition in before}
+        self._highest = {(partition, ids[partition]): at for partition, at in before.items()}
         self._tell(find_missing_offsets(twins, sources, before), opened, sources)
 
     def _tell(
@@ -212,31 +216,31 @@ class LogStartWatch:
         opened: dict[TopicPartition, IncidentRow],
         asked: dict[TopicPartition, int],
     ) -> None:
-        for named, row in opened.items():
-            lack, end = lacks.get(named), row.incident.to_offset
-            if named in asked and (lack is None or lack.end != end):
-                self._close(named, row, "more is missing" if lack else "the twin has all that its source has")
-        for named, lack in lacks.items():
-            before = opened.get(named)
+        for partition, row in opened.items():
+            lack, end = lacks.get(partition), row.incident.to_offset
+            if partition in asked and (lack is None or lack.end != end):
+                self._close(partition, row, "more is missing" if lack else "the twin has all that its source has")
+        for partition, lack in lacks.items():
+            before = opened.get(partition)
             if before is None or before.incident.to_offset != lack.end:
-                self._open(named, lack)
+                self._open(partition, lack)
 
-    def _open(self, named: TopicPartition, lack: MissingOffsets) -> None:
-        place = (self._link.name, named.topic, named.partition)
+    def _open(self, partition: TopicPartition, lack: MissingOffsets) -> None:
+        place = (self._link.name, partition.topic, partition.partition)
         kind, policy = LOST_BEGINNING_KIND, kind_entry(LOST_BEGINNING_KIND).policy
         incident = Incident(*place, kind, lack.begin, lack.end, policy, lack.sentence, kind.side)
         self._store.incidents.add(incident, now_ms=wall_ms())
-        text = f"{named}: {kind}: {lack.sentence}"
-        self._log.log(policy.log_level, text, extra=asdict(named))
+        text = f"{partition}: {kind}: {lack.sentence}"
+        self._log.log(policy.log_level, text, extra=asdict(partition))
 
-    def _close(self, named: TopicPartition, row: IncidentRow, came_to: str) -> None:
+    def _close(self, partition: TopicPartition, row: IncidentRow, came_to: str) -> None:
         self._store.incidents.close(row.id, now_ms=wall_ms(), came_to=came_to)
-        self._log.info(f"{named}: {LOST_BEGINNING_KIND}: {came_to}", extra=asdict(named))
+        self._log.info(f"{partition}: {LOST_BEGINNING_KIND}: {came_to}", extra=asdict(partition))
 
 
-def _starts(cluster: KafkaCluster, parts: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+def _starts(cluster: KafkaCluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     try:
-        return read_log_ends(cluster, parts, OffsetKind.EARLIEST).of if parts else {}
+        return read_log_ends(cluster, partitions, OffsetKind.EARLIEST).of if partitions else {}
     except KafkaError:
         return {}
 
@@ -251,17 +255,17 @@ class SlowChecks:
         link: Link,
         settings: Settings,
         store: Store,
-        pumps: ReportedLogStarts,
+        reported: ReportedLogStarts,
         *,
         active: Callable[[], bool],
         outages: OutageLog,
     ) -> None:
         self._link, self._active = link, active
         self._trouble = FailureLog(link.name, "twins' beginnings", log, outages)
-        self._ends = LinkClients(
+        self._clients = LinkClients(
             link, settings, patience_s=PATIENCE_S, call_s=PATIENCE_S, shared=SHORT_TIMEOUT_CONNECTIONS
         )
-        self._beginnings = LogStartWatch(link, self._ends.source, self._ends.target, store, pumps)
+        self._beginnings = LogStartWatch(link, self._clients.source, self._clients.target, store, reported)
         self.state_expiry_ms = STATE_EXPIRY_MS_DEFAULT
         ends = (link.source, link.target)
         self._task = process_scheduler.every(
@@ -270,14 +274,14 @@ class SlowChecks:
 
     def close(self) -> None:
         self._task.close()
-        self._ends.close()
+        self._clients.close()
 
     def _turn(self) -> float:
         if not self._active():
             return SLOW_POLL_INTERVAL_S
         try:
             self._beginnings.look()
-            self.state_expiry_ms = read_state_expiry_ms(self._ends.target)
+            self.state_expiry_ms = read_state_expiry_ms(self._clients.target)
             self._trouble.well("twins' beginnings are looked at again")
         except Exception as error:
             self._trouble.say("twins' beginnings are not looked at", error)
@@ -342,7 +346,7 @@ class AvailabilityWatch:
         self._link, self._mirror, self._store = link, settings.mirror, store
         self._recorder, self._active, self._outages = recorder, active, outages
         self._log = LinkLogger(log, link.name)
-        self._once = RepeatFilter(self._log)
+        self._repeat_filter = RepeatFilter(self._log)
         self._sides = [
             self._side("source", IncidentKind.SOURCE_AWAY, settings, link.source),
             self._side("target", IncidentKind.TARGET_AWAY, settings, link.target),
@@ -361,8 +365,8 @@ class AvailabilityWatch:
     def close(self) -> None:
         self._task.close()
         self._outages.forget(self._link.name)
-        for side in self._sides:
-            side.cluster.close()
+        for watched_cluster in self._sides:
+            watched_cluster.cluster.close()
 
     def _side(self, called: str, kind: IncidentKind, settings: Settings, name: str) -> WatchedCluster:
         cluster = KafkaCluster(
@@ -381,16 +385,16 @@ class AvailabilityWatch:
         if not self._active():
             self._adopted = False
             self._outages.forget(self._link.name)
-            for side in self._sides:
-                side.silent = ""
-                self._say_whether_away(side, "", 0.0)
+            for watched_cluster in self._sides:
+                watched_cluster.silent = ""
+                self._say_whether_away(watched_cluster, "", 0.0)
             return POLL_INTERVAL_S
         try:
             self.look()
-            self._once.well()
+            self._repeat_filter.well()
         except Exception as error:
             # A dead watch would look as if all were well.
-            self._once.say(f"{describe_error(error)}")
+            self._repeat_filter.say(f"{describe_error(error)}")
         return POLL_INTERVAL_S
 
     def look(self) -> None:
@@ -399,7 +403,7 @@ class AvailabilityWatch:
             self._adopt()
         if time.monotonic() - self._twins_at_s >= TWINS_INTERVAL_S:
             self._read_twins(time.monotonic())
-        run_all([*(partial(self._look_at, side) for side in self._sides), self._look_at_room])
+        run_all([*(partial(self._look_at, watched_cluster) for watched_cluster in self._sides), self._look_at_room])
 
     def _look_at_room(self) -> None:
         now_s = time.monotonic()
@@ -415,26 +419,32 @@ class AvailabilityWatch:
 
     # -- away
 
-    def _look_at(self, side: WatchedCluster) -> None:
-        away = refused = side.silent = ""
+    def _look_at(self, watched_cluster: WatchedCluster) -> None:
+        away = refused = watched_cluster.silent = ""
         some = False
         begun_s = time.monotonic()
         try:
-            away, some = self._leaderless(side)
+            away, some = self._leaderless(watched_cluster)
         except KafkaError as error:
             if error.code in ACCESS_DENIED_CODES:
-                refused = f"the {side.called} turns the mirror away: {error}"
+                refused = f"the {watched_cluster.called} turns the mirror away: {error}"
             else:
-                away = describe_outage_with_cause(side.called, side.cluster.name, error.cause or str(error))
-                side.silent = error.cause
+                away = describe_outage_with_cause(
+                    watched_cluster.called, watched_cluster.cluster.name, error.cause or str(error)
+                )
+                watched_cluster.silent = error.cause
         except (WireError, ConfigError) as error:
-            away = f"the {side.called} {side.cluster.name} cannot be asked: {error}"
+            away = f"the {watched_cluster.called} {watched_cluster.cluster.name} cannot be asked: {error}"
         now_s = time.monotonic()
-        self._say_whether_away(side, "" if some else away or refused, begun_s)
+        self._say_whether_away(watched_cluster, "" if some else away or refused, begun_s)
         run_all(
             [
-                lambda: self._judge(side.away, away, partial(self._tell_away, side), now_s, begun_s),
-                lambda: self._judge(side.refused, refused, partial(self._tell_refused, side), now_s, begun_s),
+                lambda: self._judge(
+                    watched_cluster.away, away, partial(self._tell_away, watched_cluster), now_s, begun_s
+                ),
+                lambda: self._judge(
+                    watched_cluster.refused, refused, partial(self._tell_refused, watched_cluster), now_s, begun_s
+                ),
             ]
         )
 
@@ -451,61 +461,74 @@ class AvailabilityWatch:
             tell("", f"back{lasted}, {self._recorder.behind(self._link.name):,} records behind")
             absence.open = False
 
-    def _tell_away(self, side: WatchedCluster, trouble: str, came_to: str) -> None:
+    def _tell_away(self, watched_cluster: WatchedCluster, trouble: str, came_to: str) -> None:
         """The row lasts from the beginning of the silence to the next answer."""
-        if side.row is not None:
-            self._close(side.row, came_to, at_s=side.away.well_s)
+        if watched_cluster.row is not None:
+            self._close(watched_cluster.row, came_to, at_s=watched_cluster.away.well_s)
         if trouble:
-            self._say_silent(side)
-        where = side.kind.side
-        side.row = self._open(side.kind, trouble, where, at_s=side.away.since_s) if trouble else None
+            self._say_silent(watched_cluster)
+        where = watched_cluster.kind.side
+        watched_cluster.row = (
+            self._open(watched_cluster.kind, trouble, where, at_s=watched_cluster.away.since_s) if trouble else None
+        )
 
-    def _tell_refused(self, side: WatchedCluster, trouble: str, came_to: str) -> None:
-        if side.refused_row is not None:
-            self._close(side.refused_row, came_to)
-        side.refused_row = self._open(IncidentKind.RIGHTS_LOST, trouble, side.kind.side) if trouble else None
+    def _tell_refused(self, watched_cluster: WatchedCluster, trouble: str, came_to: str) -> None:
+        if watched_cluster.refused_row is not None:
+            self._close(watched_cluster.refused_row, came_to)
+        watched_cluster.refused_row = (
+            self._open(IncidentKind.RIGHTS_LOST, trouble, watched_cluster.kind.side) if trouble else None
+        )
 
-    def _say_whether_away(self, side: WatchedCluster, none: str, begun_s: float) -> None:
+    def _say_whether_away(self, watched_cluster: WatchedCluster, none: str, begun_s: float) -> None:
         """`none`: why nothing can be replicated because of this side, or ""."""
         if not none:
-            side.none_since_s = -1.0
-        elif side.none_since_s < 0:
-            side.none_since_s = begun_s
-        lasts = none and time.monotonic() - side.none_since_s >= WAITING_AFTER_S
-        self._recorder.away(self._link.name, side.called, none if lasts else "")
+            watched_cluster.none_since_s = -1.0
+        elif watched_cluster.none_since_s < 0:
+            watched_cluster.none_since_s = begun_s
+        lasts = none and time.monotonic() - watched_cluster.none_since_s >= WAITING_AFTER_S
+        self._recorder.away(self._link.name, watched_cluster.called, none if lasts else "")
         if lasts:
-            self._say_silent(side)
-        if not side.silent:
-            self._outages.answers(self._link.name, RECORDS, side.cluster.name)
+            self._say_silent(watched_cluster)
+        if not watched_cluster.silent:
+            self._outages.answers(self._link.name, RECORDS, watched_cluster.cluster.name)
 
-    def _say_silent(self, side: WatchedCluster) -> None:
-        if side.silent:
-            self._outages.silent(side.cluster.name, self._link.name, RECORDS, side.silent, since_s=side.none_since_s)
+    def _say_silent(self, watched_cluster: WatchedCluster) -> None:
+        if watched_cluster.silent:
+            self._outages.silent(
+                watched_cluster.cluster.name,
+                self._link.name,
+                RECORDS,
+                watched_cluster.silent,
+                since_s=watched_cluster.none_since_s,
+            )
 
-    def _leaderless(self, side: WatchedCluster) -> tuple[str, bool]:
+    def _leaderless(self, watched_cluster: WatchedCluster) -> tuple[str, bool]:
         """Describes partitions without a leader, or ""; and returns whether others have one."""
-        names = {named.topic for named in self._twins}
-        if side.called == "target":
+        names = {tp.topic for tp in self._twins}
+        if watched_cluster.called == "target":
             names = {self._link.twin_of(name) for name in names}
-        seen = side.cluster.metadata(sorted(names), refresh=True).topics
+        topics = watched_cluster.cluster.metadata(sorted(names), refresh=True).topics
         missing = [
-            f"{name}-{part.partition}"
-            for name, topic in sorted(seen.items())
-            for part in topic.partitions
-            if part.leader == NO_LEADER
+            f"{name}-{partition.partition}"
+            for name, topic in sorted(topics.items())
+            for partition in topic.partitions
+            if partition.leader == NO_LEADER
         ]
         if not missing:
             return "", True
-        every = sum(len(topic.partitions) for topic in seen.values())
-        sentence = f"nobody leads {join_names(missing, SHOWN_MAX)} on the {side.called} {side.cluster.name}"
+        every = sum(len(topic.partitions) for topic in topics.values())
+        sentence = (
+            f"nobody leads {join_names(missing, SHOWN_MAX)} on the {watched_cluster.called}"
+            f" {watched_cluster.cluster.name}"
+        )
         return sentence, len(missing) < every
 
     # -- disks
 
     def _look_at_disks(self, target: KafkaCluster) -> None:
         try:
-            seen = target.metadata(sorted({self._link.twin_of(one.topic) for one in self._twins}), refresh=True)
-            disks = [disk for node in sorted(seen.brokers) for disk in read_log_dirs(target, node)]
+            metadata = target.metadata(sorted({self._link.twin_of(one.topic) for one in self._twins}), refresh=True)
+            disks = [disk for node in sorted(metadata.brokers) for disk in read_log_dirs(target, node)]
         except (KafkaError, WireError, ConfigError) as error:
             passing = isinstance(error, KafkaError) and error.retriable
             if not passing and str(error) != self._disks_unknown:
@@ -516,10 +539,10 @@ class AvailabilityWatch:
         now = judge_disk_space(disks, self._rooms, warn_percent=warn, pause_percent=pause)
         full = {node for node, room in now.items() if room is DiskSpace.EXHAUSTED}
         self.held = frozenset(
-            named
-            for named in (self._twins if full else ())
-            if (topic := seen.topics.get(self._link.twin_of(named.topic)))
-            and any(full.intersection(part.replicas) for part in topic.partitions if part.partition == named.partition)
+            partition
+            for partition in (self._twins if full else ())
+            if (topic := metadata.topics.get(self._link.twin_of(partition.topic)))
+            and any(full.intersection(tp.replicas) for tp in topic.partitions if tp.partition == partition.partition)
         )
         little = any(room is not DiskSpace.ENOUGH for room in now.values())
         if now != self._rooms or little != (self._disk_row is not None):
@@ -540,20 +563,20 @@ class AvailabilityWatch:
     def _adopt(self) -> None:
         rows = self._store.incidents.rows(self._link.name, open_only=True)
         self._disk_row = None
-        for side in self._sides:
-            side.row = side.refused_row = None
-            side.away, side.refused = self._absence(), self._absence()
+        for watched_cluster in self._sides:
+            watched_cluster.row = watched_cluster.refused_row = None
+            watched_cluster.away, watched_cluster.refused = self._absence(), self._absence()
         for row in rows:
             kind = row.incident.kind
             if row.incident.topic or kind not in WATCHED_KINDS:
                 continue
             if kind is IncidentKind.DISK_NEAR_FULL:
                 self._disk_row, self._rooms = row, {-1: DiskSpace.LOW}
-            for side in self._sides:
-                if kind is side.kind:
-                    side.row, side.away.open = row, True
-                if kind is IncidentKind.RIGHTS_LOST and row.incident.side is side.kind.side:
-                    side.refused_row, side.refused.open = row, True
+            for watched_cluster in self._sides:
+                if kind is watched_cluster.kind:
+                    watched_cluster.row, watched_cluster.away.open = row, True
+                if kind is IncidentKind.RIGHTS_LOST and row.incident.side is watched_cluster.kind.side:
+                    watched_cluster.refused_row, watched_cluster.refused.open = row, True
         self._adopted = True
 
     def _open(self, kind: IncidentKind, sentence: str, where: IncidentSide, at_s: float = -1.0) -> IncidentRow:
@@ -568,8 +591,8 @@ class AvailabilityWatch:
 
     def _say_of(self, kind: IncidentKind, sentence: str, level: int) -> None:
         """The log reports a silent cluster once for all links."""
-        side = next((one for one in self._sides if one.kind is kind), None)
-        if side is None or not self._outages.has_reported(side.cluster.name):
+        watched_cluster = next((one for one in self._sides if one.kind is kind), None)
+        if watched_cluster is None or not self._outages.has_reported(watched_cluster.cluster.name):
             self._log.log(level, f"{kind}: {sentence}")
 
 

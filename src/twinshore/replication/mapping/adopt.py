@@ -95,9 +95,9 @@ class AdoptionPlanner:
         sides = ((self._source, step.topic), (self._target, step.twin or step.topic))
         found = []
         for cluster, topic in sides:
-            named = [TopicPartition(topic, number) for number in numbers]
-            ends = cluster.list_offsets(named, OffsetKind.LOG_END)
-            found += [ends[one] for one in named]
+            partitions = [TopicPartition(topic, number) for number in numbers]
+            ends = cluster.list_offsets(partitions, OffsetKind.LOG_END)
+            found += [ends[partition] for partition in partitions]
         return tuple(found)
 
     def notes(self) -> OffsetSyncs:
@@ -105,19 +105,19 @@ class AdoptionPlanner:
         return self._notes() if self._link.mapped_from is MappedStart.MIRRORMAKER else {}
 
     def _begin(self, step: CarryTopic, number: int, notes: OffsetSyncs, *, grown: bool) -> AdoptedPartition:
-        named, twin = TopicPartition(step.topic, number), TopicPartition(step.twin or step.topic, number)
-        span, theirs = read_log_bounds(self._target, twin), read_log_bounds(self._source, named)
+        partition, twin = TopicPartition(step.topic, number), TopicPartition(step.twin or step.topic, number)
+        span, theirs = read_log_bounds(self._target, twin), read_log_bounds(self._source, partition)
         stated = self._stated(span, theirs, grown=grown)
         where, how = stated or self._evidence.position(
-            named, twin, span, theirs, usable_offset_syncs(notes, named, span[1])
+            partition, twin, span, theirs, usable_offset_syncs(notes, partition, span[1])
         )
         if stated is None and read_log_bounds(self._target, twin)[1] != span[1]:
             raise UnprovenPosition(f"{twin} is still being written: MirrorMaker, or another, is at work on it")
         sequence = self._sequence(twin)
-        extent = OffsetRun(SourceOffset(where), TargetOffset(span[1]), 0, sequence)
+        offset_run = OffsetRun(SourceOffset(where), TargetOffset(span[1]), 0, sequence)
         ids = (step.source_topic_id, step.target_topic_id)
         row = TwinRow(self._link.name, step.topic, number, *ids, where, sequence, wall_ms())
-        return row, extent, how
+        return row, offset_run, how
 
     def _stated(self, span: tuple[int, int], theirs: tuple[int, int], *, grown: bool) -> tuple[int, str] | None:
         """The position by settings, or of a partition never copied. `grown`: others are replicated already, so this one
@@ -142,9 +142,9 @@ class AdoptionPlanner:
         for cluster, alias in ((self._source, self._link.target), (self._target, self._link.source)):
             topic = find_offset_syncs_topic(cluster.metadata(None).topics, alias)
             if topic:
-                named = TopicPartition(topic, 0)
-                start, end = read_log_bounds(cluster, named)
-                read = read_batches(cluster, named, start, end, committed=True)
+                partition = TopicPartition(topic, 0)
+                start, end = read_log_bounds(cluster, partition)
+                read = read_batches(cluster, partition, start, end, committed=True)
                 plain = (pair for pair in read if not pair[1].attributes & CONTROL_FLAG)
                 return collect_offset_syncs(record for view, header in plain for record in iter_records(view, header))
         return {}
@@ -168,36 +168,43 @@ class PositionFinder:
         self._source, self._target = source, target
 
     def position(
-        self, named: TopicPartition, twin: TopicPartition, span: LogRange, theirs: LogRange, notes: Sequence[OffsetSync]
+        self,
+        partition: TopicPartition,
+        twin: TopicPartition,
+        span: LogRange,
+        theirs: LogRange,
+        notes: Sequence[OffsetSync],
     ) -> tuple[int, str]:
         """Returns the source offset to continue from, and how that is known. Raises UnprovenPosition."""
         if span[0] == span[1]:
-            return self._position_of_empty_twin(named, twin, span[1], notes)
+            return self._position_of_empty_twin(partition, twin, span[1], notes)
         for note in notes:
             if note.source >= theirs[0]:
-                walks = (self._walk(named, twin, span, theirs, note, committed=one) for one in COMMITTED_OPTIONS)
+                walks = (self._walk(partition, twin, span, theirs, note, committed=one) for one in COMMITTED_OPTIONS)
                 found = {at for at in walks if at is not None}
                 if found:
-                    return self._one(named, twin, found), f"record by record behind MirrorMaker's note of {note.source}"
-        at, count = self._position_by_tail(named, twin, span, theirs)
+                    return self._one(
+                        partition, twin, found
+                    ), f"record by record behind MirrorMaker's note of {note.source}"
+        at, count = self._position_by_tail(partition, twin, span, theirs)
         if notes:
-            self._check_last_sync(named, span, theirs, notes[0], at)
+            self._check_last_sync(partition, span, theirs, notes[0], at)
         return at, f"where the source holds the twin's last {count} records"
 
     def _position_of_empty_twin(
-        self, named: TopicPartition, twin: TopicPartition, end: int, notes: Sequence[OffsetSync]
+        self, partition: TopicPartition, twin: TopicPartition, end: int, notes: Sequence[OffsetSync]
     ) -> tuple[int, str]:
         """Retention removed all copies: only an offset sync of the very last record tells."""
         last = [note for note in notes if note.target == end - 1]
         if not last:
             raise UnprovenPosition(
-                f"{twin} held {end} records and holds none now: nothing tells which of {named} they were"
+                f"{twin} held {end} records and holds none now: nothing tells which of {partition} they were"
             )
         return last[0].source + 1, f"behind MirrorMaker's note of {last[0].source}, the last record that the twin held"
 
     def _walk(
         self,
-        named: TopicPartition,
+        partition: TopicPartition,
         twin: TopicPartition,
         span: LogRange,
         theirs: LogRange,
@@ -205,13 +212,13 @@ class PositionFinder:
         *,
         committed: bool,
     ) -> int | None:
-        source = read_dated_contents(self._source, named, note.source, theirs[1], committed=committed, theirs=True)
+        source = read_dated_contents(self._source, partition, note.source, theirs[1], committed=committed, theirs=True)
         begin = max(span[0], note.target)
         copy = read_dated_contents(self._target, twin, begin, span[1], committed=True, theirs=False)
         return follow_copied_records(source, copy, begin - note.target)
 
     def _position_by_tail(
-        self, named: TopicPartition, twin: TopicPartition, span: LogRange, theirs: LogRange
+        self, partition: TopicPartition, twin: TopicPartition, span: LogRange, theirs: LogRange
     ) -> tuple[int, int]:
         """The only source position with the copy's last records, and their number."""
         begin = max(span[0], span[1] - TAIL_RECORDS)
@@ -219,60 +226,62 @@ class PositionFinder:
         times = [one.timestamp_ms for one in tail if one.timestamp_ms is not None]
         if not tail or len(times) < len(tail):
             raise UnprovenPosition(
-                f"where MirrorMaker stopped with {named} cannot be proven from {twin}'s records: none of its notes"
+                f"where MirrorMaker stopped with {partition} cannot be proven from {twin}'s records: none of its notes"
                 " helps, and the records bear no time stamps of the source"
             )
         first = theirs[0]
         if len(tail) == TAIL_RECORDS and min(times) > 0:
-            since = self._source.first_since(named, min(times))
+            since = self._source.first_since(partition, min(times))
             first = theirs[1] if since < 0 else max(first, since)
         found: set[int] = set()
         lasts: list[set[int]] = []
         for committed in COMMITTED_OPTIONS:
-            read = read_dated_contents(self._source, named, first, theirs[1], committed=committed, theirs=True)
+            read = read_dated_contents(self._source, partition, first, theirs[1], committed=committed, theirs=True)
             last: set[int] = set()
-            at = find_tail_offsets(_noted(_bounded(read, named), tail[-1], last), tail)
+            at = find_tail_offsets(_noted(_bounded(read, partition), tail[-1], last), tail)
             if len(at) > 1:
-                raise UnprovenPosition(f"the source holds {twin}'s last {len(tail)} records of {named} {len(at)} times")
+                raise UnprovenPosition(
+                    f"the source holds {twin}'s last {len(tail)} records of {partition} {len(at)} times"
+                )
             found.update(at)
             lasts.append(last)
         if not found:
-            raise UnprovenPosition(f"where MirrorMaker stopped with {named} cannot be proven from {twin}'s records")
-        at_last = self._one(named, twin, found)
+            raise UnprovenPosition(f"where MirrorMaker stopped with {partition} cannot be proven from {twin}'s records")
+        at_last = self._one(partition, twin, found)
         if any(at_last in last and len(last) > 1 for last in lasts):
             # MirrorMaker may have restarted within those records, and copied equal ones.
-            raise UnprovenPosition(f"the source holds {twin}'s last record of {named} more than once")
-        if len(tail) < TAIL_RECORDS and not self._has_all_records(named, theirs[0], at_last):
+            raise UnprovenPosition(f"the source holds {twin}'s last record of {partition} more than once")
+        if len(tail) < TAIL_RECORDS and not self._has_all_records(partition, theirs[0], at_last):
             raise UnprovenPosition(
-                f"{twin} holds only {len(tail)} records, and the source has lost some of {named}:"
+                f"{twin} holds only {len(tail)} records, and the source has lost some of {partition}:"
                 " the same may have been there before"
             )
         return at_last, len(tail)
 
-    def _has_all_records(self, named: TopicPartition, begin: int, at: int) -> bool:
-        return begin == 0 and sum(1 for _ in _bounded(read_contents(self._source, named, 0, at), named)) == at
+    def _has_all_records(self, partition: TopicPartition, begin: int, at: int) -> bool:
+        return begin == 0 and sum(1 for _ in _bounded(read_contents(self._source, partition, 0, at), partition)) == at
 
-    def _one(self, named: TopicPartition, twin: TopicPartition, found: set[int]) -> int:
+    def _one(self, partition: TopicPartition, twin: TopicPartition, found: set[int]) -> int:
         """The highest, if no visible record is between them."""
         low, high = min(found), max(found)
-        if low < high and any(read_contents(self._source, named, low, high, committed=True)):
+        if low < high and any(read_contents(self._source, partition, low, high, committed=True)):
             raise UnprovenPosition(
-                f"{twin}'s records are those of {named} up to {low} with an aborted transaction, and up to {high}"
+                f"{twin}'s records are those of {partition} up to {low} with an aborted transaction, and up to {high}"
                 " without: nobody can tell which MirrorMaker read"
             )
         return high
 
     def _check_last_sync(
-        self, named: TopicPartition, span: LogRange, theirs: LogRange, note: OffsetSync, at: int
+        self, partition: TopicPartition, span: LogRange, theirs: LogRange, note: OffsetSync, at: int
     ) -> None:
         """Raises UnprovenPosition if the last offset sync contradicts: MirrorMaker continues there record by record."""
         since = span[1] - note.target
         lost = note.source < theirs[0]
         before = at <= note.source or (lost and at - note.source < since)
-        seen = islice(read_contents(self._source, named, theirs[0], at), since + 1) if lost else ()
+        seen = islice(read_contents(self._source, partition, theirs[0], at), since + 1) if lost else ()
         if before or sum(1 for _ in seen) > since:
             raise UnprovenPosition(
-                f"the source holds {named}'s last records on the target before {at}, and MirrorMaker's note of"
+                f"the source holds {partition}'s last records on the target before {at}, and MirrorMaker's note of"
                 f" {note.source} contradicts that"
             )
 
@@ -285,10 +294,10 @@ def _noted(records: Iterable[SourceEntry], ours: DatedContent, ends: set[int]) -
         yield one
 
 
-def _bounded(records: Iterable[T], named: TopicPartition) -> Iterator[T]:
+def _bounded(records: Iterable[T], partition: TopicPartition) -> Iterator[T]:
     for count, one in enumerate(records):
         if count >= SEARCH_RECORDS_MAX:
-            raise UnprovenPosition(f"more than {SEARCH_RECORDS_MAX:,} records of {named} would have to be searched")
+            raise UnprovenPosition(f"more than {SEARCH_RECORDS_MAX:,} records of {partition} would have to be searched")
         yield one
 
 
@@ -335,7 +344,7 @@ class Adopter:
         self._found: dict[str, AdoptionResult] = {}
         self._wanted: dict[str, tuple[CarryTopic, list[int]]] = {}
         self._due_s: dict[str, float] = {}
-        self._asked: set[CarryTopic] = set()
+        self._topics: set[CarryTopic] = set()
         self._news = threading.Lock()
         self._closed = False
         self._task: ScheduledTask | None = None
@@ -365,18 +374,20 @@ class Adopter:
         return ready, refused
 
     def without_mapped(
-        self, cuts: Mapping[TopicPartition, int], told: Collection[TopicPartition]
+        self, cuts: Mapping[TopicPartition, int], partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """The cuts of exact twins: mapped ones keep data by their own settings. Drops offset runs that mapped twins
-        have lost. `told`: partitions reported since this process started.
+        have lost. `partitions`: partitions reported since this process started.
         """
         reached = self._store.offset_runs.reached(self._link.name)
         if reached:
             called = {place: TopicPartition(self._link.twin_of(place[0]), place[1]) for place in reached}
             starts, _ = self._target.offsets_of_each(called.values(), OffsetKind.EARLIEST)
             below = {place: starts[twin] for place, twin in called.items() if twin in starts}
-            self._store.offset_runs.trim(self._link.name, below, told={(one.topic, one.partition) for one in told})
-        return {named: at for named, at in cuts.items() if (named.topic, named.partition) not in reached}
+            self._store.offset_runs.trim(self._link.name, below, told={(tp.topic, tp.partition) for tp in partitions})
+        return {
+            partition: at for partition, at in cuts.items() if (partition.topic, partition.partition) not in reached
+        }
 
     def close(self) -> None:
         """Does not wait for a search under way, which changes nothing."""
@@ -393,7 +404,7 @@ class Adopter:
     def _stands(self, found: AdoptionResult) -> bool:
         """Whether the twin has the proven end; otherwise drops the proof."""
         twin = found.step.twin or found.step.topic
-        ends = {TopicPartition(twin, row.partition): int(extent.target) for row, extent, _ in found.rows}
+        ends = {TopicPartition(twin, row.partition): int(offset_run.target) for row, offset_run, _ in found.rows}
         stands = not _old(found) and self._target.offsets_of_each(ends, OffsetKind.LOG_END)[0] == ends
         if not stands:
             with self._news:
@@ -401,19 +412,19 @@ class Adopter:
         return stands
 
     def _take(self, found: AdoptionResult) -> None:
-        self._store.offset_runs.adopt([(row, extent) for row, extent, _ in found.rows], self._link.naming)
+        self._store.offset_runs.adopt([(row, offset_run) for row, offset_run, _ in found.rows], self._link.naming)
         # A twin with data may be a topic that the link wrote before it was forgotten.
-        self._made |= {row for row, extent, _ in found.rows if not extent.target}
-        for row, extent, how in found.rows:
-            goes_on = f"goes on with {extent.source} of the source at {extent.target} of the twin, {how}"
-            named = TopicPartition(row.topic, row.partition)
-            self._log.info(f"{named} is mapped: {goes_on}", extra=asdict(named))
+        self._made |= {row for row, offset_run, _ in found.rows if not offset_run.target}
+        for row, offset_run, how in found.rows:
+            goes_on = f"goes on with {offset_run.source} of the source at {offset_run.target} of the twin, {how}"
+            partition = TopicPartition(row.topic, row.partition)
+            self._log.info(f"{partition} is mapped: {goes_on}", extra=asdict(partition))
         with self._news:
             del self._found[found.step.topic]
 
     def _ask(self, step: CarryTopic, numbers: list[int]) -> None:
-        if step not in self._asked:
-            self._asked.add(step)
+        if step not in self._topics:
+            self._topics.add(step)
             finding = f"topic {step.topic}: finding where to go on behind what the target holds"
             self._log.info(finding, extra={"topic": step.topic})
         with self._news:
@@ -440,8 +451,8 @@ class Adopter:
 
     def _own_positions(self) -> AdopterClients:
         source, target = (
-            KafkaCluster(one.cluster, patience_s=PATIENCE_S, pool=LONG_TIMEOUT_CONNECTIONS.pool)
-            for one in (self._source, self._target)
+            KafkaCluster(cluster.cluster, patience_s=PATIENCE_S, pool=LONG_TIMEOUT_CONNECTIONS.pool)
+            for cluster in (self._source, self._target)
         )
         return AdopterClients((source, target), AdoptionPlanner(self._link, source, target, self._store))
 

@@ -148,7 +148,8 @@ def act(planned: ControlChange, settings: Settings, store: Store, *, by: str) ->
         link, now_ms = planned.asked.link, wall_ms()
         rows = _rows(link, planned.wish or {}, {step.name for step in planned.steps}, now_ms, by)
         told = [
-            AuditRow(now_ms, link, "control", one.name, one.before, one.after, f"by {by}", by) for one in planned.steps
+            AuditRow(now_ms, link, "control", value_step.name, value_step.before, value_step.after, f"by {by}", by)
+            for value_step in planned.steps
         ]
         if not planned.steps or store.controls.change(link, rows, seen=planned.seen, told=told):
             yield from planned.steps
@@ -264,7 +265,7 @@ class LinkOverview:
         about: dict[str, Any] = {"link": self.link, "naming": self.naming, "chain": self.chain}
         about["broadcast"] = broadcast_values(self.broadcast, self.reading)
         about["queue"] = self.queue.policy.value
-        values = {one.name: {"value": json.loads(one.text), "from": one.origin} for one in self.values}
+        values = {value.name: {"value": json.loads(value.text), "from": value.origin} for value in self.values}
         return {**about, **values, "troubles": list(self.troubles), "differs": list(self.differs)}
 
 
@@ -278,7 +279,7 @@ def list_effective_links(names: Sequence[str], settings: Settings, store: Store 
     chosen, told = settings.chosen(names), {}
     for one in chosen:
         rows = store.link_states.of(one.name, SHARED_FETCH_KIND) if holds[one.name].link.broadcast else ()
-        told[one.name] = parse_shared_fetch(rows, wall_ms(), status_ttl_s(settings.mirror.receipts_s))
+        told[one.name] = parse_shared_fetch(rows, wall_ms(), status_ttl_s(settings.mirror.progress_s))
     return [_held(holds[one.name], found.differences, told[one.name]) for one in chosen]
 
 
@@ -287,7 +288,7 @@ def _held(
 ) -> LinkOverview:
     link = now.link
     values = tuple(EffectiveValue(name, as_json(now.value(name)), origin) for name, origin in now.origins)
-    differs = tuple(one.sentence for one in differences if one.link == link.name)
+    differs = tuple(remark.sentence for remark in differences if remark.link == link.name)
     return LinkOverview(
         link.name, link.naming.value, link.chain, values, now.troubles, differs, link.broadcast, reading, link.queue
     )

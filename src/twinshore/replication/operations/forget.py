@@ -42,40 +42,38 @@ class ForgetTopicStep:
         )
 
 
-def plan(asked: ForgetTopic, settings: Settings, store: Store) -> Plan[ForgetTopicStep]:
+def plan(forget_topic: ForgetTopic, settings: Settings, store: Store) -> Plan[ForgetTopicStep]:
     """Plans the change; ConfigError when no link knows the topic, or several do and none is named."""
-    topic = asked.topic
-    known = {name: _topics(store, name) for name in _links(asked.links, settings, store)}
+    topic = forget_topic.topic
+    known = {name: _topics(store, name) for name in _links(forget_topic.links, settings, store)}
     ours = [name for name in known if topic in known[name]]
     if not ours:
         known_topics = sorted(set().union(*known.values()))
         raise ConfigError("replication.topic-unknown", topic=topic, near=did_you_mean(topic, known_topics))
-    if len(ours) > 1 and not asked.links:
+    if len(ours) > 1 and not forget_topic.links:
         raise ConfigError("replication.topic-on-several-links", topic=topic, links=", ".join(ours))
     return Plan(tuple(ForgetTopicStep(name, topic, known[name][topic]) for name in ours))
 
 
 def act(
-    planned: Plan[ForgetTopicStep], settings: Settings, store: Store, *, by: str, tell: Tell
+    plan: Plan[ForgetTopicStep], settings: Settings, store: Store, *, by: str, tell: Tell
 ) -> Iterator[ForgetTopicStep]:
     """Executes the steps. RefusedError, before any change, while a mirror runs one of the links; none can begin until
     this ends. `tell` gets what is waited for.
     """
-    seen = {
-        step.link: refuse_while_mirror_runs(store, step.link, settings.mirror.lease_s, tell) for step in planned.steps
-    }
+    seen = {step.link: refuse_while_mirror_runs(store, step.link, settings.mirror.lease_s, tell) for step in plan.steps}
     with ExitStack() as held:
         for link, lease in seen.items():
             held.enter_context(hold_mirror_lease(store, link, lease, by))
-        for step in planned.steps:
+        for step in plan.steps:
             _forget(store, step.link, step.topic, by)
-    yield from planned.steps
+    yield from plan.steps
 
 
 def _forget(store: Store, link: str, topic: str, by: str) -> None:
     now_ms = wall_ms()
-    told = AuditRow(now_ms, link, "topic", topic, "", "forgotten: a new twin may begin", f"by {by}", by, topic)
-    store.forget_topic(link, topic, rows_to_forget(link, topic), [told])
+    row = AuditRow(now_ms, link, "topic", topic, "", "forgotten: a new twin may begin", f"by {by}", by, topic)
+    store.forget_topic(link, topic, rows_to_forget(link, topic), [row])
     # Incidents of the old twin do not stop the new one.
     _close_forgotten(store, link, topic, now_ms)
 
@@ -90,8 +88,8 @@ def _links(names: Sequence[str], settings: Settings, store: Store) -> list[str]:
 
 def _topics(store: Store, link: str) -> dict[str, int]:
     """Returns the number of known partitions of each topic; 0: only an incident of the whole topic."""
-    told = [row.incident for row in store.incidents.rows(link, open_only=True)]
-    known = {incident.topic: 0 for incident in told if incident.partition < 0 and incident.topic}
+    incidents = [row.incident for row in store.incidents.rows(link, open_only=True)]
+    known = {incident.topic: 0 for incident in incidents if incident.partition < 0 and incident.topic}
     for row in store.twins.of(link):
         known[row.topic] = known.get(row.topic, 0) + 1
     return known
@@ -100,7 +98,10 @@ def _topics(store: Store, link: str) -> dict[str, int]:
 def _close_forgotten(store: Store, link: str, topic: str, now_ms: int) -> None:
     """Closes incidents that stop a partition, and those of the whole topic."""
     stops = [
-        row for named, rows in read_stopped_partitions(store, link).items() if named.topic == topic for row in rows
+        row
+        for partition, rows in read_stopped_partitions(store, link).items()
+        if partition.topic == topic
+        for row in rows
     ]
     of_all = [
         row

@@ -47,7 +47,7 @@ class HomeOverview:
 
     def as_values(self) -> dict[str, Any]:
         away = [{"pair": pair, "error": why} for pair, why in self.away]
-        return {"topics": [asdict(one) for one in self.topics], "unreachable": away}
+        return {"topics": [asdict(entry) for entry in self.topics], "unreachable": away}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class SetHomeStep:
 def list_link_pairs(settings: Settings, store: Store | None, links: Sequence[str] = ()) -> list[tuple[Link, Link]]:
     """Returns each pair with one of these links, as in effect; all if none is named."""
     held = effective_links(settings.links, store) if store else {one.name: None for one in settings.links}
-    now = [one.link if one else settings.link(name) for name, one in held.items()]
+    now = [effective.link if effective else settings.link(name) for name, effective in held.items()]
     chosen = {one.name for one in settings.chosen(links)}
     found: dict[str, tuple[Link, Link]] = {}
     for link in now:
@@ -100,73 +100,75 @@ def list_homes(links: Sequence[str], settings: Settings, store: Store) -> HomeOv
             topics += _without_row(link, back, settings, store, rows)
         except KafkaError as error:
             away.append((pair, str(error)))
-    return HomeOverview(tuple(sorted(topics, key=lambda one: (one.pair, one.topic))), tuple(away))
+    return HomeOverview(tuple(sorted(topics, key=lambda entry: (entry.pair, entry.topic))), tuple(away))
 
 
-def plan(asked: SetHome, settings: Settings, store: Store) -> Plan[SetHomeStep]:
+def plan(set_home: SetHome, settings: Settings, store: Store) -> Plan[SetHomeStep]:
     """Plans the change. RefusedError when a link replicates the topic already, or when records contradict the home."""
-    link, back = _pair_with(asked, settings, store)
-    topic, pair, links = asked.topic, ownership.pair_name(link), (link.name, back.name)
+    link, back = _pair_with(set_home, settings, store)
+    topic, pair, links = set_home.topic, ownership.pair_name(link), (link.name, back.name)
     if not (admits(link, topic) and ownership.is_shared_topic(topic, back)):
         raise ConfigError("replication.topic-not-in-pair", topic=topic, link=link.name, back=back.name)
     row = store.homes.of(pair).get(topic)
-    if row is not None and row.home == asked.home:
+    if row is not None and row.home == set_home.home:
         return Plan(shown=(f"{pair}: topic {topic} is at home on {row.home} already",))
     for name in links:
-        if any(one.topic == topic for one in store.twins.active(name)):
-            raise RefusedError("replication.home-needs-switch", topic=topic, link=name, home=asked.home)
+        if any(twin_row.topic == topic for twin_row in store.twins.active(name)):
+            raise RefusedError("replication.home-needs-switch", topic=topic, link=name, home=set_home.home)
     held = _held(link, [topic], settings, store)[topic]
     if held.target and held.source is False:
         raise RefusedError("replication.home-elsewhere", topic=topic, cluster=link.target)
-    step = SetHomeStep(pair, topic, row.home if row else "", asked.home, row.term if row else 0, links)
+    step = SetHomeStep(pair, topic, row.home if row else "", set_home.home, row.term if row else 0, links)
     return Plan((step,), tuple(_remarks(topic, link, held)))
 
 
-def act(planned: Plan[SetHomeStep], store: Store, *, by: str) -> Iterator[SetHomeStep]:
+def act(plan: Plan[SetHomeStep], store: Store, *, by: str) -> Iterator[SetHomeStep]:
     """Executes the step. RefusedError when another home was set since, or a link has begun to replicate the topic."""
-    for step in planned.steps:
+    for step in plan.steps:
         now_ms = wall_ms()
         outcome, topic = f"by {by}", step.topic
-        told = [
+        rows = [
             AuditRow(now_ms, link, "home", topic, step.before, step.home, outcome, by, topic) for link in step.links
         ]
         row = HomeRow(step.pair, step.topic, step.home, step.seen + 1, now_ms, by)
-        if store.homes.move(row, seen=step.seen, links=step.links, told=told) is None:
+        if store.homes.move(row, seen=step.seen, links=step.links, rows=rows) is None:
             raise RefusedError("replication.home-changed", topic=step.topic)
         yield step
 
 
-def _pair_with(asked: SetHome, settings: Settings, store: Store) -> tuple[Link, Link]:
+def _pair_with(set_home: SetHome, settings: Settings, store: Store) -> tuple[Link, Link]:
     """The link from the home, and the reverse link."""
-    settings.cluster(asked.home)  # ConfigError: unknown cluster
+    settings.cluster(set_home.home)  # ConfigError: unknown cluster
     found = [
-        (one, other)
-        for pair in list_link_pairs(settings, store, asked.links)
-        for one, other in (pair, pair[::-1])
-        if one.source == asked.home
+        (link, other)
+        for pair in list_link_pairs(settings, store, set_home.links)
+        for link, other in (pair, pair[::-1])
+        if link.source == set_home.home
     ]
     if not found:
-        raise ConfigError("replication.no-pair", home=asked.home)
+        raise ConfigError("replication.no-pair", home=set_home.home)
     if len(found) > 1:
-        several = ", ".join(ownership.pair_name(one) for one, _ in found)
-        raise ConfigError("replication.several-pairs", home=asked.home, pairs=several)
+        several = ", ".join(ownership.pair_name(link) for link, _ in found)
+        raise ConfigError("replication.several-pairs", home=set_home.home, pairs=several)
     return found[0]
 
 
 def _without_row(
     link: Link, back: Link, settings: Settings, store: Store, rows: dict[str, HomeRow]
 ) -> Iterator[TopicHomeEntry]:
-    with LinkClients(link, settings, patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S) as ends:
-        names = sorted({name for side in (ends.source, ends.target) for name in _names(side)})
+    with LinkClients(link, settings, patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S) as clients:
+        names = sorted({name for cluster in (clients.source, clients.target) for name in _names(cluster)})
     shared = [
         name for name in names if name not in rows and admits(link, name) and ownership.is_shared_topic(name, back)
     ]
     for name, held in _held(link, shared, settings, store).items():
-        birth = ownership.decide_first_home(link, held)
+        first_home = ownership.decide_first_home(link, held)
         sentence = (
-            f"once a mirror runs: {birth.why.value}" if birth.home else ownership.explain_no_home(link, name, birth)
+            f"once a mirror runs: {first_home.why.value}"
+            if first_home.home
+            else ownership.explain_no_home(link, name, first_home)
         )
-        yield TopicHomeEntry(ownership.pair_name(link), name, birth.home, 0, sentence)
+        yield TopicHomeEntry(ownership.pair_name(link), name, first_home.home, 0, sentence)
 
 
 def _names(cluster: KafkaCluster) -> list[str]:
@@ -178,9 +180,9 @@ def _held(link: Link, topics: Sequence[str], settings: Settings, store: Store) -
     ours, theirs = (
         {row.topic for row in store.twins.active(name)} for name in (link.name, f"{link.target}->{link.source}")
     )
-    with LinkClients(link, settings, patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S) as ends:
-        verify_cluster_ids(link, store, ends.source, ends.target)
-        source, target = (find_written_topics(cluster, topics) for cluster in (ends.source, ends.target))
+    with LinkClients(link, settings, patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S) as clients:
+        verify_cluster_ids(link, store, clients.source, clients.target)
+        source, target = (find_written_topics(cluster, topics) for cluster in (clients.source, clients.target))
     return {name: HomeEvidence(source[name], target[name], name in ours, name in theirs) for name in topics}
 
 

@@ -42,25 +42,32 @@ class IncidentRequest:
     before: int = 0
 
 
-def list_incidents(asked: IncidentRequest, settings: Settings, store: Store, *, last: int) -> tuple[IncidentRow, ...]:
+def list_incidents(request: IncidentRequest, settings: Settings, store: Store, *, last: int) -> tuple[IncidentRow, ...]:
     """Returns rows, newest first; for the next page, set `before` to the last id."""
-    kinds = [one.value for one in IncidentKind]
-    if asked.kind and asked.kind not in kinds:
-        raise ConfigError("replication.no-such-incident", kind=asked.kind, known=join_names(kinds, len(kinds)))
-    links = tuple(one.name for one in settings.chosen(asked.links))
-    kind = IncidentKind(asked.kind) if asked.kind else None
-    wanted = IncidentFilter(links, kind, asked.topic, open_only=asked.open_only, before=asked.before)
+    kinds = [incident_kind.value for incident_kind in IncidentKind]
+    if request.kind and request.kind not in kinds:
+        raise ConfigError("replication.no-such-incident", kind=request.kind, known=join_names(kinds, len(kinds)))
+    links = tuple(one.name for one in settings.chosen(request.links))
+    kind = IncidentKind(request.kind) if request.kind else None
+    wanted = IncidentFilter(links, kind, request.topic, open_only=request.open_only, before=request.before)
     return store.incidents.page(wanted, limit=last)
 
 
 def describe_incident(row: IncidentRow) -> str:
     """Describes a row; the last offset is inclusive."""
-    one = row.incident
-    place = f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic
+    incident = row.incident
+    place = f"{incident.topic}-{incident.partition}" if incident.partition >= 0 else incident.topic
     where = f" {place}:" if place else ""
-    offsets = f", offsets {one.from_offset} to {one.to_offset - 1}" if one.to_offset > one.from_offset >= 0 else ""
+    offsets = (
+        f", offsets {incident.from_offset} to {incident.to_offset - 1}"
+        if incident.to_offset > incident.from_offset >= 0
+        else ""
+    )
     ended = f"closed {format_time(row.closed_ms)}" if row.closed_ms is not None else "open"
-    return f"{row.id} {format_time(row.opened_ms)} {one.link}:{where} {one.kind}{offsets}: {one.sentence} ({ended})"
+    return (
+        f"{row.id} {format_time(row.opened_ms)} {incident.link}:{where} {incident.kind}{offsets}:"
+        f" {incident.sentence} ({ended})"
+    )
 
 
 def incident_values(row: IncidentRow) -> dict[str, object]:
@@ -82,32 +89,32 @@ def explain_still_stopped(
     """Why the partition would stop again; empty: the cause is gone or unknown. `stand`: replicated offset and leader
     epoch, as far as known.
     """
-    named = TopicPartition(incident.topic, incident.partition)
+    tp = TopicPartition(incident.topic, incident.partition)
     try:
         if incident.kind in LOG_END_KINDS:
-            return _log_end(named, row, twin, sides, stand)
+            return _log_end(tp, row, twin, sides, stand)
         if incident.kind in BATCH_KINDS:
-            return _batch(named, incident.from_offset, sides.source)
+            return _batch(tp, incident.from_offset, sides.source)
         if incident.kind in SIZE_KINDS:
-            return _size(named, incident.from_offset, twin, sides)
+            return _size(tp, incident.from_offset, twin, sides)
     except KafkaError:
         # Unknown now: the task asks again.
         return ""
     return ""
 
 
-def _log_end(named: TopicPartition, row: TwinRow, twin: TopicPartition, sides: LinkAccess, stand: EpochOffset) -> str:
-    identity, inherited = sides.identity, {named: row.inherited_end}
-    asked = {named: twin}, {named: stand}, inherited
-    seen = inspect_target(sides.source, sides.target, identity.producer_id, *asked)[named]
+def _log_end(tp: TopicPartition, row: TwinRow, twin: TopicPartition, sides: LinkAccess, stand: EpochOffset) -> str:
+    identity, inherited = sides.identity, {tp: row.inherited_end}
+    asked = {tp: twin}, {tp: stand}, inherited
+    state = inspect_target(sides.source, sides.target, identity.producer_id, *asked)[tp]
     stamp = SequenceMap.of((identity.producer_id, identity.producer_epoch), row)
-    verdict = judge_position(seen, stamp, row.inherited_end, carried=stand.end > 0)
+    verdict = judge_position(state, stamp, row.inherited_end, carried=stand.end > 0)
     return verdict.sentence if isinstance(verdict, StopAt) else ""
 
 
-def _batch(named: TopicPartition, offset: int, source: KafkaCluster) -> str:
+def _batch(tp: TopicPartition, offset: int, source: KafkaCluster) -> str:
     try:
-        found = source.read_batch(named, offset)
+        found = source.read_batch(tp, offset)
         if found:
             check_crc(*found)
     except WireError as error:
@@ -115,10 +122,10 @@ def _batch(named: TopicPartition, offset: int, source: KafkaCluster) -> str:
     return ""
 
 
-def _size(named: TopicPartition, offset: int, twin: TopicPartition, sides: LinkAccess) -> str:
-    found = sides.source.read_batch(named, offset)
-    setting = sides.target.admin.topic_settings([twin.topic])[twin.topic].get("max.message.bytes")
-    limit = int(setting.value) if setting and setting.value else MESSAGE_BYTES_DEFAULT
+def _size(tp: TopicPartition, offset: int, twin: TopicPartition, sides: LinkAccess) -> str:
+    found = sides.source.read_batch(tp, offset)
+    entry = sides.target.admin.topic_settings([twin.topic])[twin.topic].get("max.message.bytes")
+    limit = int(entry.value) if entry and entry.value else MESSAGE_BYTES_DEFAULT
     size = PREFIX_BYTES + found[1].length if found else 0
     if size <= limit:
         return ""
@@ -139,50 +146,62 @@ class ResumeStep:
     """`rows`: the open incidents that stop the partition."""
 
     link: str
-    named: TopicPartition
+    partition: TopicPartition
     rows: tuple[IncidentRow, ...]
 
     def sentence(self, *, done: bool) -> str:
-        return f"{self.link}: {self.named} {'is' if done else 'would be'} resumed"
+        return f"{self.link}: {self.partition} {'is' if done else 'would be'} resumed"
 
 
-def plan(asked: ResumeStopped, settings: Settings, store: Store) -> Plan[ResumeStep]:
+def plan(resume_stopped: ResumeStopped, settings: Settings, store: Store) -> Plan[ResumeStep]:
     """Plans to resume; refuses partitions whose cause is seen to persist."""
     steps: list[ResumeStep] = []
     refused: list[str] = []
     stopped: set[str] = set()
-    for link in settings.chosen(asked.links):
+    for link in settings.chosen(resume_stopped.links):
         found = read_stopped_partitions(store, link.name)
-        stopped |= {named.topic for named in found}
+        stopped |= {tp.topic for tp in found}
         ours = {
-            named: rows
-            for named, rows in sorted(found.items())
-            if named.topic == asked.topic and asked.partition in (None, named.partition)
+            tp: rows
+            for tp, rows in sorted(found.items())
+            if tp.topic == resume_stopped.topic and resume_stopped.partition in (None, tp.partition)
         }
         if ours:
             reasons = _reasons(link, settings, store, ours)
-            refused += [f"{named}: {why}" for named, why in reasons.items() if why]
-            steps += [ResumeStep(link.name, named, tuple(ours[named])) for named, why in reasons.items() if not why]
+            refused += [f"{tp}: {why}" for tp, why in reasons.items() if why]
+            steps += [ResumeStep(link.name, tp, tuple(ours[tp])) for tp, why in reasons.items() if not why]
     if not steps and not refused:
-        place = asked.topic if asked.partition is None else f"{asked.topic}-{asked.partition}"
-        near = "" if asked.topic in stopped else did_you_mean(asked.topic, sorted(stopped))
+        place = (
+            resume_stopped.topic
+            if resume_stopped.partition is None
+            else f"{resume_stopped.topic}-{resume_stopped.partition}"
+        )
+        near = "" if resume_stopped.topic in stopped else did_you_mean(resume_stopped.topic, sorted(stopped))
         raise ConfigError("replication.not-stopped", place=place, near=near)
     return Plan(
-        tuple(steps), refused=RefusedError("replication.not-resumed", reasons="; ".join(refused)) if refused else None
+        tuple(steps), refusal=RefusedError("replication.not-resumed", reasons="; ".join(refused)) if refused else None
     )
 
 
-def act(planned: Plan[ResumeStep], store: Store, *, by: str) -> Iterator[ResumeStep]:
+def act(plan: Plan[ResumeStep], store: Store, *, by: str) -> Iterator[ResumeStep]:
     """Closes the incidents; the running mirror resumes the partitions within seconds."""
-    for step in planned.steps:
+    for step in plan.steps:
         now_ms = wall_ms()
         for row in step.rows:
             if store.incidents.close(row.id, now_ms=now_ms):  # Else another process has closed the row.
                 change = f"{row.incident.kind} at offset {row.incident.from_offset}"
-                told = AuditRow(
-                    now_ms, step.link, "resume", str(step.named), change, "resumed", f"by {by}", by, step.named.topic
+                audit_row = AuditRow(
+                    now_ms,
+                    step.link,
+                    "resume",
+                    str(step.partition),
+                    change,
+                    "resumed",
+                    f"by {by}",
+                    by,
+                    step.partition.topic,
                 )
-                store.audit.add([told])
+                store.audit.add([audit_row])
         yield step
 
 
@@ -194,16 +213,16 @@ def _reasons(link: Link, settings: Settings, store: Store, stopped: StoppedRows)
     twins = {TopicPartition(row.topic, row.partition): row for row in store.twins.of(link.name)}
     mapped = {TopicPartition(*where) for where in store.offset_runs.reached(link.name)}
     told = {
-        TopicPartition(at.topic, at.partition): EpochOffset(at.source_epoch, at.to_offset)
-        for at in store.progress.positions(link.name)
+        TopicPartition(position.topic, position.partition): EpochOffset(position.source_epoch, position.to_offset)
+        for position in store.progress.positions(link.name)
     }
     # A mapped twin has other offsets: its task checks.
-    known = {named: twins[named] for named in stopped if named in twins and named not in mapped}
+    known = {tp: twins[tp] for tp in stopped if tp in twins and tp not in mapped}
     reasons = dict.fromkeys(stopped, "")
-    with LinkClients(link, settings, patience_s=PATIENCE_S) as ends:
-        sides = LinkAccess(ends.source, ends.target, identity)
-        for named, row in known.items():
-            twin, at = TopicPartition(link.twin_of(named.topic), named.partition), told.get(named, NO_EPOCH_OFFSET)
-            whys = (explain_still_stopped(one.incident, row, twin, sides, at) for one in stopped[named])
-            reasons[named] = next(filter(None, whys), "")
+    with LinkClients(link, settings, patience_s=PATIENCE_S) as clients:
+        sides = LinkAccess(clients.source, clients.target, identity)
+        for tp, row in known.items():
+            twin, at = TopicPartition(link.twin_of(tp.topic), tp.partition), told.get(tp, NO_EPOCH_OFFSET)
+            whys = (explain_still_stopped(incident_row.incident, row, twin, sides, at) for incident_row in stopped[tp])
+            reasons[tp] = next(filter(None, whys), "")
     return reasons

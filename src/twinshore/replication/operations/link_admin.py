@@ -139,8 +139,8 @@ def act(planned: LinkChange, settings: Settings, store: Store, *, by: str) -> It
     """
     for _ in range(TRIES_MAX):
         found = plan(planned.asked, settings, store, by=by)
-        if found.refused and not planned.refused:
-            raise found.refused
+        if found.refusal and not planned.refusal:
+            raise found.refusal
         if found.steps != planned.steps:
             raise ConfigError("replication.links-changed")
         if not found.steps:
@@ -161,70 +161,70 @@ def _now(settings: Settings, store: Store) -> _Now:
     return _Now(revision, known, sown.links)
 
 
-def _add(asked: AddLink, now: _Now, by: str) -> LinkChange:
-    if asked.link in now.sections:
-        raise ConfigError("replication.link-exists", link=asked.link)
-    section = with_values({}, asked.values)
-    step = LinkStep(asked.link, "added", _in_words(section))
-    return LinkChange((step,), rows=(new_link_row(asked.link, section, wall_ms(), by),))
+def _add(add_link: AddLink, now: _Now, by: str) -> LinkChange:
+    if add_link.link in now.sections:
+        raise ConfigError("replication.link-exists", link=add_link.link)
+    section = with_values({}, add_link.values)
+    step = LinkStep(add_link.link, "added", _in_words(section))
+    return LinkChange((step,), rows=(new_link_row(add_link.link, section, wall_ms(), by),))
 
 
-def _set(asked: ChangeLink, now: _Now, settings: Settings, by: str) -> LinkChange:
-    section, row = now.section(asked.link), now.rows[asked.link]
-    if asked.as_settings:
-        if asked.values or asked.unset or asked.link not in settings.link_sections:
+def _set(change_link: ChangeLink, now: _Now, settings: Settings, by: str) -> LinkChange:
+    section, row = now.section(change_link.link), now.rows[change_link.link]
+    if change_link.as_settings:
+        if change_link.values or change_link.unset or change_link.link not in settings.link_sections:
             raise ConfigError("replication.as-settings-alone")
-        wanted = dict(settings.link_sections[asked.link])
-        after = settings_link_row(asked.link, wanted, wall_ms(), by)
+        wanted = dict(settings.link_sections[change_link.link])
+        after = settings_link_row(change_link.link, wanted, wall_ms(), by)
     else:
-        wanted = with_values(without_values(section, asked.unset), asked.values)
+        wanted = with_values(without_values(section, change_link.unset), change_link.values)
         after = changed_link_row(row, wanted, wall_ms(), by)
     parts = [f"{name} from {one} to {other}" for name, one, other in diff_sections(section, wanted)]
     if not parts:
-        return LinkChange(shown=(f"{asked.link}: nothing to change",))
-    return LinkChange((LinkStep(asked.link, "changed", ", ".join(parts)),), rows=(after,))
+        return LinkChange(shown=(f"{change_link.link}: nothing to change",))
+    return LinkChange((LinkStep(change_link.link, "changed", ", ".join(parts)),), rows=(after,))
 
 
-def _turn(asked: ReverseLink, now: _Now, store: Store, by: str) -> LinkChange:
-    section = now.section(asked.link)
-    source, _, target = asked.link.partition("->")
+def _turn(reverse_link: ReverseLink, now: _Now, store: Store, by: str) -> LinkChange:
+    section = now.section(reverse_link.link)
+    source, _, target = reverse_link.link.partition("->")
     other = f"{target}->{source}"
     if other in now.sections:
-        return _refused(RefusedError("replication.reverse-link-exists", link=asked.link, reverse=other))
-    for mine, theirs in ((asked.link, target), (other, source)):
+        return _refused(RefusedError("replication.reverse-link-exists", link=reverse_link.link, reverse=other))
+    for mine, theirs in ((reverse_link.link, target), (other, source)):
         # A twin of heartbeats is named after its source and never goes back, so it does not matter.
         if twins := sorted({row.topic for row in store.twins.of(mine) if not is_heartbeats_topic(row.topic)}):
             return _refused(
                 RefusedError(
                     "replication.link-has-twins",
-                    link=asked.link,
+                    link=reverse_link.link,
                     written_by=mine,
                     cluster=theirs,
                     twins=join_names(twins, NAMED_MAX),
                 )
             )
-    words = tuple(replace(row, link=other) for row in store.controls.of(asked.link))
-    rows = (removed_link_row(now.rows[asked.link], wall_ms(), by), new_link_row(other, section, wall_ms(), by))
+    words = tuple(replace(row, link=other) for row in store.controls.of(reverse_link.link))
+    rows = (removed_link_row(now.rows[reverse_link.link], wall_ms(), by), new_link_row(other, section, wall_ms(), by))
     kept = f", with what operators said of it ({join_names([row.name for row in words], NAMED_MAX)})" if words else ""
-    step = LinkStep(asked.link, f"turned into {other}{kept}")
-    return LinkChange((step,), rows=rows, words=words, turned=(asked.link, other))
+    step = LinkStep(reverse_link.link, f"turned into {other}{kept}")
+    return LinkChange((step,), rows=rows, words=words, turned=(reverse_link.link, other))
 
 
-def _remove(asked: RemoveLink, now: _Now, settings: Settings, store: Store, by: str) -> LinkChange:
-    if asked.link not in now.rows or now.rows[asked.link].state is LinkPresence.REMOVED:
-        now.section(asked.link)
-    target = asked.link.partition("->")[2]
-    topics = sorted({row.topic for row in store.twins.of(asked.link)})
+def _remove(remove_link: RemoveLink, now: _Now, settings: Settings, store: Store, by: str) -> LinkChange:
+    if remove_link.link not in now.rows or now.rows[remove_link.link].state is LinkPresence.REMOVED:
+        now.section(remove_link.link)
+    target = remove_link.link.partition("->")[2]
+    topics = sorted({row.topic for row in store.twins.of(remove_link.link)})
     twins = f"{count_phrase(len(topics), 'twin')} ({join_names(topics, NAMED_MAX)})" if topics else "no twin"
     shown = (
-        f"{asked.link}: what it wrote stays on {target} as it is: {twins}; nothing is deleted on any cluster",
-        f"{asked.link}: notes on {target}, receipts, open incidents and what operators said of it stay as well: "
+        f"{remove_link.link}: what it wrote stays on {target} as it is: {twins}; nothing is deleted on any cluster",
+        f"{remove_link.link}: notes on {target}, receipts, open incidents and what operators said of it stay as well: "
         "`twinshore link add` goes on from there",
     )
-    remarks = (f"{asked.link}: the settings still name it; it stays removed",)
-    step = LinkStep(asked.link, "removed")
-    row = removed_link_row(now.rows[asked.link], wall_ms(), by)
-    return LinkChange((step,), shown, remarks if asked.link in settings.link_sections else (), rows=(row,))
+    remarks = (f"{remove_link.link}: the settings still name it; it stays removed",)
+    step = LinkStep(remove_link.link, "removed")
+    row = removed_link_row(now.rows[remove_link.link], wall_ms(), by)
+    return LinkChange((step,), shown, remarks if remove_link.link in settings.link_sections else (), rows=(row,))
 
 
 def _unless_it_goes_back(
@@ -233,14 +233,14 @@ def _unless_it_goes_back(
     """Refuses a removed link that is added in reverse as `_turn` does."""
     (link,) = parse_links({asked.link: parse_section(found.rows[0])}, settings)
     before = parse_valid_link({asked.link: now.sections[asked.link]}, settings) if asked.link in now.sections else ()
-    seen = check_reverse_link(link, next(iter(before), None), now.sections.keys(), now.rows.values(), store)
-    if seen.in_the_way:
+    check = check_reverse_link(link, next(iter(before), None), now.sections.keys(), now.rows.values(), store)
+    if check.in_the_way:
         return _refused(
-            RefusedError("replication.twins-carried-back", link=asked.link, twins="; ".join(seen.in_the_way))
+            RefusedError("replication.twins-carried-back", link=asked.link, twins="; ".join(check.in_the_way))
         )
-    if not seen.at_home:
+    if not check.at_home:
         return found
-    about = f"{link.name}: leaves alone what is at home on {link.target}: {join_names(seen.at_home, NAMED_MAX)}"
+    about = f"{link.name}: leaves alone what is at home on {link.target}: {join_names(check.at_home, NAMED_MAX)}"
     return replace(found, shown=(*found.shown, about))
 
 
@@ -299,7 +299,7 @@ def _of_queue(rows: Iterable[LinkRow], settings: Settings, store: Store) -> Iter
 
 
 def _refused(why: RefusedError) -> LinkChange:
-    return LinkChange(refused=why)
+    return LinkChange(refusal=why)
 
 
 def _in_words(section: Section) -> str:
@@ -331,15 +331,15 @@ def list_link_remarks(settings: Settings, store: Store, *, now_ms: int) -> list[
     found = load_links(settings, store)
     gone = {row.link: row for row in found.removed}
     others = {(row.link, row.revision) for row in found.rows if row.state is LinkPresence.KEPT}
-    said = [one for one in found.differences if one.link not in gone]
+    remarks = [remark for remark in found.differences if remark.link not in gone]
     for row in gone.values():
-        twins = len({one.topic for one in store.twins.of(row.link)})
+        twins = len({twin_row.topic for twin_row in store.twins.of(row.link)})
         if twins or now_ms - row.changed_ms < REMOVED_SHOWN_MS or row.link in settings.link_sections:
             source, _, target = row.link.partition("->")
             turned = (other := f"{target}->{source}", row.revision) in others
             went = f"turned into {other}" if turned else "removed"
-            said.append(LinkRemark(row.link, _gone(row, went, twins, named=row.link in settings.link_sections)))
-    return sorted(said, key=lambda one: one.link)
+            remarks.append(LinkRemark(row.link, _gone(row, went, twins, named=row.link in settings.link_sections)))
+    return sorted(remarks, key=lambda remark: remark.link)
 
 
 def _gone(row: LinkRow, went: str, twins: int, *, named: bool) -> str:

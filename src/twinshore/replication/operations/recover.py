@@ -66,7 +66,7 @@ class Recovery:
 
     own: str
     source_id: str
-    holder: StoreClaim | None
+    claim: StoreClaim | None
     identity: LinkIdentity | None
     kept: LinkIdentity | None = None
     found: tuple[RecoveredPartition, ...] = ()
@@ -86,55 +86,63 @@ class Recoverer:
     def look(self) -> Recovery:
         """Reads the target and inspects each twin; ConfigError when nothing is recorded of the link."""
         link, source_id, target_id = self._link, self._source.cluster_id(), self._target.cluster_id()
-        told = self._notes.look(source_id)
-        writer, holder = told.writer, told.holder()
-        if told.newer_writer:
+        state = self._notes.look(source_id)
+        writer, claim = state.writer, state.holder()
+        if state.newer_writer:
             raise RefusedError(
-                "replication.newer-claim", link=link.name, cluster=link.target, version=told.newer_writer
+                "replication.newer-claim", link=link.name, cluster=link.target, version=state.newer_writer
             )
-        if writer is None and holder:
-            return Recovery(self._notes.own, source_id, holder, None)
+        if writer is None and claim:
+            return Recovery(self._notes.own, source_id, claim, None)
         if writer is None:
             raise ConfigError("replication.no-claim", link=link.name, cluster=link.target, source_id=source_id)
         if writer.target_cluster_id != target_id:
             raise RefusedError("replication.claim-of-another-cluster", link=link.name, cluster=link.target)
         identity = LinkIdentity(link.name, writer.producer_id, writer.producer_epoch, source_id, target_id)
-        known = verify_cluster_ids(link, self._store, self._source, self._target)
-        if known and known != identity and self._store.twins.of(link.name):
-            return Recovery(self._notes.own, source_id, holder, None, known)
-        unread = {topic for topic, _ in told.newer_twins}
-        rows, left = self._rows({topic: told.of_topic(topic) for topic, _ in sorted(told.twins) if topic not in unread})
+        link_identity = verify_cluster_ids(link, self._store, self._source, self._target)
+        if link_identity and link_identity != identity and self._store.twins.of(link.name):
+            return Recovery(self._notes.own, source_id, claim, None, link_identity)
+        unread = {topic for topic, _ in state.newer_twins}
+        rows, left = self._rows(
+            {topic: state.of_topic(topic) for topic, _ in sorted(state.twins) if topic not in unread}
+        )
         left |= dict.fromkeys(sorted(unread), "is told of in a form of a newer version, which this one cannot read")
         found: list[RecoveredPartition] = []
         for topic in sorted({row.topic for row in rows}):
             ours = [row for row in rows if row.topic == topic]
             try:
                 found += [
-                    one for some in chunks(ours, PARTITIONS_PER_INSPECTION) for one in self._looked(identity, some)
+                    partition
+                    for some in chunks(ours, PARTITIONS_PER_INSPECTION)
+                    for partition in self._looked(identity, some)
                 ]
             except KafkaError as error:
                 left[topic] = f"cannot be looked at: {error.message}"
         mine = {(row.topic, row.partition) for row in self._store.twins.of(link.name)}
-        told_of = {(one.row.topic, one.row.partition) for one in found}
-        whole = holder is not None and holder.store == self._notes.own and known == identity and told_of <= mine
+        told_of = {(partition.row.topic, partition.row.partition) for partition in found}
+        whole = claim is not None and claim.store == self._notes.own and link_identity == identity and told_of <= mine
         why = tuple(sorted(left.items()))
-        return Recovery(self._notes.own, source_id, holder, identity, None, tuple(found), why, link.target, whole)
+        return Recovery(self._notes.own, source_id, claim, identity, None, tuple(found), why, link.target, whole)
 
-    def recover(self, seen: Recovery, by: str) -> None:
+    def recover(self, recovery: Recovery, by: str) -> None:
         """Idempotent. Takes the link over first, so that no other store begins."""
-        self._notes.take_over(seen.source_id)
+        self._notes.take_over(recovery.source_id)
         store, link, now_ms = self._store, self._link.name, wall_ms()
         before = store.links.identity(link)
-        if before is None and seen.identity:
-            store.links.save_identity(seen.identity)
-        elif before and seen.identity and before != seen.identity:
-            store.links.replace_identity(before, seen.identity)
-        store.twins.save([replace(one.row, created_ms=now_ms) for one in seen.found])
-        known = {(at.topic, at.partition) for at in store.progress.positions(link)}
-        fresh = [one for one in seen.found if one.end >= 0 and (one.row.topic, one.row.partition) not in known]
-        store.progress.record([_stands(one, now_ms) for one in fresh])
-        was = f"store {seen.holder.store}" if seen.holder else "no store"
-        count = f"store {seen.own}, {len(seen.found)} partitions put back"
+        if before is None and recovery.identity:
+            store.links.save_identity(recovery.identity)
+        elif before and recovery.identity and before != recovery.identity:
+            store.links.replace_identity(before, recovery.identity)
+        store.twins.save([replace(partition.row, created_ms=now_ms) for partition in recovery.found])
+        known = {(position.topic, position.partition) for position in store.progress.positions(link)}
+        fresh = [
+            partition
+            for partition in recovery.found
+            if partition.end >= 0 and (partition.row.topic, partition.row.partition) not in known
+        ]
+        store.progress.record([_stands(partition, now_ms) for partition in fresh])
+        was = f"store {recovery.claim.store}" if recovery.claim else "no store"
+        count = f"store {recovery.own}, {len(recovery.found)} partitions put back"
         store.audit.add([AuditRow(now_ms, link, "recover", link, was, count, f"by {by}", by)])
 
     def _rows(self, told: Mapping[str, list[TwinAnchors]]) -> tuple[list[TwinRow], dict[str, str]]:
@@ -147,9 +155,9 @@ class Recoverer:
         left: dict[str, str] = {}
         away = homes_elsewhere(link, self._store.homes.of(pair_name(link)))
         for topic, notes in told.items():
-            ids = {(note.source_topic_id, note.target_topic_id) for note in notes}
+            ids = {(anchors.source_topic_id, anchors.target_topic_id) for anchors in notes}
             source, twin = theirs.get(topic), ours.get(twins[topic])
-            if any(note.mapped for note in notes):
+            if any(anchors.mapped for anchors in notes):
                 left[topic] = MAPPED_NOT_RECOVERED
             elif topic in away:
                 left[topic] = f"is at home on {away[topic].home}: this link carries it no more"
@@ -179,14 +187,17 @@ class Recoverer:
         found: list[RecoveredPartition] = []
         deadline_s = time.monotonic() + PATIENCE_S
         while waiting:
-            twins = {named: TopicPartition(self._link.twin_of(named.topic), named.partition) for named in waiting}
-            inherited = {named: row.inherited_end for named, row in waiting.items()}
+            twins = {
+                partition: TopicPartition(self._link.twin_of(partition.topic), partition.partition)
+                for partition in waiting
+            }
+            inherited = {partition: row.inherited_end for partition, row in waiting.items()}
             seen = inspect_target(self._source, self._target, identity.producer_id, twins, inherited=inherited)
-            for named, row in list(waiting.items()):
-                one = _judged(identity, row, seen[named], last=time.monotonic() > deadline_s)
-                if one:
-                    found.append(one)
-                    del waiting[named]
+            for partition, row in list(waiting.items()):
+                tp = _judged(identity, row, seen[partition], last=time.monotonic() > deadline_s)
+                if tp:
+                    found.append(tp)
+                    del waiting[partition]
             if waiting:
                 time.sleep(RETRY_INTERVAL_S)
         return found
@@ -194,36 +205,36 @@ class Recoverer:
 
 @contextmanager
 def open_recoverer(settings: Settings, link: Link, store: Store) -> Iterator[Recoverer]:
-    with LinkClients(link, settings, patience_s=PATIENCE_S) as ends:
-        yield Recoverer(link, store, ends.source, ends.target)
+    with LinkClients(link, settings, patience_s=PATIENCE_S) as clients:
+        yield Recoverer(link, store, clients.source, clients.target)
 
 
-def _judged(identity: LinkIdentity, row: TwinRow, seen: TargetState, *, last: bool) -> RecoveredPartition | None:
+def _judged(identity: LinkIdentity, row: TwinRow, state: TargetState, *, last: bool) -> RecoveredPartition | None:
     stamp = SequenceMap.of((identity.producer_id, identity.producer_epoch), row)
-    verdict = judge_position(seen, stamp, row.inherited_end)
+    verdict = judge_position(state, stamp, row.inherited_end)
     if isinstance(verdict, ResumeAt):
-        sentence = f"stands at {verdict.position}, the source at {seen.source_end}"
-        return RecoveredPartition(row, verdict.position, seen.source_end, sentence)
+        sentence = f"stands at {verdict.position}, the source at {state.source_end}"
+        return RecoveredPartition(row, verdict.position, state.source_end, sentence)
     if isinstance(verdict, StopAt):
-        return RecoveredPartition(row, -1, seen.source_end, f"its pump will stop: {verdict.kind}: {verdict.sentence}")
+        return RecoveredPartition(row, -1, state.source_end, f"its task will stop: {verdict.kind}: {verdict.sentence}")
     return (
-        RecoveredPartition(row, -1, seen.source_end, f"its pump must look again: {verdict.sentence}") if last else None
+        RecoveredPartition(row, -1, state.source_end, f"its task must look again: {verdict.sentence}") if last else None
     )
 
 
-def _stands(one: RecoveredPartition, now_ms: int) -> ProgressRecord:
+def _stands(partition: RecoveredPartition, now_ms: int) -> ProgressRecord:
     """Returns the first progress row: earlier progress was in the lost store."""
-    row, lag = one.row, max(0, one.source_end - one.end)
+    row, lag = partition.row, max(0, partition.source_end - partition.end)
     return ProgressRecord(
         link=row.link,
         topic=row.topic,
         partition=row.partition,
-        from_offset=one.end,
-        to_offset=one.end,
+        from_offset=partition.end,
+        to_offset=partition.end,
         records=0,
         bytes=0,
         batches=0,
-        source_end=one.source_end,
+        source_end=partition.source_end,
         first_ms=now_ms,
         last_ms=now_ms,
         lag_records=lag,
@@ -280,62 +291,66 @@ class RecoverPlan(Plan[RecoverStep]):
     """`seen` while no mirror ran under this `lease`."""
 
     link: str = ""
-    seen: Recovery | None = None
+    recovery: Recovery | None = None
     lease: LeaseRow | None = None
 
 
-def plan(asked: RecoverLink, settings: Settings, store: Store, *, tell: Tell) -> RecoverPlan:
+def plan(recover_link: RecoverLink, settings: Settings, store: Store, *, tell: Tell) -> RecoverPlan:
     """Plans the recovery; inspects each twin. RefusedError while a mirror runs the link here; `tell` gets what is
     waited for.
     """
-    link = settings.link(asked.link)
+    link = settings.link(recover_link.link)
     lease = refuse_while_mirror_runs(store, link.name, settings.mirror.lease_s, tell)
     with open_recoverer(settings, link, store) as recoverer:
-        seen = recoverer.look()
-    if seen.whole and seen.identity:
+        recovery = recoverer.look()
+    if recovery.whole and recovery.identity:
         nothing = (
             f"{link.name}: nothing is lost and nothing is to be done: this store, {store.place}, writes the link as"
-            f" producer {seen.identity.producer_id} and knows all {len(seen.found):,} partitions"
-            f" of which {seen.target} tells"
+            f" producer {recovery.identity.producer_id} and knows all {len(recovery.found):,} partitions"
+            f" of which {recovery.target} tells"
         )
         known = {row.topic for row in store.twins.of(link.name)}
         left = [
             SkippedTopicStep(link.name, topic, why).sentence(done=True)
-            for topic, why in seen.left
+            for topic, why in recovery.left
             if topic not in known
         ]
-        return RecoverPlan(shown=(nothing, *left), link=link.name, seen=seen, lease=lease)
-    remarks = (f"{link.name}: {LOST_FOR_GOOD}",) if seen.identity else ()
+        return RecoverPlan(shown=(nothing, *left), link=link.name, recovery=recovery, lease=lease)
+    remarks = (f"{link.name}: {LOST_FOR_GOOD}",) if recovery.identity else ()
     return RecoverPlan(
-        tuple(build_recover_steps(link.name, seen, store)), remarks=remarks, link=link.name, seen=seen, lease=lease
+        tuple(build_recover_steps(link.name, recovery, store)),
+        remarks=remarks,
+        link=link.name,
+        recovery=recovery,
+        lease=lease,
     )
 
 
 def act(planned: RecoverPlan, settings: Settings, store: Store, *, by: str) -> Iterator[RecoverStep]:
     """Executes all steps, the link first. RefusedError when a mirror has begun since."""
-    if planned.seen is None or not planned.steps:
+    if planned.recovery is None or not planned.steps:
         return
     link = settings.link(planned.link)
     with (
         hold_mirror_lease(store, link.name, planned.lease, by),
         open_recoverer(settings, link, store) as recoverer,
     ):
-        recoverer.recover(planned.seen, by)
+        recoverer.recover(planned.recovery, by)
     yield from planned.steps
 
 
-def build_recover_steps(link: str, seen: Recovery, store: Store) -> Iterator[RecoverStep]:
+def build_recover_steps(link: str, recovery: Recovery, store: Store) -> Iterator[RecoverStep]:
     writes = "which has never begun to write"
-    if seen.kept:
-        writes = f"which goes on with the twins it knows, as producer {seen.kept.producer_id}; nothing is put back"
-    elif seen.identity:
-        writes = f"as producer {seen.identity.producer_id}"
+    if recovery.kept:
+        writes = f"which goes on with the twins it knows, as producer {recovery.kept.producer_id}; nothing is put back"
+    elif recovery.identity:
+        writes = f"as producer {recovery.identity.producer_id}"
     whose = "nobody"
-    if seen.holder and seen.holder.store == seen.own:
+    if recovery.claim and recovery.claim.store == recovery.own:
         whose = ""
-    elif seen.holder:
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seen.holder.since_ms / 1000))
-        whose = f"store {seen.holder.store[:8]} (host {seen.holder.host}, since {since})"
+    elif recovery.claim:
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(recovery.claim.since_ms / 1000))
+        whose = f"store {recovery.claim.store[:8]} (host {recovery.claim.host}, since {since})"
     yield TakeOverLinkStep(link, whose, store.place, writes)
-    yield from (RestorePartitionStep(link, found) for found in seen.found)
-    yield from (SkippedTopicStep(link, topic, why) for topic, why in seen.left)
+    yield from (RestorePartitionStep(link, found) for found in recovery.found)
+    yield from (SkippedTopicStep(link, topic, why) for topic, why in recovery.left)

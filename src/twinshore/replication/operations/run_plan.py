@@ -78,43 +78,43 @@ class PartitionOffsetRun:
     link: str
     topic: str
     partition: int
-    extent: OffsetRun
+    offset_run: OffsetRun
 
     def as_values(self) -> dict[str, Any]:
-        return {"link": self.link, "topic": self.topic, "partition": self.partition, **self.extent._asdict()}
+        return {"link": self.link, "topic": self.topic, "partition": self.partition, **self.offset_run._asdict()}
 
     def sentence(self) -> str:
-        where, (source, target, length, _) = f"{self.link}: {self.topic}-{self.partition}", self.extent
+        where, (source, target, length, _) = f"{self.link}: {self.topic}-{self.partition}", self.offset_run
         if not length:
             return f"{where}: nothing yet; goes on with {source} of the source behind {target} of the target"
         span = f"source {source} to {source + length - 1} is target {target} to {target + length - 1}"
         return f"{where}: {span} ({target - source:+d})"
 
 
-def look_up_offsets(asked: OffsetQuery, settings: Settings, store: Store) -> list[OffsetLookup | PartitionOffsetRun]:
+def look_up_offsets(query: OffsetQuery, settings: Settings, store: Store) -> list[OffsetLookup | PartitionOffsetRun]:
     """Returns offsets or runs; ConfigError when no link has a mapped twin of the topic."""
-    if asked.source_offset is not None and asked.target_offset is not None:
+    if query.source_offset is not None and query.target_offset is not None:
         raise ConfigError("replication.one-of-two", one="--source-offset", other="--target-offset")
     found: list[OffsetLookup | PartitionOffsetRun] = []
-    for link in settings.chosen(asked.links):
-        if store.offset_runs.of(link.name, asked.topic, asked.partition, limit=1):
-            found += _of_link(asked, link.name, store)
+    for link in settings.chosen(query.links):
+        if store.offset_runs.of(link.name, query.topic, query.partition, limit=1):
+            found += _of_link(query, link.name, store)
     if not found:
-        raise ConfigError("replication.no-offset-map", partition=f"{asked.topic}-{asked.partition}")
+        raise ConfigError("replication.no-offset-map", partition=f"{query.topic}-{query.partition}")
     return found
 
 
-def _of_link(asked: OffsetQuery, link: str, store: Store) -> list[OffsetLookup | PartitionOffsetRun]:
-    key = (link, asked.topic, asked.partition)
-    if asked.source_offset is not None:
-        at = asked.source_offset
+def _of_link(query: OffsetQuery, link: str, store: Store) -> list[OffsetLookup | PartitionOffsetRun]:
+    key = (link, query.topic, query.partition)
+    if query.source_offset is not None:
+        at = query.source_offset
         there = translate_to_target(SourceOffset(at), *store.offset_runs.around(*key, at))
         return [OffsetLookup(*key, at, there.offset if there else None, bool(there and there.exact), back=False)]
-    if asked.target_offset is not None:
-        at = asked.target_offset
+    if query.target_offset is not None:
+        at = query.target_offset
         there = translate_to_source(TargetOffset(at), *store.offset_runs.around(*key, at, on_target=True))
         return [OffsetLookup(*key, there.offset if there else None, at, bool(there and there.exact), back=True)]
-    return [PartitionOffsetRun(*key, one) for one in store.offset_runs.of(*key, limit=asked.most)]
+    return [PartitionOffsetRun(*key, one) for one in store.offset_runs.of(*key, limit=query.most)]
 
 
 # Kinds that may have a line for each topic, rule or user: these are counted. All others are shown one by one.
@@ -156,7 +156,7 @@ def _topic(steps: Sequence[PlanStep | Cost]) -> list[str]:
             case AtHome(_, home):
                 said.append(f"at home on {home}")
     if rests:
-        said.append(f"without {join_names([_rest(one) for one in rests], NAMED_MAX)}")
+        said.append(f"without {join_names([_rest(rest) for rest in rests], NAMED_MAX)}")
     costs = [f"; {step.figures}" for step in steps if isinstance(step, Cost)]
     return [", ".join(said) + "".join(costs)]
 
@@ -239,9 +239,9 @@ def plan_run(links: Sequence[str], settings: Settings, store: Store, *, rate_byt
     away: list[tuple[str, str]] = []
     shared = one_shot_connections(PLAN_CLIENT_ID)
     effective = effective_links(settings.links, store)
-    for one in [effective[link.name] for link in chosen]:
-        link = one.link
-        for trouble in one.troubles:
+    for effective_link in [effective[link.name] for link in chosen]:
+        link = effective_link.link
+        for trouble in effective_link.troubles:
             log.warning(f"{link.name}: {trouble}", extra={"link": link.name})
         try:
             found = list(preview_link(link, settings, store, shared, rate_bytes_s))

@@ -67,9 +67,9 @@ def explain_unseen_twin(link: Link, settings: Settings, store: Store, topic: str
     """Returns why the twin is not visible on the target; TWIN_GONE: there is none; empty: visible."""
     twin = link.twin_of(topic)
     try:
-        with LinkClients(link, settings, client_id=WORD_CLIENT_ID, patience_s=PATIENCE_S) as ends:
-            pin_cluster_ids(link, store, ends.source, ends.target)
-            here = observe_topics(ends.target, [twin])[twin].presence
+        with LinkClients(link, settings, client_id=WORD_CLIENT_ID, patience_s=PATIENCE_S) as clients:
+            pin_cluster_ids(link, store, clients.source, clients.target)
+            here = observe_topics(clients.target, [twin])[twin].presence
     except TwinshoreError as error:
         return f"whether the twin of {topic} is there is not known: {error}"
     if here is Presence.HIDDEN:
@@ -81,11 +81,11 @@ def preview_twin(link: Link, settings: Settings, store: Store, topic: str) -> Tw
     """Asks both clusters; KafkaError when one does not answer, or is another cluster."""
     against = deletion_guard(link, settings, store).objections([topic])[topic]
     twin = link.twin_of(topic)
-    with LinkClients(link, settings, client_id=WORD_CLIENT_ID, patience_s=PATIENCE_S) as ends:
-        pin_cluster_ids(link, store, ends.source, ends.target)
-        there, here = observe_topics(ends.source, [topic])[topic], observe_topics(ends.target, [twin])[twin]
+    with LinkClients(link, settings, client_id=WORD_CLIENT_ID, patience_s=PATIENCE_S) as clients:
+        pin_cluster_ids(link, store, clients.source, clients.target)
+        there, here = observe_topics(clients.source, [topic])[topic], observe_topics(clients.target, [twin])[twin]
         held = (
-            read_twin_ranges(ends.target, topic, twin, here, store.progress.positions(link.name))
+            read_twin_ranges(clients.target, topic, twin, here, store.progress.positions(link.name))
             if here.partitions
             else []
         )
@@ -134,28 +134,28 @@ class AllowDeletionStep:
         return f"{self.link}: the running mirror {word} the twin of {self.topic} within seconds"
 
 
-def plan_keep(asked: KeepTwin, settings: Settings, store: Store) -> Plan[KeepTwinStep]:
+def plan_keep(twin: KeepTwin, settings: Settings, store: Store) -> Plan[KeepTwinStep]:
     """Plans to keep twins. `undo` concerns a single link. A twin must exist to be kept, if the target answers."""
-    topic = asked.topic or ALL_TOPICS
-    if bool(asked.topic) is asked.every:
+    topic = twin.topic or ALL_TOPICS
+    if bool(twin.topic) is twin.every:
         raise ConfigError("replication.one-of-two", one="a topic", other="--all")
-    links = [settings.only(asked.links)] if asked.undo else settings.chosen(asked.links)
+    links = [settings.only(twin.links)] if twin.undo else settings.chosen(twin.links)
     kept = {link.name: frozenset(row.subject for row in store.link_states.of(link.name, KEEP_TWIN)) for link in links}
     known = {link.name: {row.topic for row in store.twins.of(link.name)} for link in links}
-    if asked.undo:
+    if twin.undo:
         known = {name: topics | kept[name] for name, topics in known.items()}
-    ours = [name for name in known if asked.every or topic in known[name]]
+    ours = [name for name in known if twin.every or topic in known[name]]
     if not ours:
         known_topics = sorted(set().union(*known.values()))
         raise ConfigError("replication.topic-unknown", topic=topic, near=did_you_mean(topic, known_topics))
-    if asked.undo:
+    if twin.undo:
         shown = [f"{name}: {describe_not_kept(topic, kept[name])}" for name in ours if topic not in kept[name]]
         steps = [
             KeepTwinStep(name, topic, undo=True, kept=kept[name] - {topic}) for name in ours if topic in kept[name]
         ]
         return Plan(tuple(steps), tuple(shown))
     seen = {
-        name: "" if asked.every else explain_unseen_twin(settings.link(name), settings, store, topic) for name in ours
+        name: "" if twin.every else explain_unseen_twin(settings.link(name), settings, store, topic) for name in ours
     }
     steps = [
         KeepTwinStep(name, topic, undo=False, kept=kept[name] | {topic}) for name in ours if seen[name] != TWIN_GONE
@@ -164,50 +164,50 @@ def plan_keep(asked: KeepTwin, settings: Settings, store: Store) -> Plan[KeepTwi
     if steps:
         return Plan(tuple(steps), tuple(shown))
     gone = RefusedError("replication.twin-gone", topic=topic)
-    return Plan(refused=gone)
+    return Plan(refusal=gone)
 
 
-def act_keep(planned: Plan[KeepTwinStep], store: Store, *, by: str) -> Iterator[KeepTwinStep]:
+def act_keep(plan: Plan[KeepTwinStep], store: Store, *, by: str) -> Iterator[KeepTwinStep]:
     """Stores the decision; a running mirror obeys at once, since every deletion checks this first."""
-    for step in planned.steps:
+    for step in plan.steps:
         now_ms = wall_ms()
         row = LinkStateRow(step.link, KEEP_TWIN, step.topic, "", "kept", now_ms)
         said = "a word that keeps was taken back" if step.undo else "kept: nothing deletes it, or them"
-        told = AuditRow(now_ms, step.link, "topic", step.topic or "all topics", "", said, f"by {by}", by, step.topic)
-        (store.link_states.forget if step.undo else store.link_states.remember)([row], [told])
+        audit_row = AuditRow(
+            now_ms, step.link, "topic", step.topic or "all topics", "", said, f"by {by}", by, step.topic
+        )
+        (store.link_states.forget if step.undo else store.link_states.remember)([row], [audit_row])
         yield step
 
 
-def plan_delete(asked: AllowDeletion, settings: Settings, store: Store) -> Plan[AllowDeletionStep]:
+def plan_delete(deletion: AllowDeletion, settings: Settings, store: Store) -> Plan[AllowDeletionStep]:
     """Plans an approval; asks both clusters, and refuses when anything forbids the deletion."""
-    link, topic = settings.only(asked.links), asked.topic
+    link, topic = settings.only(deletion.links), deletion.topic
     memories = parse_lifecycle_states(store.link_states.of(link.name))
     waiting = sorted(
-        name
-        for name, memory in memories.items()
-        if memory.state is DeletionState.NEEDS_APPROVAL and not memory.source_id
+        name for name, state in memories.items() if state.state is DeletionState.NEEDS_APPROVAL and not state.source_id
     )
     if topic not in waiting:
         raise ConfigError("replication.no-deletion-waits", topic=topic, near=did_you_mean(topic, waiting))
-    seen = preview_twin(link, settings, store, topic)
-    shown = tuple(f"{link.name}: {line}" for line in seen.lines())
+    preview = preview_twin(link, settings, store, topic)
+    shown = tuple(f"{link.name}: {line}" for line in preview.lines())
     not_by_policy = (
         "" if link.follow.deleted is DeletedTopicPolicy.DELETE else f"deleted = {link.follow.deleted.value!r} now"
     )
-    why = seen.against or not_by_policy or explain_unsafe(topic, seen.spans)
+    why = preview.against or not_by_policy or explain_unsafe(topic, preview.spans)
     if why:
-        return Plan(shown=shown, refused=RefusedError("replication.twin-not-deleted", topic=topic, why=why))
+        return Plan(shown=shown, refusal=RefusedError("replication.twin-not-deleted", topic=topic, why=why))
     return Plan((AllowDeletionStep(link.name, topic),), shown)
 
 
-def act_delete(planned: Plan[AllowDeletionStep], store: Store, *, by: str) -> Iterator[AllowDeletionStep]:
+def act_delete(plan: Plan[AllowDeletionStep], store: Store, *, by: str) -> Iterator[AllowDeletionStep]:
     """Stores the approval; the running mirror checks everything again before the deletion."""
-    for step in planned.steps:
+    for step in plan.steps:
         now_ms = wall_ms()
-        told = AuditRow(
+        row = AuditRow(
             now_ms, step.link, "topic", step.topic, "", "its twin may be deleted", f"by {by}", by, step.topic
         )
         store.link_states.remember(
-            [LinkStateRow(step.link, DELETE_APPROVAL, step.topic, Approval(now_ms).to_json(), "agreed", now_ms)], [told]
+            [LinkStateRow(step.link, DELETE_APPROVAL, step.topic, Approval(now_ms).to_json(), "agreed", now_ms)], [row]
         )
         yield step

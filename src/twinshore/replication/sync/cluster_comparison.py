@@ -40,9 +40,9 @@ def observe_topics(cluster: KafkaCluster, names: Iterable[str]) -> dict[str, Obs
     found: dict[str, ObservedTopic] = {}
     for start in range(0, len(wanted), TOPICS_PER_REQUEST):
         part = wanted[start : start + TOPICS_PER_REQUEST]
-        seen = cluster.metadata(part, refresh=True).topics
+        topics = cluster.metadata(part, refresh=True).topics
         for name in part:
-            topic = seen.get(name)
+            topic = topics.get(name)
             if topic is None or topic.error not in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION):
                 found[name] = ObservedTopic(Presence.HIDDEN)
             elif topic.error or not topic.partitions:
@@ -56,23 +56,23 @@ def read_topic_settings(
     cluster: KafkaCluster, names: Sequence[str]
 ) -> tuple[dict[str, TopicSettings], dict[str, KafkaError]]:
     """Returns readable topics' settings, and the others' errors."""
-    found, refused = cluster.admin.readable_settings(names)
-    return {name: _settings(settings) for name, settings in found.items()}, refused
+    found, errors = cluster.admin.readable_settings(names)
+    return {name: _settings(settings) for name, settings in found.items()}, errors
 
 
 def read_replication_factors(cluster: KafkaCluster, names: Sequence[str]) -> dict[str, int]:
-    seen = cluster.metadata(list(names), refresh=True).topics
+    topics = cluster.metadata(list(names), refresh=True).topics
     return {
         name: max((len(partition.replicas) for partition in topic.partitions), default=1)
-        for name, topic in seen.items()
+        for name, topic in topics.items()
     }
 
 
 def read_acl_context(
-    link: Link, source: KafkaCluster, target: KafkaCluster, twins: Mapping[str, str], written: Iterable[Acl]
+    link: Link, source: KafkaCluster, target: KafkaCluster, twins: Mapping[str, str], acls: Iterable[Acl]
 ) -> AclContext:
-    """What ACL decisions need besides the rules. `written`: the link's rules, also for former twins."""
-    left = {acl.name for acl in written if acl.resource == ResourceType.TOPIC and acl.names_one()} - set(twins.values())
+    """What ACL decisions need besides the rules. `acls`: the link's rules, also for former twins."""
+    left = {acl.name for acl in acls if acl.resource == ResourceType.TOPIC and acl.names_one()} - set(twins.values())
     gone = frozenset(name for name, side in observe_topics(target, left).items() if side.presence is Presence.GONE)
     us = target_principal(link, target)
     # If unknown, each side counts as the kind that admits no user by mistake.
@@ -101,24 +101,24 @@ def read_twin_ranges(
     target: KafkaCluster, topic: str, twin: str, side: ObservedTopic, positions: Iterable[ReplicatedPosition]
 ) -> list[TwinRange]:
     """What the twin holds, and how far this link wrote. Raises KafkaError for an unreadable partition."""
-    ours = {at.partition: at for at in positions if at.topic == topic}
-    parts = [TopicPartition(twin, number) for number in range(side.partitions)]
-    starts, away = target.offsets_of_each(parts, OffsetKind.EARLIEST)
-    ends, mute = target.offsets_of_each(parts, OffsetKind.LOG_END)
+    ours = {position.partition: position for position in positions if position.topic == topic}
+    partitions = [TopicPartition(twin, number) for number in range(side.partitions)]
+    starts, away = target.offsets_of_each(partitions, OffsetKind.EARLIEST)
+    ends, mute = target.offsets_of_each(partitions, OffsetKind.LOG_END)
     for error in (away | mute).values():
         raise error
     found = []
-    for named in parts:
-        at = ours.get(named.partition)
-        carried_to, source_end = (at.to_offset, at.source_end) if at else (0, 0)
-        found.append(TwinRange(named.partition, starts[named], ends[named], carried_to, source_end))
+    for partition in partitions:
+        position = ours.get(partition.partition)
+        carried_to, source_end = (position.to_offset, position.source_end) if position else (0, 0)
+        found.append(TwinRange(partition.partition, starts[partition], ends[partition], carried_to, source_end))
     return found
 
 
 def _settings(found: Mapping[str, ConfigEntry]) -> TopicSettings:
-    told = {name: setting for name, setting in found.items() if setting.value is not None}
-    in_force = {name: setting.value or "" for name, setting in told.items()}
-    return TopicSettings(in_force, {name: setting.value or "" for name, setting in told.items() if setting.own})
+    told = {name: entry for name, entry in found.items() if entry.value is not None}
+    in_force = {name: entry.value or "" for name, entry in told.items()}
+    return TopicSettings(in_force, {name: entry.value or "" for name, entry in told.items() if entry.own})
 
 
 def is_open_without_acls(cluster: KafkaCluster) -> bool | None:
@@ -128,7 +128,7 @@ def is_open_without_acls(cluster: KafkaCluster) -> bool | None:
     away: KafkaError | None = None
     for node in sorted(cluster.metadata([], refresh=True).brokers):
         try:
-            setting = cluster.admin.broker_settings(node).get(OPEN_WITHOUT_ACLS_SETTING)
+            entry = cluster.admin.broker_settings(node).get(OPEN_WITHOUT_ACLS_SETTING)
         except KafkaError as error:
             if error.code == Code.CLUSTER_AUTHORIZATION_FAILED:
                 return None
@@ -136,9 +136,9 @@ def is_open_without_acls(cluster: KafkaCluster) -> bool | None:
                 raise
             away = error
             continue
-        if setting is None:
+        if entry is None:
             return False
-        return None if setting.value is None else setting.value.lower() == "true"
+        return None if entry.value is None else entry.value.lower() == "true"
     if away is not None:
         raise away
     return None
@@ -195,16 +195,16 @@ class ClusterComparison:
         self, theirs: frozenset[Acl], ours: frozenset[Acl], topics: Iterable[str], known: Iterable[LinkStateRow]
     ) -> AclComparison:
         """Plans rules for these topics' twins, from both sides' rules and the remembered ones."""
-        written = frozenset(
+        acls = frozenset(
             decisions.acl_from_text(row.subject) for row in known if row.kind == decisions.ACL_WRITTEN_KIND
         )
         twins = {topic: self.link.twin_of(topic) for topic in topics}
-        floor = read_acl_context(self.link, self.source, self.target, twins, written).ruled(ours, written)
+        floor = read_acl_context(self.link, self.source, self.target, twins, acls).ruled(ours, acls)
         reason = decisions.explain_no_acls(floor)
         if reason:
             return AclComparison(floor, WantedAcls(frozenset()), AclSyncPlan((), (), ()), reason)
         want = decisions.wanted_acls(theirs, floor, self.link)
-        plan = decisions.plan_acls(want, ours, written, floor)
+        plan = decisions.plan_acls(want, ours, acls, floor)
         return AclComparison(floor, want, plan.without(self._no_twins(plan.topics())))
 
     def _no_twins(self, names: frozenset[str]) -> set[str]:

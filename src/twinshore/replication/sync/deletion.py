@@ -65,17 +65,19 @@ DELETE_RETRY_S = 60.0
 
 
 class JudgedTopic(NamedTuple):
-    look: TopicObservation
-    memory: LifecycleState
+    observation: TopicObservation
+    state: LifecycleState
     rules: DeletionRules
 
     @property
     def is_plain(self) -> bool:
         """Whether both sides are as the store knows them and of one shape, without a remembered deletion."""
-        seen = self.look
-        ids = (seen.source.topic_id, seen.target.topic_id)
-        same = ids == (seen.known_source_id, seen.known_target_id)
-        return same and seen.target.partitions <= seen.source.partitions and self.memory == LifecycleState()
+        observation = self.observation
+        ids = (observation.source.topic_id, observation.target.topic_id)
+        same = ids == (observation.known_source_id, observation.known_target_id)
+        return (
+            same and observation.target.partitions <= observation.source.partitions and self.state == LifecycleState()
+        )
 
 
 class TopicJudge:
@@ -114,14 +116,18 @@ class TopicJudge:
 
     def decide(self, one: JudgedTopic, at_ms: int) -> list[LifecycleAction]:
         """Decides what to do now; reads what the twin holds if needed."""
-        look, memory, rules = one
-        acts = lifecycle.decide_actions(look, memory, rules, None, at_ms)
-        if AskTwinRanges(look.topic) not in acts:
+        observation, state, rules = one
+        acts = lifecycle.decide_actions(observation, state, rules, None, at_ms)
+        if AskTwinRanges(observation.topic) not in acts:
             return acts
         held = read_twin_ranges(
-            self._target, look.topic, look.twin, look.target, self._store.progress.positions(self._link.name)
+            self._target,
+            observation.topic,
+            observation.twin,
+            observation.target,
+            self._store.progress.positions(self._link.name),
         )
-        return lifecycle.decide_actions(look, memory, rules, held, at_ms)
+        return lifecycle.decide_actions(observation, state, rules, held, at_ms)
 
     def _one(self, row: TwinRow, source: ObservedTopic, target: ObservedTopic, *, doubted: bool) -> TopicObservation:
         topic = row.topic
@@ -133,15 +139,19 @@ class TopicJudge:
     def _judged(self, looks: Sequence[TopicObservation]) -> dict[str, JudgedTopic]:
         memories = parse_lifecycle_states(self._store.link_states.of(self._link.name))
         mapped = {topic for topic, _ in self._store.offset_runs.reached(self._link.name)}
-        against = self.guard.objections(look.topic for look in looks if lifecycle.is_source_lost(look))
+        against = self.guard.objections(
+            observation.topic for observation in looks if lifecycle.is_source_lost(observation)
+        )
         found = {}
-        for look in looks:
-            rules = DeletionRules(self._link.follow, against.get(look.topic, ""))
-            one = look, memories.get(look.topic, LifecycleState()), rules
-            found[look.topic] = JudgedTopic(*(lifecycle.adapt_to_mapped(*one) if look.topic in mapped else one))
+        for observation in looks:
+            rules = DeletionRules(self._link.follow, against.get(observation.topic, ""))
+            one = observation, memories.get(observation.topic, LifecycleState()), rules
+            found[observation.topic] = JudgedTopic(
+                *(lifecycle.adapt_to_mapped(*one) if observation.topic in mapped else one)
+            )
         ours = [one for topic, one in found.items() if not is_heartbeats_topic(topic)]
         waiting = sum(lifecycle.would_delete(*one, wall_ms()) for one in ours)
-        lost = sum(lifecycle.is_source_lost(one.look) for one in ours)
+        lost = sum(lifecycle.is_source_lost(one.observation) for one in ours)
         many = explain_too_many(waiting, lost, len(ours), self.guard.safety.known.deletions_at_once_max)
         if not many:
             return found
@@ -171,14 +181,14 @@ class DeletedTopics:
         source: KafkaCluster,
         target: KafkaCluster,
         store: Store,
-        hands: TargetAdmin,
+        admin: TargetAdmin,
         *,
         links: Sequence[Link],
         safety: SafetyPolicy,
         active: Callable[[], bool],
         clock_s: Callable[[], float] = steady_s,
     ) -> None:
-        self._link, self._source, self._target, self._store, self._hands = link, source, target, store, hands
+        self._link, self._source, self._target, self._store, self._admin = link, source, target, store, admin
         self.judging = TopicJudge(link, source, target, store, links=links, safety=safety, holds_lease=active)
         self._active, self._clock_s, self._log = active, clock_s, LinkLogger(log, link.name)
         self._delays = DeletionDelays(link.name)
@@ -223,39 +233,41 @@ class DeletedTopics:
             (self._unusual.discard if one.is_plain else self._unusual.add)(topic)
             if one.is_plain:
                 self._over(topic, opened.get(topic, set()))
-            if (not one.is_plain or one.look.doubted) and self._active():
+            if (not one.is_plain or one.observation.doubted) and self._active():
                 self._try(one)
 
     def _try(self, one: JudgedTopic) -> None:
-        topic = one.look.topic
-        once = self._troubles.setdefault(topic, RepeatFilter(self._log))
+        topic = one.observation.topic
+        repeat_filter = self._troubles.setdefault(topic, RepeatFilter(self._log))
         try:
             self._act(one)
         except KafkaError as error:
-            once.say(f"what becomes of topic {topic} is not decided now: {error}")
+            repeat_filter.say(f"what becomes of topic {topic} is not decided now: {error}")
         else:
-            once.well(f"what becomes of topic {topic} is decided again")
+            repeat_filter.well(f"what becomes of topic {topic} is decided again")
 
     def _act(self, one: JudgedTopic) -> None:
         at_ms = wall_ms()
         for act in self.judging.decide(self._waited(one), at_ms):
-            if not self._do(act, one.look, at_ms):
+            if not self._do(act, one.observation, at_ms):
                 return
 
     def _waited(self, one: JudgedTopic) -> JudgedTopic:
         """Adds how long an announced deletion has waited; the store keeps that for the next process."""
-        topic = one.look.topic
-        served = self._delays.served(topic, one.memory, self._clock_s())
-        row = self._delays.row(topic, one.memory, served, one.rules.follow.delete_after_s)
+        topic = one.observation.topic
+        served = self._delays.served(topic, one.state, self._clock_s())
+        row = self._delays.row(topic, one.state, served, one.rules.rules.delete_after_s)
         if row is not None:
             self._store.link_states.remember([row])
-        return one._replace(memory=served)
+        return one._replace(state=served)
 
-    def _do(self, act: LifecycleAction, look: TopicObservation, at_ms: int) -> bool:
+    def _do(self, act: LifecycleAction, observation: TopicObservation, at_ms: int) -> bool:
         """Returns whether the next action may follow at once: a twin is untouched until its tasks have stopped."""
         match act:
             case AskTwinRanges(topic):
-                raise KafkaError(f"{self._target.name} did not say of each partition what the twin {look.twin} holds")
+                raise KafkaError(
+                    f"{self._target.name} did not say of each partition what the twin {observation.twin} holds"
+                )
             case RememberState():
                 self._remember(act, at_ms)
             case WithdrawTopic(topic):
@@ -266,11 +278,11 @@ class DeletedTopics:
             case ReportIncident():
                 self._tell(act)
             case ArchiveTwin(topic):
-                self._archive(topic, look.target)
+                self._archive(topic, observation.target)
             case DeleteTwin():
-                return self._delete(act, look.known_target_id)
+                return self._delete(act, observation.known_target_id)
             case RevokeApproval(topic):
-                self._take_back(topic, lifecycle.BEGIN_AGAIN_APPROVAL)
+                self._take_back(topic, lifecycle.RECREATE_APPROVAL)
             case DropTopicState(topic):
                 if topic in self._carried:
                     return False
@@ -291,10 +303,10 @@ class DeletedTopics:
                 raise
             refused = refused_outcome(error)
         else:
-            self._hands.account(deleted, DONE)
+            self._admin.account(deleted, DONE)
             return True
         if tried_s is None:
-            self._hands.account(deleted, refused)
+            self._admin.account(deleted, refused)
         self._refused_s[topic] = time.monotonic()
         policy = IncidentPolicy(f"try again every {DELETE_RETRY_S:g} s", IncidentEffect.TWIN)
         self._tell(
@@ -314,26 +326,44 @@ class DeletedTopics:
         self._take_back(act.topic, lifecycle.DELETE_APPROVAL)
         self._close(act.topic, DELETED_KIND, DELETION_HELD_KIND)
         self._told.get(act.topic, set()).difference_update((DELETED_KIND, DELETION_HELD_KIND))
-        self._hands.account([Change(lifecycle.TOPIC_KIND, act.topic, "", RETURNED_OUTCOME, act.topic)], DONE)
+        self._admin.account([Change(lifecycle.TOPIC_KIND, act.topic, "", RETURNED_OUTCOME, act.topic)], DONE)
 
-    def _tell(self, act: ReportIncident) -> None:
+    def _tell(self, report_incident: ReportIncident) -> None:
         incident = Incident(
-            self._link.name, act.topic, -1, act.kind, -1, -1, act.policy, act.sentence, act.side or act.kind.side
+            self._link.name,
+            report_incident.topic,
+            -1,
+            report_incident.kind,
+            -1,
+            -1,
+            report_incident.policy,
+            report_incident.sentence,
+            report_incident.side or report_incident.kind.side,
         )
-        if act.anew:
-            stale = [row for row in self._rows(act.topic, incident.kind) if row.incident.sentence != act.sentence]
+        if report_incident.anew:
+            stale = [
+                row
+                for row in self._rows(report_incident.topic, incident.kind)
+                if row.incident.sentence != report_incident.sentence
+            ]
             for row in stale:
                 self._store.incidents.close(row.id, now_ms=wall_ms())
-        elif act.kind in self._told.get(act.topic, ()):
+        elif report_incident.kind in self._told.get(report_incident.topic, ()):
             return
         at_ms = wall_ms()
         row = self._store.incidents.add(incident, now_ms=at_ms)
-        self._told.setdefault(act.topic, set()).add(act.kind)
-        change = Change(lifecycle.TOPIC_KIND, act.topic, "", act.sentence, act.topic)
+        self._told.setdefault(report_incident.topic, set()).add(report_incident.kind)
+        change = Change(
+            lifecycle.TOPIC_KIND, report_incident.topic, "", report_incident.sentence, report_incident.topic
+        )
         if row.opened_ms == at_ms:
-            self._hands.account([change], act.policy.words)
+            self._admin.account([change], report_incident.policy.words)
         else:
-            self._log.log(act.policy.log_level, f"{change} ({act.policy.words})", extra={"topic": act.topic})
+            self._log.log(
+                report_incident.policy.log_level,
+                f"{change} ({report_incident.policy.words})",
+                extra={"topic": report_incident.topic},
+            )
 
     def _rows(self, topic: str, *kinds: IncidentKind) -> list[IncidentRow]:
         rows = self._store.incidents.rows(self._link.name, open_only=True)
@@ -358,7 +388,7 @@ class DeletedTopics:
         for partition in range(twin.partitions):
             self._store.progress.set_state(self._link.name, topic, partition, PartitionState.ARCHIVED)
         self._close(topic, DELETED_KIND)
-        self._hands.account([Change(lifecycle.TOPIC_KIND, topic, "", ARCHIVED_OUTCOME, topic)], DONE)
+        self._admin.account([Change(lifecycle.TOPIC_KIND, topic, "", ARCHIVED_OUTCOME, topic)], DONE)
 
     def _forget(self, topic: str) -> None:
         self._close(topic, *KNOWN_TOPIC_KINDS)
@@ -366,7 +396,7 @@ class DeletedTopics:
         self._store.forget_topic(self._link.name, topic, rows_to_forget(self._link.name, topic))
         self._refused_s.pop(topic, None)
         self._orders.append(ControllerOrder(topic, forget=True))
-        self._hands.account([Change(lifecycle.TOPIC_KIND, topic, "", FORGOTTEN_OUTCOME, topic)], DONE)
+        self._admin.account([Change(lifecycle.TOPIC_KIND, topic, "", FORGOTTEN_OUTCOME, topic)], DONE)
 
     def _close(self, topic: str, *kinds: IncidentKind) -> None:
         for row in self._rows(topic, *kinds):

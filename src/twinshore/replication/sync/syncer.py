@@ -77,24 +77,24 @@ def preview_sync(
     link: Link, settings: Settings, store: Store, shared: SharedConnections, soon: Iterable[str]
 ) -> list[PreviewLine]:
     """Returns every change and remark. `soon`: topics whose twins would be made first."""
-    with LinkClients(link, settings, patience_s=10.0, shared=shared) as ends:
+    with LinkClients(link, settings, patience_s=10.0, shared=shared) as clients:
         safety = SafetyPolicy(settings, link.name)
-        judging = TopicJudge(link, ends.source, ends.target, store, links=settings.links, safety=safety)
-        return _lines(ClusterComparison(link, ends.source, ends.target, store), judging, soon)
+        judging = TopicJudge(link, clients.source, clients.target, store, links=settings.links, safety=safety)
+        return _lines(ClusterComparison(link, clients.source, clients.target, store), judging, soon)
 
 
-def _lines(comparing: ClusterComparison, judging: TopicJudge, soon: Iterable[str]) -> list[PreviewLine]:
-    link = comparing.link
+def _lines(comparison: ClusterComparison, judging: TopicJudge, soon: Iterable[str]) -> list[PreviewLine]:
+    link = comparison.link
     judged = judge_topics(judging)
     topics = judged.keys() | set(soon)
     plain = sorted(topic for topic, one in judged.items() if one.is_plain)
     parts: list[tuple[str, Callable[[], list[PreviewLine]]]] = [
         *((TOPIC_KIND, partial(preview_topic, judging, one)) for one in judged.values() if not one.is_plain),
-        (decisions.SETTING_KIND, lambda: _settings(comparing, plain)),
-        (decisions.ACL_KIND, lambda: _acls(comparing, topics)),
+        (decisions.SETTING_KIND, lambda: _settings(comparison, plain)),
+        (decisions.ACL_KIND, lambda: _acls(comparison, topics)),
         ("outputs", lambda: _outputs(link, topics)),
-        (decisions.QUOTA_KIND, lambda: _quotas(comparing)),
-        (decisions.USER_KIND, lambda: _users(comparing)),
+        (decisions.QUOTA_KIND, lambda: _quotas(comparison)),
+        (decisions.USER_KIND, lambda: _users(comparison)),
     ]
     found: list[PreviewLine] = []
     for kind, part in parts:
@@ -110,13 +110,13 @@ def judge_topics(judging: TopicJudge) -> dict[str, JudgedTopic]:
     judged: dict[str, JudgedTopic] = {}
     for _ in range(MISSED_POLLS_MIN):
         judged = judging.look()
-        if all(one.look.source.presence is not Presence.GONE for one in judged.values()):
+        if all(one.observation.source.presence is not Presence.GONE for one in judged.values()):
             break
     return judged
 
 
 def preview_topic(judging: TopicJudge, one: JudgedTopic) -> list[PreviewLine]:
-    topic = one.look.topic
+    topic = one.observation.topic
     found: list[PreviewLine] = []
     for act in judging.decide(one, wall_ms()):
         match act:
@@ -134,25 +134,27 @@ def preview_topic(judging: TopicJudge, one: JudgedTopic) -> list[PreviewLine]:
     return found or ([Remark(TOPIC_KIND, topic, says)] if says else [])
 
 
-def _settings(comparing: ClusterComparison, plain: list[str]) -> list[PreviewLine]:
+def _settings(comparison: ClusterComparison, plain: list[str]) -> list[PreviewLine]:
     found: list[PreviewLine] = []
     for start in range(0, len(plain), PREVIEW_TOPICS_PER_REQUEST):
-        plan = comparing.settings(plain[start : start + PREVIEW_TOPICS_PER_REQUEST])
+        plan = comparison.settings(plain[start : start + PREVIEW_TOPICS_PER_REQUEST])
         found += [Remark(decisions.SETTING_KIND, name, why) for name, why in plan.silent.items()]
         for topic, wanted in plan.wanted.items():
-            found += decisions.settings_to_changes(comparing.link.twin_of(topic), wanted)
+            found += decisions.settings_to_changes(comparison.link.twin_of(topic), wanted)
     return found
 
 
-def _acls(comparing: ClusterComparison, topics: set[str]) -> list[PreviewLine]:
-    link = comparing.link
+def _acls(comparison: ClusterComparison, topics: set[str]) -> list[PreviewLine]:
+    link = comparison.link
     if not link.follow.acls or not topics:
         return []
-    theirs = read_acls(comparing.source)
-    ours = read_acls(comparing.target) if theirs is not None else None
+    theirs = read_acls(comparison.source)
+    ours = read_acls(comparison.target) if theirs is not None else None
     if theirs is None or ours is None:
         return []
-    sight = comparing.acls(theirs, ours, topics, comparing.store.link_states.of(link.name, decisions.ACL_WRITTEN_KIND))
+    sight = comparison.acls(
+        theirs, ours, topics, comparison.store.link_states.of(link.name, decisions.ACL_WRITTEN_KIND)
+    )
     if sight.reason:
         return [Remark(decisions.ACL_KIND, link.name, f"none follows: {sight.reason}")]
     held = [Remark(decisions.ACL_KIND, str(acl), f"held back: {why}") for acl, why in sorted(sight.want.held.items())]
@@ -165,13 +167,13 @@ def _outputs(link: Link, topics: Collection[str]) -> list[PreviewLine]:
     ]
 
 
-def _quotas(comparing: ClusterComparison) -> list[PreviewLine]:
-    plan = comparing.quotas()
-    return [*(one.as_change() for one in plan.changes), *plan.remarks] if plan else []
+def _quotas(comparison: ClusterComparison) -> list[PreviewLine]:
+    plan = comparison.quotas()
+    return [*(change.as_change() for change in plan.changes), *plan.remarks] if plan else []
 
 
-def _users(comparing: ClusterComparison) -> list[PreviewLine]:
-    plan = comparing.users()
+def _users(comparison: ClusterComparison) -> list[PreviewLine]:
+    plan = comparison.users()
     return [*plan.changes(), *plan.remarks] if plan else []
 
 
@@ -198,14 +200,14 @@ class AclSync:
         source: KafkaCluster,
         target: KafkaCluster,
         store: Store,
-        hands: TargetAdmin,
+        admin: TargetAdmin,
         *,
         active: Callable[[], bool],
         wake: Callable[[], None],
         survey_s: float,
         ours: frozenset[str] = frozenset(),
     ) -> None:
-        self._now, self._source, self._target, self._store, self._hands = link, source, target, store, hands
+        self._now, self._source, self._target, self._store, self._admin = link, source, target, store, admin
         self._active, self._wake, self._ours = active, wake, ours
         self._asked_s_max = max(EXPECTED_S_MIN, 3 * survey_s)
         self._guard = threading.Lock()
@@ -283,10 +285,10 @@ class AclSync:
             return
         said = [
             decisions.describe_open_topics(
-                cluster.name, cluster.cluster.bootstrap[0], decisions.find_open_topic_acls(some, self._ours | {us})
+                cluster.name, cluster.cluster.bootstrap[0], decisions.find_open_topic_acls(acls, self._ours | {us})
             )
-            for cluster, some in zip((self._source, self._target), rules, strict=True)
-            if some is not None and (us := target_principal(self._link, cluster))
+            for cluster, acls in zip((self._source, self._target), rules, strict=True)
+            if acls is not None and (us := target_principal(self._link, cluster))
         ]
         sentence = "; ".join(filter(None, said))
         stopped.report_link_incident(self._store, self._link.name, IncidentKind.OWN_TOPICS_OPEN, sentence)
@@ -300,7 +302,7 @@ class AclSync:
             return sight.reason
         if not self._active():
             return ""
-        refused = self._hands.apply_acls(sight.plan, sight.want, known)
+        refused = self._admin.apply_acls(sight.plan, sight.want, known)
         why = {
             acl.name: _because(IncidentKind.TARGET_AWAY, error)
             for acl, error in refused.items()
@@ -398,13 +400,13 @@ class ConfigSync:
     ) -> None:
         self._leaves = leaves
         self._now, begins = link, link()
-        self._ends = LinkClients(begins, settings, patience_s=10.0, shared=LONG_TIMEOUT_CONNECTIONS)
-        self._source, self._target = self._ends.source, self._ends.target
+        self._clients = LinkClients(begins, settings, patience_s=10.0, shared=LONG_TIMEOUT_CONNECTIONS)
+        self._source, self._target = self._clients.source, self._clients.target
         self._store = store
         self._active = active
         self._outages = outages
-        self._hands = TargetAdmin(begins.name, self._target, store)
-        given = (self._source, self._target, store, self._hands)
+        self._admin = TargetAdmin(begins.name, self._target, store)
+        given = (self._source, self._target, store, self._admin)
         self.endings = DeletedTopics(begins, *given, links=settings.links, safety=safety, active=active)
         self._troubles: dict[str, FailureLog] = {}
         self._held = False
@@ -435,7 +437,7 @@ class ConfigSync:
 
     def close(self) -> None:
         self._task.close()
-        self._ends.close()
+        self._clients.close()
 
     def _go(self) -> float:
         if self._active():
@@ -456,7 +458,7 @@ class ConfigSync:
             "topic settings": self._settings,
             "quotas": self._quotas,
             "SCRAM users": self._users,
-            "notes for the audit": self._hands.write_audit,
+            "notes for the audit": self._admin.write_audit,
         }
         for what, part in parts.items():
             if not self._active():
@@ -492,7 +494,7 @@ class ConfigSync:
         self._remark("settings left", list(plan.silent.values()))
         for topic, wanted in plan.wanted.items():
             if self._active() and not self._leaves(topic):
-                self._hands.alter_settings(twins[topic], ids[topic], wanted)
+                self._admin.alter_settings(twins[topic], ids[topic], wanted)
         source, chosen = plan.source, list(plan.source)
         known = {row.subject: row.value for row in self._store.link_states.of(self._link.name, decisions.SETTING_KIND)}
         now = {topic: decisions.dump_promotion_settings(source[topic]) for topic in chosen}
@@ -537,17 +539,17 @@ class ConfigSync:
         plan = self._comparing().quotas()
         if plan is None:
             return
-        self._remark("quotas left", [str(one) for one in plan.remarks])
+        self._remark("quotas left", [str(remark) for remark in plan.remarks])
         if self._active():
-            self._hands.apply_quotas(plan)
+            self._admin.apply_quotas(plan)
 
     def _users(self) -> None:
         plan = self._comparing().users()
         if plan is None:
             return
-        self._remark("users left", [str(one) for one in plan.remarks])
+        self._remark("users left", [str(remark) for remark in plan.remarks])
         if self._active():
-            self._hands.apply_users(plan, dict(self._link.follow.users))
+            self._admin.apply_users(plan, dict(self._link.follow.users))
 
     def _comparing(self) -> ClusterComparison:
         return ClusterComparison(self._link, self._source, self._target, self._store)

@@ -49,10 +49,10 @@ class TargetAdmin:
         self.store.link_states.remember([self._acl(acl, decisions.ACL_WRITTEN_KIND) for acl in plan.create])
         refused: RefusedAcls = {}
         done: set[Acl] = set()
-        turns = [(create_acls, True, turn) for turn in plan.creating()]
-        turns += [(delete_acls, False, turn) for turn in plan.removing()]
-        for act, given, turn in turns:
-            free = [acl for acl in turn if not decisions.is_blocked(acl, refused, given=given)]
+        turns = [(create_acls, True, acls) for acls in plan.creating()]
+        turns += [(delete_acls, False, acls) for acls in plan.removing()]
+        for act, given, acls in turns:
+            free = [acl for acl in acls if not decisions.is_blocked(acl, refused, given=given)]
             failed = act(self.target, free) if free else {}
             passed = [acl for acl in free if acl not in failed]
             self.account([decisions.acl_change(acl, given=given) for acl in passed], DONE)

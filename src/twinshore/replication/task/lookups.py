@@ -101,9 +101,9 @@ def find_uncuttable(
 ) -> dict[TopicPartition, KafkaError]:
     """Returns the logs that cannot be cut, and why. Tries a cut at each present start. `ids`: topic ids by name."""
     failed: dict[TopicPartition, KafkaError] = {}
-    for topic in sorted({named.topic for named in starts}):
+    for topic in sorted({partition.topic for partition in starts}):
         # One by one: a topic that was created again would hide the results of the others.
-        ours = {named: at for named, at in starts.items() if named.topic == topic}
+        ours = {partition: at for partition, at in starts.items() if partition.topic == topic}
         try:
             failed |= target.delete_records_of_each(ours, {topic: ids[topic]})[1]
         except KafkaError as error:
@@ -136,37 +136,37 @@ def inspect_target(
     source_high = source.list_offsets(partitions, OffsetKind.HIGH_WATERMARK)
     source_end = source.list_offsets(partitions, OffsetKind.LOG_END)
     found, here = {}, {}
-    for named, twin in twins.items():
+    for partition, twin in twins.items():
         # A write between two readings only makes them disagree.
         still = end[twin] == again[twin]
         tail = _tail(target, twin, start[twin], high[twin], end[twin]) if still else None
         last = end[twin] - 1
-        shared = tail is not None and source_start[named] <= last < source_end[named]
-        shown = shared and last < source_high[named]
-        low = max(start[twin], source_start[named])
+        shared = tail is not None and source_start[partition] <= last < source_end[partition]
+        shown = shared and last < source_high[partition]
+        low = max(start[twin], source_start[partition])
         other: bool | None = None if shared else False
-        theirs = source.read_batch(named, last) if shown else None
-        here[named] = EpochOffset(theirs[1].leader_epoch if theirs else UNKNOWN_EPOCH, end[twin])
-        own = inherited.get(named, 0)  # Aborted records there were replicated as markers; both are invisible.
+        theirs = source.read_batch(partition, last) if shown else None
+        here[partition] = EpochOffset(theirs[1].leader_epoch if theirs else UNKNOWN_EPOCH, end[twin])
+        own = inherited.get(partition, 0)  # Aborted records there were replicated as markers; both are invisible.
         hidden = theirs is not None and last < own and theirs[1].attributes & CONTROL_FLAG
         if shown and tail and (tail[1].attributes & CONTROL_FLAG or hidden):
-            last, other = _below_markers(source, target, named, twin, low, last, own)
+            last, other = _below_markers(source, target, partition, twin, low, last, own)
         elif shown:
             # Compare both last batches whole: a rewrite of lost records may have changed only some.
             at = last_difference(theirs, tail, last)
             last, other = (at, True) if at >= 0 else (last, False)
         ours = [seen for seen in producers[twin] if seen.producer_id == producer_id]
-        found[named] = TargetState(
+        found[partition] = TargetState(
             start[twin],
             high[twin],
             again[twin],
             _described(tail, unit=_by_unit(target, twin, start[twin], tail, producer_id, producers[twin])),
             (ours[0].last_sequence, ours[0].last_timestamp) if ours else None,
-            source_start[named],
-            source_end[named],
+            source_start[partition],
+            source_end[partition],
             _fence(producers[twin], producer_id),
             other,
-            _parting(source, target, named, twin, low, last) if other else -1,
+            _parting(source, target, partition, twin, low, last) if other else -1,
             producer_epoch=ours[0].epoch if ours else -1,
             open_from=_open_from(producers[twin]) if own else -1,
         )
@@ -181,26 +181,29 @@ def _with_histories(
     here: Mapping[TopicPartition, EpochOffset],
     stands: Mapping[TopicPartition, EpochOffset],
 ) -> dict[TopicPartition, TargetState]:
-    said: dict[TopicPartition, dict[int, EpochEnd]] = {named: {} for named in found}
+    said: dict[TopicPartition, dict[int, EpochEnd]] = {partition: {} for partition in found}
     for known in (here, stands):
         wanted = {n: at.epoch for n, at in known.items() if n in found and at.epoch >= 0 and at.epoch not in said[n]}
-        for named, answer in (source.epoch_ends(wanted) if wanted else {}).items():
-            said[named][wanted[named]] = EpochEnd(*answer)
-    judged = {named: compare_histories(stands.get(named, NO_EPOCH_OFFSET), here[named], said[named]) for named in found}
+        for partition, answer in (source.epoch_ends(wanted) if wanted else {}).items():
+            said[partition][wanted[partition]] = EpochEnd(*answer)
+    judged = {
+        partition: compare_histories(stands.get(partition, NO_EPOCH_OFFSET), here[partition], said[partition])
+        for partition in found
+    }
     return {
-        n: replace(seen, source_epoch=judged[n][0], parted=judged[n][1], wrote_epoch=here[n].epoch)
-        for n, seen in found.items()
+        n: replace(state, source_epoch=judged[n][0], parted=judged[n][1], wrote_epoch=here[n].epoch)
+        for n, state in found.items()
     }
 
 
 def _tail(
-    target: KafkaCluster, named: TopicPartition, start: int, high: int, end: int
+    target: KafkaCluster, partition: TopicPartition, start: int, high: int, end: int
 ) -> tuple[bytes, BatchHeader] | None:
     if end <= start or high != end:
         return None
-    found = target.read_batch(named, end - 1)
+    found = target.read_batch(partition, end - 1)
     if found is None:
-        raise KafkaError(f"{named}: the twin's last batch could not be read", retriable=True)
+        raise KafkaError(f"{partition}: the twin's last batch could not be read", retriable=True)
     return found
 
 
@@ -216,7 +219,7 @@ def _open_from(producers: Iterable[ProducerState]) -> int:
 def _below_markers(
     source: KafkaCluster,
     target: KafkaCluster,
-    named: TopicPartition,
+    partition: TopicPartition,
     twin: TopicPartition,
     low: int,
     last: int,
@@ -226,24 +229,24 @@ def _below_markers(
     both differ there. `own`: below, aborted transactions are skipped, as the log is the topic's own.
     """
     try:
-        if any(read_contents(source, named, last, last + 1, committed=True)):
+        if any(read_contents(source, partition, last, last + 1, committed=True)):
             return last, True
         at = find_last_record(target, twin, low, last, committed=own > 0)
         if at >= 0:
-            return at, differ_at(source.read_batch(named, at), target.read_batch(twin, at), at)
+            return at, differ_at(source.read_batch(partition, at), target.read_batch(twin, at), at)
     except WireError:
         pass  # A fetch finds damage.
     return last, False
 
 
-def _with_untold(target: KafkaCluster, twin: TopicPartition, seen: TargetState, told_to: int) -> TargetState:
+def _with_untold(target: KafkaCluster, twin: TopicPartition, state: TargetState, told_to: int) -> TargetState:
     """Adds where the twin has no record of offsets that were never reported and are gone from the source. Offsets too
     far back, or damaged, count as without a record.
     """
-    end = min(seen.high_watermark, seen.log_end, seen.source_start)
-    begin = max(told_to, seen.log_start, end - UNREPORTED_OFFSETS_MAX)
+    end = min(state.high_watermark, state.log_end, state.source_start)
+    begin = max(told_to, state.log_start, end - UNREPORTED_OFFSETS_MAX)
     if told_to >= end:
-        return seen
+        return state
     try:
         shown = (
             find_missing_runs(read_visible_runs(target, twin, begin), [(begin, end)], begin, end) if begin < end else []
@@ -251,15 +254,15 @@ def _with_untold(target: KafkaCluster, twin: TopicPartition, seen: TargetState, 
     except WireError:
         shown = [(begin, end)]
     before = [(told_to, min(begin, end))] if told_to < begin else []
-    return replace(seen, unseen=(*before, *shown))
+    return replace(state, unseen=(*before, *shown))
 
 
 def _parting(
-    source: KafkaCluster, target: KafkaCluster, named: TopicPartition, twin: TopicPartition, low: int, last: int
+    source: KafkaCluster, target: KafkaCluster, partition: TopicPartition, twin: TopicPartition, low: int, last: int
 ) -> int:
     def unlike_at(offset: int) -> bool:
         try:
-            return differ_at(source.read_batch(named, offset), target.read_batch(twin, offset), offset)
+            return differ_at(source.read_batch(partition, offset), target.read_batch(twin, offset), offset)
         except WireError:
             return False
 
@@ -332,7 +335,7 @@ class EmptyTransactions:
         self,
         target: Cluster,
         prefix: str,
-        lane: int,
+        task: int,
         *,
         holds: Callable[[], bool],
         report: Callable[[MarkersFinished], None],
@@ -345,7 +348,7 @@ class EmptyTransactions:
         self._closed = False
         self._told = ""
         self._trouble: KafkaError | None = None
-        names = [f"{prefix}{lane}.{number}" for number in range(TRANSACTIONAL_IDS)]
+        names = [f"{prefix}{task}.{number}" for number in range(TRANSACTIONAL_IDS)]
         self._slots = [TransactionalIdWorker(_client(target, cluster_id), name, self.go) for name in names]
         self._watch = _client(target, cluster_id)
         self._threads = [threading.Thread(target=self._work, args=(slot,), daemon=True) for slot in self._slots]
@@ -531,12 +534,12 @@ CallResult = ConnectionOpened | LeadersFound | TwinsInspected | MarkersFinished
 class BlockingCalls:
     """Blocking calls of one task. `close` closes their connections."""
 
-    def __init__(self, order: TaskConfig, holds: Callable[[], bool]) -> None:
+    def __init__(self, config: TaskConfig, holds: Callable[[], bool]) -> None:
         """`holds`: whether the partitions may still be written."""
-        self._clusters = {"source": (order.source, order.source_id), "target": (order.target, order.target_id)}
-        self._producer_id = order.producer_id
+        self._clusters = {"source": (config.source, config.source_id), "target": (config.target, config.target_id)}
+        self._producer_id = config.producer_id
         # Up to which age a drop-oldest queue takes records; 0: any.
-        self._max_age_ms = int(order.queue.max_age_s * 1000) if order.queue.fresh else 0
+        self._max_age_ms = int(config.queue.max_age_s * 1000) if config.queue.fresh else 0
         self._twins: dict[TopicPartition, TopicPartition] = {}
         self._ids: dict[str, bytes] = {}
         self._own = threading.local()
@@ -552,9 +555,9 @@ class BlockingCalls:
         # Writes markers if they may not be written directly.
         self.units = (
             EmptyTransactions(
-                order.target, order.units, order.lane, holds=holds, report=self._tell, cluster_id=order.target_id
+                config.target, config.units, config.task, holds=holds, report=self._tell, cluster_id=config.target_id
             )
-            if order.units
+            if config.units
             else None
         )
 
@@ -570,10 +573,10 @@ class BlockingCalls:
 
     def learn(self, orders: Iterable[PartitionConfig]) -> None:
         """Learns twin names; other calls use the source's."""
-        for order in orders:
-            self._ids[order.twin_named.topic] = bytes.fromhex(order.target_topic_id)
-            if order.twin:
-                self._twins[order.named] = order.twin_named
+        for config in orders:
+            self._ids[config.twin_named.topic] = bytes.fromhex(config.target_topic_id)
+            if config.twin:
+                self._twins[config.named] = config.twin_named
 
     # Each call returns a result in any case, as the task waits for it.
 
@@ -590,12 +593,15 @@ class BlockingCalls:
 
     def ask_routes(self, tracks: Iterable[PartitionReplicator]) -> None:
         """Looks up leaders on both sides, and whether topics are still the same."""
-        wanted = {track.named: (track.source_key[0], track.target_id) for track in tracks}
+        wanted = {replicator.named: (replicator.source_key[0], replicator.target_id) for replicator in tracks}
 
         def errand() -> CallResult:
             seen = {}
             for side in ("source", "target"):
-                topics = {(named if side == "source" else self._twins.get(named, named)).topic for named in wanted}
+                topics = {
+                    (partition if side == "source" else self._twins.get(partition, partition)).topic
+                    for partition in wanted
+                }
                 try:
                     seen[side] = self._cluster(side).metadata(sorted(topics), refresh=True)
                 except Exception as error:
@@ -604,35 +610,43 @@ class BlockingCalls:
 
         self._send(errand)
 
-    def look(self, partitions: Iterable[TopicPartition], tracks: Mapping[TopicPartition, PartitionReplicator]) -> None:
+    def look(
+        self, partitions: Iterable[TopicPartition], replicators: Mapping[TopicPartition, PartitionReplicator]
+    ) -> None:
         """Inspects twins and sources, by leader and in groups."""
         by_node: dict[int, list[TopicPartition]] = {}
-        for named in partitions:
-            by_node.setdefault(tracks[named].route.target if named in tracks else -1, []).append(named)
+        for partition in partitions:
+            by_node.setdefault(replicators[partition].leaders.target if partition in replicators else -1, []).append(
+                partition
+            )
         for group in by_node.values():
             for start in range(0, len(group), INSPECTION_PARTITIONS_MAX):
-                self._look_at_led(group[start : start + INSPECTION_PARTITIONS_MAX], tracks)
+                self._look_at_led(group[start : start + INSPECTION_PARTITIONS_MAX], replicators)
 
     def _look_at_led(
-        self, partitions: list[TopicPartition], tracks: Mapping[TopicPartition, PartitionReplicator]
+        self, partitions: list[TopicPartition], replicators: Mapping[TopicPartition, PartitionReplicator]
     ) -> None:
-        mapped = written_positions(tracks, partitions)
-        exact = [named for named in partitions if named not in mapped]
-        stands = {named: tracks[named].told.stand for named in partitions if named in tracks}
-        inherited = {named: tracks[named].order.inherited for named in partitions if named in tracks}
+        mapped = written_positions(replicators, partitions)
+        exact = [partition for partition in partitions if partition not in mapped]
+        stands = {
+            partition: replicators[partition].progress_log.stand for partition in partitions if partition in replicators
+        }
+        inherited = {
+            partition: replicators[partition].config.inherited for partition in partitions if partition in replicators
+        }
         if exact:
             self._send(lambda: TwinsInspected(self._look(exact, stands, inherited)), self._looks)
-        for named, reach in mapped.items():
-            drops = tracks[named].order.may_lack(reach)
-            look = partial(self._look_mapped, named, reach, stands.get(named, NO_EPOCH_OFFSET), drops=drops)
-            self._send(lambda n=named, look=look: TwinsInspected({n: look()}), self._looks)  # type: ignore[misc]
+        for partition, reach in mapped.items():
+            drops = replicators[partition].config.may_lack(reach)
+            look = partial(self._look_mapped, partition, reach, stands.get(partition, NO_EPOCH_OFFSET), drops=drops)
+            self._send(lambda n=partition, look=look: TwinsInspected({n: look()}), self._looks)  # type: ignore[misc]
 
-    def cut(self, before: dict[TopicPartition, int], tracks: Mapping[TopicPartition, PartitionReplicator]) -> None:
+    def cut(self, before: dict[TopicPartition, int], replicators: Mapping[TopicPartition, PartitionReplicator]) -> None:
         """Deletes the twins' records below these offsets. After a failure the driver does so within a minute."""
 
         if not before:
             return
-        ids = {self._twins.get(named, named).topic: tracks[named].target_id for named in before}
+        ids = {self._twins.get(partition, partition).topic: replicators[partition].target_id for partition in before}
 
         def errand() -> CallResult:
             with contextlib.suppress(KafkaError):
@@ -684,16 +698,19 @@ class BlockingCalls:
         self, wanted: dict[TopicPartition, tuple[bytes, bytes]], source: ClusterMetadata, target: ClusterMetadata
     ) -> dict[TopicPartition, PartitionLeaders]:
         found = {}
-        for named, (source_id, target_id) in wanted.items():
-            theirs, ours = source.topics.get(named.topic), target.topics.get(self._twins.get(named, named).topic)
-            if not _there(theirs, named) or not _there(ours, named) or not theirs or not ours:
-                found[named] = PartitionLeaders(absent="target" if _there(theirs, named) else "source")
+        for partition, (source_id, target_id) in wanted.items():
+            theirs, ours = (
+                source.topics.get(partition.topic),
+                target.topics.get(self._twins.get(partition, partition).topic),
+            )
+            if not _there(theirs, partition) or not _there(ours, partition) or not theirs or not ours:
+                found[partition] = PartitionLeaders(absent="target" if _there(theirs, partition) else "source")
                 continue
             if theirs.topic_id != source_id or ours.topic_id != target_id:
-                found[named] = PartitionLeaders(recreated="source" if theirs.topic_id != source_id else "target")
+                found[partition] = PartitionLeaders(recreated="source" if theirs.topic_id != source_id else "target")
                 continue
-            leader, twin = theirs.partitions[named.partition], ours.partitions[named.partition]
-            found[named] = PartitionLeaders(
+            leader, twin = theirs.partitions[partition.partition], ours.partitions[partition.partition]
+            found[partition] = PartitionLeaders(
                 leader.leader, leader.leader_epoch, twin.leader, target_epoch=twin.leader_epoch
             )
         return found
@@ -701,22 +718,22 @@ class BlockingCalls:
     def _mute(self, twins: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, KafkaError]:
         _, here = self._cluster("source").offsets_of_each(twins, OffsetKind.EARLIEST)
         _, there = self._cluster("target").offsets_of_each(twins.values(), OffsetKind.EARLIEST)
-        return here | {named: there[twin] for named, twin in twins.items() if twin in there}
+        return here | {partition: there[twin] for partition, twin in twins.items() if twin in there}
 
     def _uncut(self, found: Mapping[TopicPartition, TargetState]) -> dict[TopicPartition, InspectionResult]:
-        due = {named: seen for named, seen in found.items() if seen.log_end < seen.source_start}
+        due = {partition: state for partition, state in found.items() if state.log_end < state.source_start}
         if not due:
             return {}
-        twins = {named: self._twins.get(named, named) for named in due}
-        starts = {twins[named]: seen.log_start for named, seen in due.items()}
+        twins = {partition: self._twins.get(partition, partition) for partition in due}
+        starts = {twins[partition]: state.log_start for partition, state in due.items()}
         ids = {twin.topic: self._ids[twin.topic] for twin in starts}
         failed = find_uncuttable(self._cluster("target"), starts, ids)
         seen_again: dict[TopicPartition, InspectionResult] = {}
-        for named, seen in due.items():
-            if error := failed.get(twins[named]):
+        for partition, state in due.items():
+            if error := failed.get(twins[partition]):
                 kept = error.code in DELETE_RECORDS_DENIED_CODES
-                seen_again[named] = (
-                    replace(seen, uncut=append_hint(error.message, error.hint)) if kept else _told(error)
+                seen_again[partition] = (
+                    replace(state, uncut=append_hint(error.message, error.hint)) if kept else _told(error)
                 )
         return seen_again
 
@@ -727,21 +744,24 @@ class BlockingCalls:
         # Offsets above the high watermark are not checked by time: the source does not show them.
         high, _ = source.offsets_of_each(found, OffsetKind.HIGH_WATERMARK)
         young, _ = source.first_since_each(found, wall_ms() - self._max_age_ms)
-        known = {named: young[named] if young[named] >= 0 else high[named] for named in young.keys() & high.keys()}
-        for named, at in known.items():
+        known = {
+            partition: young[partition] if young[partition] >= 0 else high[partition]
+            for partition in young.keys() & high.keys()
+        }
+        for partition, at in known.items():
             # Dropped records have a history, too: the epoch of the last one shows later whether that still holds.
-            due = at > max(found[named].log_end, found[named].source_start)
-            below = source.read_batch(named, at - 1) if due else None
-            found[named] = with_young_offset(found[named], at, below[1] if below else None)
+            due = at > max(found[partition].log_end, found[partition].source_start)
+            below = source.read_batch(partition, at - 1) if due else None
+            found[partition] = with_young_offset(found[partition], at, below[1] if below else None)
         return found
 
     def _look_mapped(
-        self, named: TopicPartition, reach: WrittenPosition, stand: EpochOffset, *, drops: bool
+        self, partition: TopicPartition, reach: WrittenPosition, stand: EpochOffset, *, drops: bool
     ) -> InspectionResult:
-        clusters, twin = (self._cluster("source"), self._cluster("target")), self._twins.get(named, named)
+        clusters, twin = (self._cluster("source"), self._cluster("target")), self._twins.get(partition, partition)
         try:
-            seen = inspect_mapped_target(*clusters, self._producer_id, named, twin, reach, stand, drops=drops)
-            return self._aged({named: seen})[named]
+            state = inspect_mapped_target(*clusters, self._producer_id, partition, twin, reach, stand, drops=drops)
+            return self._aged({partition: state})[partition]
         except Exception as error:
             return _told(error)
 
@@ -753,17 +773,17 @@ class BlockingCalls:
     ) -> dict[TopicPartition, InspectionResult]:
         """Inspects a group. Errors halve the group, so that one bad partition does not hide the others."""
         try:
-            twins = {named: self._twins.get(named, named) for named in partitions}
+            twins = {partition: self._twins.get(partition, partition) for partition in partitions}
             due = self.units.settled() if self.units else set()
-            early = [named for named in partitions if twins[named] in due]
+            early = [partition for partition in partitions if twins[partition] in due]
             if early:
-                rest = [named for named in partitions if twins[named] not in due]
+                rest = [partition for partition in partitions if twins[partition] not in due]
                 return dict.fromkeys(early, None) | (self._look(rest, stands, inherited) if rest else {})
             mute = self._mute(twins)
-            led = {named: twin for named, twin in twins.items() if named not in mute}
+            led = {partition: twin for partition, twin in twins.items() if partition not in mute}
             clusters = self._cluster("source"), self._cluster("target")
             found = inspect_target(*clusters, self._producer_id, led, stands, inherited) if led else {}
-            return {**found, **self._uncut(found), **{named: _told(error) for named, error in mute.items()}}
+            return {**found, **self._uncut(found), **{partition: _told(error) for partition, error in mute.items()}}
         except Exception as error:
             away = isinstance(error, KafkaError) and error.retriable
             if away or len(partitions) == 1:
@@ -777,5 +797,5 @@ def _told(error: Exception) -> KafkaError:
     return error if isinstance(error, KafkaError) else KafkaError(f"{error} ({type(error).__name__})", retriable=True)
 
 
-def _there(topic: TopicMetadata | None, named: TopicPartition) -> bool:
-    return topic is not None and named.partition < len(topic.partitions)
+def _there(topic: TopicMetadata | None, partition: TopicPartition) -> bool:
+    return topic is not None and partition.partition < len(topic.partitions)

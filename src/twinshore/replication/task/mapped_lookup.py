@@ -61,7 +61,7 @@ def inspect_mapped_target(
     source: KafkaCluster,
     target: KafkaCluster,
     producer_id: int,
-    named: TopicPartition,
+    partition: TopicPartition,
     twin: TopicPartition,
     reach: WrittenPosition,
     stand: EpochOffset = NO_EPOCH_OFFSET,
@@ -75,36 +75,36 @@ def inspect_mapped_target(
     remembered = (states[0].last_sequence, states[0].last_timestamp) if states else None
     end = target.list_offsets([twin], OffsetKind.LOG_END)[twin]
     start = target.list_offsets([twin], OffsetKind.EARLIEST)[twin]
-    source_start = source.list_offsets([named], OffsetKind.EARLIEST)[named]
-    source_stop = source.list_offsets([named], OffsetKind.LOG_END)[named]
-    extents: list[OffsetRun] = []
+    source_start = source.list_offsets([partition], OffsetKind.EARLIEST)[partition]
+    source_stop = source.list_offsets([partition], OffsetKind.LOG_END)[partition]
+    offset_runs: list[OffsetRun] = []
     dropped: list[tuple[int, int]] = []
     verdict: PositionVerdict | None = _refusal(reach, start, end, remembered)
     if verdict is None:
         found: FindOffsetRuns
         if drops:
-            found = partial(_sought, source, target, named, twin, reach, (source_start, source_stop))
+            found = partial(_sought, source, target, partition, twin, reach, (source_start, source_stop))
         elif source_start > reach.source:
             found = partial(_gone, reach, source_start)
         else:
-            found = partial(_counted, source, target, named, twin, reach)
-        verdict, extents = _landed(target, producer_id, twin, reach, (start, end), remembered, found)
+            found = partial(_counted, source, target, partition, twin, reach)
+        verdict, offset_runs = _landed(target, producer_id, twin, reach, (start, end), remembered, found)
     if drops and isinstance(verdict, ResumeAt):
-        runs = offsets_between(reach.source, extents)
+        runs = offsets_between(reach.source, offset_runs)
         # Offsets that the source has lost were not sent: what was sent is in the offset runs.
         dropped = [
             (begin, end)
             for begin, end in runs
-            if begin < source_start or next(read_visible_runs(source, named, begin), (end, 0))[0] < end
+            if begin < source_start or next(read_visible_runs(source, partition, begin), (end, 0))[0] < end
         ]
     epoch = wrote = UNKNOWN_EPOCH
     if isinstance(verdict, ResumeAt):
         # Before records are compared: the comparison holds for the queried history.
-        wrote, epoch, parted = _history(source, named, verdict.position, (source_start, source_stop), stand)
+        wrote, epoch, parted = _history(source, partition, verdict.position, (source_start, source_stop), stand)
         if parted >= 0:
             verdict = StopAt(IncidentKind.TRUNCATION, parted, verdict.position, describe_divergence(parted))
-    if isinstance(verdict, ResumeAt) and not extents:
-        verdict = _parted(source, target, named, twin, reach, source_start, start, drops=drops) or verdict
+    if isinstance(verdict, ResumeAt) and not offset_runs:
+        verdict = _parted(source, target, partition, twin, reach, source_start, start, drops=drops) or verdict
     if isinstance(verdict, ResumeAt):
         verdict = _within_source(verdict, source_start, source_stop)
     ends = (start, end, end, None, remembered, source_start, source_stop)
@@ -113,22 +113,22 @@ def inspect_mapped_target(
         source_epoch=epoch,
         wrote_epoch=wrote,
         verdict=verdict,
-        extents=tuple(extents),
+        offset_runs=tuple(offset_runs),
         dropped=tuple(dropped),
     )
 
 
 def _history(
-    source: KafkaCluster, named: TopicPartition, position: int, span: tuple[int, int], stand: EpochOffset
+    source: KafkaCluster, partition: TopicPartition, position: int, span: tuple[int, int], stand: EpochOffset
 ) -> tuple[int, int, int]:
     """Returns the leader epoch of the source's last record below `position`, the epoch for the next fetch, and from
     where the history differs, or -1.
     """
     last = position - 1
-    theirs = source.read_tail_batch(named, last) if span[0] <= last < span[1] else None
+    theirs = source.read_tail_batch(partition, last) if span[0] <= last < span[1] else None
     here = EpochOffset(theirs.leader_epoch if theirs else UNKNOWN_EPOCH, position)
     asked = {one.epoch for one in (stand, here) if one.epoch >= 0}
-    said = {one: EpochEnd(*source.epoch_ends({named: one})[named]) for one in asked}
+    said = {one: EpochEnd(*source.epoch_ends({partition: one})[partition]) for one in asked}
     return here.epoch, *compare_histories(stand, here, said)
 
 
@@ -181,10 +181,10 @@ def _landed(
     timestamp = remembered[1] if remembered else -1
     if not fresh:
         return ResumeAt(reach.source, timestamp, reach.sequence), []
-    extents = found(fresh)
-    if isinstance(extents, StopAt):
-        return extents, []
-    return ResumeAt(source_end(extents[-1]), timestamp, position_after(extents[-1]).sequence), extents
+    offset_runs = found(fresh)
+    if isinstance(offset_runs, StopAt):
+        return offset_runs, []
+    return ResumeAt(source_end(offset_runs[-1]), timestamp, position_after(offset_runs[-1]).sequence), offset_runs
 
 
 def _gone(reach: WrittenPosition, source_start: int, _fresh: list[LandedBatch]) -> StopAt:
@@ -198,26 +198,26 @@ def _gone(reach: WrittenPosition, source_start: int, _fresh: list[LandedBatch]) 
 def _counted(
     source: KafkaCluster,
     target: KafkaCluster,
-    named: TopicPartition,
+    partition: TopicPartition,
     twin: TopicPartition,
     reach: WrittenPosition,
     fresh: list[LandedBatch],
 ) -> list[OffsetRun] | StopAt:
-    extents = map_landed_batches(reach, fresh, read_visible_runs(source, named, reach.source))
-    if isinstance(extents, UnclearLanding):
-        return StopAt(DISAGREEMENT_KIND, reach.source, reach.source, extents.sentence)
-    position = source_end(extents[-1])
-    theirs = read_visible_record(source, named, position - 1)
+    offset_runs = map_landed_batches(reach, fresh, read_visible_runs(source, partition, reach.source))
+    if isinstance(offset_runs, UnclearLanding):
+        return StopAt(DISAGREEMENT_KIND, reach.source, reach.source, offset_runs.sentence)
+    position = source_end(offset_runs[-1])
+    theirs = read_visible_record(source, partition, position - 1)
     if theirs is None or theirs != read_visible_record(target, twin, fresh[-1].target + fresh[-1].records - 1):
         sentence = f"the record at {position - 1} of the source is not the last one that the link wrote to the twin"
         return StopAt(DISAGREEMENT_KIND, reach.source, position, sentence)
-    return extents
+    return offset_runs
 
 
 def _sought(
     source: KafkaCluster,
     target: KafkaCluster,
-    named: TopicPartition,
+    partition: TopicPartition,
     twin: TopicPartition,
     reach: WrittenPosition,
     span: tuple[int, int],
@@ -239,12 +239,12 @@ def _sought(
             DISAGREEMENT_KIND, reach.source, reach.source, "the twin has lost records that the link wrote last"
         )
     start, end = span
-    begin = max(reach.source, start, source.first_since(named, min(times)))
-    until = source.first_since(named, max(times) + TIMESTAMP_SLACK_MS)
+    begin = max(reach.source, start, source.first_since(partition, min(times)))
+    until = source.first_since(partition, max(times) + TIMESTAMP_SLACK_MS)
     for stop in dict.fromkeys((until if until > begin else end, end)):
         offsets, marks = array("q"), array("q")
         for offset, one in islice(
-            read_dated_contents(source, named, begin, stop, committed=True, theirs=True), SEARCH_RECORDS_MAX
+            read_dated_contents(source, partition, begin, stop, committed=True, theirs=True), SEARCH_RECORDS_MAX
         ):
             offsets.append(offset)
             marks.append(hash(one))
@@ -257,7 +257,7 @@ def _sought(
 def _parted(
     source: KafkaCluster,
     target: KafkaCluster,
-    named: TopicPartition,
+    partition: TopicPartition,
     twin: TopicPartition,
     reach: WrittenPosition,
     source_start: int,
@@ -270,22 +270,24 @@ def _parted(
     if at < 0:
         return None
     both = at >= source_start and reach.last_target >= start
-    theirs = read_visible_record(source, named, at) if both else None
+    theirs = read_visible_record(source, partition, at) if both else None
     ours = read_visible_record(target, twin, reach.last_target) if theirs else None
     if theirs is not None and ours is not None and theirs != ours:
         sentence = f"the record at {at} of the source is not the one that the link wrote to the twin from there"
         return StopAt(IncidentKind.TRUNCATION, at, reach.source, sentence)
     if drops or behind < max(source_start, at + 1):
         return None
-    if any(read_contents(source, named, behind, reach.source, committed=True)):
+    if any(read_contents(source, partition, behind, reach.source, committed=True)):
         sentence = f"the source has a record at {behind} now, where none was when the twin was carried past it"
         return StopAt(IncidentKind.TRUNCATION, at + 1, reach.source, sentence)
     return None
 
 
-def _within_source(go: ResumeAt, start: int, end: int) -> PositionVerdict:
-    if go.position > end:
-        sentence = f"the source ends at {end}, the twin has records up to {go.position}: the source has lost offsets"
-        return StopAt(IncidentKind.TRUNCATION, end, go.position, sentence)
-    gap_to = start if start > go.position else -1
-    return ResumeAt(go.position, go.last_timestamp, go.next_sequence, gap_to)
+def _within_source(resume: ResumeAt, start: int, end: int) -> PositionVerdict:
+    if resume.position > end:
+        sentence = (
+            f"the source ends at {end}, the twin has records up to {resume.position}: the source has lost offsets"
+        )
+        return StopAt(IncidentKind.TRUNCATION, end, resume.position, sentence)
+    gap_to = start if start > resume.position else -1
+    return ResumeAt(resume.position, resume.last_timestamp, resume.next_sequence, gap_to)

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from twinshore.config.errors import KafkaError, TwinshoreError, WireError
-from twinshore.config.frozen import PUMP_CLIENT_ID
+from twinshore.config.frozen import TASK_CLIENT_ID
 from twinshore.config.repeat_filter import describe_error
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.connection import Connection, protocol_violation_error
@@ -153,9 +153,9 @@ class DriverConnection:
 
 
 class CoordinatorClient(DriverConnection):
-    def __init__(self, order: TaskConfig) -> None:
-        who = {"token": order.desk_token, "link": order.link, "lane": order.lane, "tide": order.tide}
-        super().__init__(order.desk_host, order.desk_port, **who)
+    def __init__(self, config: TaskConfig) -> None:
+        who = {"token": config.coordinator_token, "link": config.link, "task": config.task, "run": config.run}
+        super().__init__(config.coordinator_host, config.coordinator_port, **who)
 
     def say(self, word: TaskMessage) -> None:
         self.tell(encode_message(word))
@@ -199,9 +199,9 @@ class SourceConnection:
         self.flow = flow
         self.outbox = Outbox(connection)
         self.version = connection.handwritten_version(FETCH_KEY)
-        self._exchange = connection.hand_over(PUMP_CLIENT_ID)
-        for hold in flow.holds:
-            hold.buffer = bytearray(BUFFER_BYTES_MIN)
+        self._in_flight = connection.hand_over(TASK_CLIENT_ID)
+        for buffer in flow.holds:
+            buffer.buffer = bytearray(BUFFER_BYTES_MIN)
 
     def fileno(self) -> int:
         return self.outbox.transport.fileno()
@@ -219,37 +219,37 @@ class SourceConnection:
             partitions=order.partitions,
             forgotten=order.forgotten,
         )
-        self.outbox.connection.lend(fetch.hold.buffer)
-        self.outbox.put(self._exchange.ask(FETCH_KEY, self.version, [body], self.flow.deadline_s))
+        self.outbox.connection.lend(fetch.buffer.buffer)
+        self.outbox.put(self._in_flight.ask(FETCH_KEY, self.version, [body], self.flow.deadline_s))
         return self.outbox.push()
 
     def receive(self, now_s: float) -> tuple[FetchResponseById, int] | None:
         """Returns a fetch response and its size in bytes, or None while the response is incomplete."""
-        hold = self.flow.receiving
-        if hold is None:
+        buffer = self.flow.receiving
+        if buffer is None:
             raise KafkaError(
                 f"{self.outbox.connection.place}: the broker closed the connection, or sent what nothing had asked for",
                 retriable=True,
             )
-        exchange, framer, transport = self._exchange, self._exchange.framer, self.outbox.transport
+        in_flight, frame_reader, transport = self._in_flight, self._in_flight.frame_reader, self.outbox.transport
         heard = False
         while True:
             try:
-                answer = exchange.answer()
+                answer = in_flight.answer()
             except WireError as error:
                 raise protocol_violation_error(error, self.outbox.connection.place) from error
             if answer is not None:
-                hold.buffer = framer.buffer  # larger, if needed
+                buffer.buffer = frame_reader.buffer  # larger, if needed
                 transport.expect_bytes(1)
                 return parse_fetch_by_id(answer.view, answer.position), len(answer.view)
-            got = transport.recv_into(framer.room())
+            got = transport.recv_into(frame_reader.room())
             if got == WOULD_BLOCK:
-                if framer.lacks:
-                    transport.expect_bytes(framer.lacks, WAKE_BYTES)
+                if frame_reader.lacks:
+                    transport.expect_bytes(frame_reader.lacks, WAKE_BYTES)
                 return None
             if got == 0:
                 raise KafkaError(f"{self.outbox.connection.place}: the source hung up", retriable=True)
-            framer.took(got)
+            frame_reader.took(got)
             if not heard:
                 heard = True
                 self.flow.heard(now_s)
@@ -261,14 +261,14 @@ class SourceConnection:
 class TargetConnection:
     """One connection to a target leader. `producer`: the link's producer id and epoch."""
 
-    def __init__(self, flow: TargetProducer, connection: Connection, producer: tuple[int, int]) -> None:
-        self.flow = flow
+    def __init__(self, target_producer: TargetProducer, connection: Connection, producer: tuple[int, int]) -> None:
+        self.producer = target_producer
         self.outbox = Outbox(connection)
         self._producer = producer
-        self._exchange = connection.hand_over(PUMP_CLIENT_ID)
+        self._in_flight = connection.hand_over(TASK_CLIENT_ID)
         connection.lend(bytearray(BUFFER_BYTES_MIN))
         self.outbox.transport.drop_unsent_at_close()
-        self._undelivered_s = flow.undelivered_s
+        self._undelivered_s = target_producer.undelivered_s
         self.outbox.transport.set_ack_timeout(self._undelivered_s)
 
     def fileno(self) -> int:
@@ -276,13 +276,13 @@ class TargetConnection:
 
     def send(self, flight: TargetRequest) -> bool:
         """Starts to send a request; `push` continues. True once the kernel has taken everything."""
-        deadline_s = flight.sent_s + self.flow.limits.produce_timeout_s + RESPONSE_SLACK_S
+        deadline_s = flight.sent_s + self.producer.limits.produce_timeout_s + RESPONSE_SLACK_S
         if flight.sent:
             body = self._produce(flight.sent)
-            buffers = self._exchange.ask(PRODUCE_KEY, self.flow.version, body, deadline_s)
+            buffers = self._in_flight.ask(PRODUCE_KEY, self.producer.version, body, deadline_s)
         elif flight.asking:
             runs = [*(entry.run for entry in flight.marks), *(entry.run for entry in flight.rests)]
-            buffers = self._exchange.ask(
+            buffers = self._in_flight.ask(
                 LOG_ENDS_KEY, LOG_ENDS_VERSION, [encode_list_offsets(end_offset_queries(runs))], deadline_s
             )
         else:
@@ -292,46 +292,46 @@ class TargetConnection:
                 encode_markers(group_markers(runs, *self._producer)),
                 encode_list_offsets(end_offset_queries(runs)),
             )
-            buffers = self._exchange.ask(MARKERS_KEY, version, [markers], deadline_s)
-            buffers += self._exchange.ask(LOG_ENDS_KEY, LOG_ENDS_VERSION, [question], deadline_s)
+            buffers = self._in_flight.ask(MARKERS_KEY, version, [markers], deadline_s)
+            buffers += self._in_flight.ask(LOG_ENDS_KEY, LOG_ENDS_VERSION, [question], deadline_s)
         self.outbox.put(buffers)
         return self.push()
 
     def _produce(self, sent: list[SentBatch]) -> list[Buffer]:
         topics: dict[str, tuple[str, bytes, list[tuple[int, bytes, Buffer]]]] = {}
-        for track, parcel, _, head, _ in sent:
-            order = track.order
-            topic = order.twin or order.topic
+        for replicator, batch, _, head, _ in sent:
+            config = replicator.config
+            topic = config.twin or config.topic
             entry = topics.get(topic)
             if entry is None:
-                entry = topics[topic] = (topic, track.target_id, [])
-            entry[2].append((order.partition, head, parcel.body))
-        timeout_ms = int(self.flow.limits.produce_timeout_s * 1000)
-        return encode_produce(self.flow.version, list(topics.values()), timeout_ms=timeout_ms)
+                entry = topics[topic] = (topic, replicator.target_id, [])
+            entry[2].append((config.partition, head, batch.body))
+        timeout_ms = int(self.producer.limits.produce_timeout_s * 1000)
+        return encode_produce(self.producer.version, list(topics.values()), timeout_ms=timeout_ms)
 
     def push(self) -> bool:
-        if self.flow.writing and self.outbox.push():
-            self.flow.written()
-        return not self.flow.writing
+        if self.producer.writing and self.outbox.push():
+            self.producer.written()
+        return not self.producer.writing
 
     def wake_at(self, due_bytes: int) -> None:
         """Holds back the read event until `due_bytes` of responses have arrived."""
-        self.outbox.transport.expect_bytes(max(1, due_bytes - self._exchange.framer.waiting))
+        self.outbox.transport.expect_bytes(max(1, due_bytes - self._in_flight.frame_reader.waiting))
 
     def receive(self, now_s: float) -> Iterator[CompletedRequest]:
         """Yields every complete response. If the target hangs up or sends a malformed response, raises after the ones
         before that.
         """
-        exchange, framer, transport = self._exchange, self._exchange.framer, self.outbox.transport
+        in_flight, frame_reader, transport = self._in_flight, self._in_flight.frame_reader, self.outbox.transport
         while True:
-            got = transport.recv_into(framer.room())
+            got = transport.recv_into(frame_reader.room())
             if got == WOULD_BLOCK:
                 return
             if got == 0:
                 raise KafkaError(f"{self.outbox.connection.place}: the target hung up", retriable=True)
-            framer.took(got)
+            frame_reader.took(got)
             try:
-                while (answer := exchange.answer()) is not None:
+                while (answer := in_flight.answer()) is not None:
                     if answered := self._read(answer, now_s):
                         yield answered
             except WireError as error:
@@ -343,15 +343,15 @@ class TargetConnection:
         """
         view, position, key = answer.view, answer.position, answer.asked.api.key
         if key == MARKERS_KEY:
-            self.flow.marked(parse_markers(view, position))
+            self.producer.marked(parse_markers(view, position))
             return None
         if key == PRODUCE_KEY:
-            answered = self.flow.produced(*parse_produce_throttled(view, position, self.flow.version), now_s)
+            answered = self.producer.produced(*parse_produce_throttled(view, position, self.producer.version), now_s)
         else:
             ends, (throttle_ms,) = parse_list_offsets(view, position), I32.unpack_from(view, position)
-            answered = self.flow.end_offsets_received(ends, throttle_ms, now_s)
-        if self.flow.undelivered_s != self._undelivered_s:
-            self._undelivered_s = self.flow.undelivered_s
+            answered = self.producer.end_offsets_received(ends, throttle_ms, now_s)
+        if self.producer.undelivered_s != self._undelivered_s:
+            self._undelivered_s = self.producer.undelivered_s
             self.outbox.transport.set_ack_timeout(self._undelivered_s)
         return answered
 
@@ -378,27 +378,27 @@ Handler = Callable[[int], None]
 class TaskRunner:
     """Runs one task attempt. `run` returns the sentence that says why the attempt ended."""
 
-    def __init__(self, order: TaskConfig, reading: SharedFetch | None = None) -> None:
-        """`reading`: the shared fetch of this broadcast's tasks in the same thread. Without one, a broadcast's task
-        gets its own.
+    def __init__(self, config: TaskConfig, shared_fetch: SharedFetch | None = None) -> None:
+        """`shared_fetch`: the shared fetch of this broadcast's tasks in the same thread. Without one, a broadcast's
+        task gets its own.
         """
-        self.order = order
-        who = (order.producer_id, order.producer_epoch, order.fence)
-        self.lane = TaskPartitions(
+        self.config = config
+        who = (config.producer_id, config.producer_epoch, config.fence)
+        self.partitions = TaskPartitions(
             *who,
-            state_expiry_ms=order.state_expiry_ms,
-            limits=order.limits,
-            never_cut=order.never_cut,
-            reading=reading or SharedFetch.of(order),
-            queue=order.queue,
+            state_expiry_ms=config.state_expiry_ms,
+            limits=config.limits,
+            never_cut=config.never_cut,
+            shared_fetch=shared_fetch or SharedFetch.of(config),
+            queue=config.queue,
         )
-        self._desk = CoordinatorClient(order)
-        grant = WriteLease()
-        self._scout = BlockingCalls(order, lambda: grant.holds(steady_s()))
+        self._coordinator = CoordinatorClient(config)
+        lease = WriteLease()
+        self._scout = BlockingCalls(config, lambda: lease.holds(steady_s()))
         by_units = self._scout.units is not None
-        self.core = TaskCore(self.lane, grant, steady_s(), report_s=order.report_s, by_units=by_units)
+        self.core = TaskCore(self.partitions, lease, steady_s(), report_s=config.report_s, by_units=by_units)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._desk, READABLE, self._on_desk)
+        self._selector.register(self._coordinator, READABLE, self._on_coordinator)
         self._selector.register(self._scout.wake_socket, READABLE, self._on_scout)
         self._sources: dict[SourceFetcher, SourceConnection] = {}
         self._targets: dict[TargetProducer, TargetConnection] = {}
@@ -411,15 +411,15 @@ class TaskRunner:
             connections.CloseConnection: self._hang_up,
             connections.LearnTwinNames: lambda learn: self._scout.learn(learn.tracks),
             connections.OpenConnection: lambda dial: self._scout.dial(*dial),
-            connections.LookUpLeaders: lambda _: self._scout.ask_routes(self.lane.tracks.values()),
-            connections.InspectTwins: lambda look: self._scout.look(look.partitions, self.lane.tracks),
-            connections.DeleteTwinRecords: lambda cut: self._scout.cut(cut.before, self.lane.tracks),
+            connections.LookUpLeaders: lambda _: self._scout.ask_routes(self.partitions.replicators.values()),
+            connections.InspectTwins: lambda look: self._scout.look(look.partitions, self.partitions.replicators),
+            connections.DeleteTwinRecords: lambda cut: self._scout.cut(cut.before, self.partitions.replicators),
             connections.WriteMarkersByTransactions: self._mark_by_units,
-            TaskReady: self._desk.say,
-            TaskProgress: self._desk.say,
-            ThrottleUsage: self._desk.say,
-            Released: self._desk.say,
-            TaskFinished: self._desk.say,
+            TaskReady: self._coordinator.say,
+            TaskProgress: self._coordinator.say,
+            ThrottleUsage: self._coordinator.say,
+            Released: self._coordinator.say,
+            TaskFinished: self._coordinator.say,
         }
 
     def run(self) -> str:
@@ -442,7 +442,7 @@ class TaskRunner:
         if self._pending():
             return 0.0
         at_s = self.core.timers_at_s
-        return at_s + quiet_s if self.core.going and not self.lane.finishing else at_s
+        return at_s + quiet_s if self.core.going and not self.partitions.finishing else at_s
 
     def turn(self, wait_s: float) -> None:
         """Handles the events that have come or come within `wait_s`."""
@@ -451,22 +451,24 @@ class TaskRunner:
         for key, mask in came:
             handler: Handler = key.data
             handler(mask)
-        for line in [
-            line for line in self._sources.values() if line.flow.receiving and line.outbox.transport.pending()
+        for connection in [
+            connection
+            for connection in self._sources.values()
+            if connection.flow.receiving and connection.outbox.transport.pending()
         ]:
-            self._on_source(line, READABLE)
+            self._on_source(connection, READABLE)
         core, now_s = self.core, steady_s()
         if now_s >= core.timers_at_s:
             self._do(core.timers(now_s))
         if core.going and not core.ended:
-            self.lane.go_on(now_s, wall_ms())
+            self.partitions.go_on(now_s, wall_ms())
             self._do(core.flow(steady_s(), wall_ms()))
-            self.lane.took(steady_s() - begun_s)
+            self.partitions.took(steady_s() - begun_s)
 
     def _pending(self) -> bool:
-        if self.core.going and (self.lane.uncut or self.lane.called):
+        if self.core.going and (self.partitions.uncut or self.partitions.called):
             return True  # A standby task takes up nothing of that.
-        return any(line.outbox.transport.pending() for line in self._sources.values())
+        return any(connection.outbox.transport.pending() for connection in self._sources.values())
 
     def _do(self, wanted: Iterable[TaskCommand]) -> None:
         hands = self._hands
@@ -476,18 +478,18 @@ class TaskRunner:
     # -- connections
 
     def _send(self, send: connections.SendRequest) -> None:
-        line = self._targets[send.flow]
+        line = self._targets[send.producer]
         try:
             if not line.send(send.flight):
                 self._selector.modify(line, READABLE_OR_WRITABLE, partial(self._on_target, line))
         except TwinshoreError:
-            self._do(self.core.lost(send.flow, steady_s()))
+            self._do(self.core.lost(send.producer, steady_s()))
 
     def _fetch(self, fetch: connections.SendFetch) -> None:
-        line = self._sources[fetch.flow]
+        connection = self._sources[fetch.flow]
         try:
-            if not line.ask(fetch):
-                self._selector.modify(line, READABLE_OR_WRITABLE, partial(self._on_source, line))
+            if not connection.ask(fetch):
+                self._selector.modify(connection, READABLE_OR_WRITABLE, partial(self._on_source, connection))
         except TwinshoreError as error:
             self._do(self.core.lost(fetch.flow, steady_s(), error.message))
 
@@ -497,27 +499,27 @@ class TaskRunner:
         else:
             self._on_target(self._targets[receive.flow], READABLE)
 
-    def _on_source(self, line: SourceConnection, mask: int) -> None:
+    def _on_source(self, connection: SourceConnection, mask: int) -> None:
         try:
-            if mask & selectors.EVENT_WRITE and line.outbox.push():
-                self._selector.modify(line, READABLE, partial(self._on_source, line))
+            if mask & selectors.EVENT_WRITE and connection.outbox.push():
+                self._selector.modify(connection, READABLE, partial(self._on_source, connection))
             if mask & READABLE:
                 now_s = steady_s()
-                if found := line.receive(now_s):
-                    self.core.fetched(line.flow, *found, now_s, wall_ms())
+                if found := connection.receive(now_s):
+                    self.core.fetched(connection.flow, *found, now_s, wall_ms())
         except TwinshoreError as error:
-            self._do(self.core.lost(line.flow, steady_s(), error.message))
+            self._do(self.core.lost(connection.flow, steady_s(), error.message))
 
     def _on_target(self, line: TargetConnection, mask: int) -> None:
         try:
-            if mask & selectors.EVENT_WRITE and self.core.grant.holds(steady_s()) and line.push():
+            if mask & selectors.EVENT_WRITE and self.core.lease.holds(steady_s()) and line.push():
                 self._selector.modify(line, READABLE, partial(self._on_target, line))
             if mask & READABLE:
                 now_s = steady_s()
                 for answer in line.receive(now_s):
-                    self.core.answered(line.flow, answer, now_s)
+                    self.core.answered(line.producer, answer, now_s)
         except TwinshoreError:
-            self._do(self.core.lost(line.flow, steady_s()))
+            self._do(self.core.lost(line.producer, steady_s()))
 
     def _hang_up(self, hang_up: connections.CloseConnection) -> None:
         flow = hang_up.flow
@@ -528,8 +530,8 @@ class TaskRunner:
 
     # -- events
 
-    def _on_desk(self, _mask: int) -> None:
-        for word in self._desk.words():
+    def _on_coordinator(self, _mask: int) -> None:
+        for word in self._coordinator.words():
             self._do(self.core.hear(word, steady_s()))
 
     def _on_scout(self, _mask: int) -> None:
@@ -566,7 +568,7 @@ class TaskRunner:
                     line = self._sources[flow] = SourceConnection(flow, connection)
                     handler: Handler = partial(self._on_source, line)
                 case TargetProducer():
-                    line = self._targets[flow] = TargetConnection(flow, connection, self.lane.producer)
+                    line = self._targets[flow] = TargetConnection(flow, connection, self.partitions.producer)
                     handler = partial(self._on_target, line)
         except TwinshoreError as error:
             connection.close()
@@ -586,12 +588,12 @@ class TaskRunner:
 
     def hang_up(self) -> None:
         """Closes all connections at once, even halfway through a request."""
-        self.lane.leave()
+        self.partitions.leave()
         for source in self._sources.values():
             source.close()
         for target in self._targets.values():
             target.close()
-        self._desk.close()
+        self._coordinator.close()
         self._selector.close()
 
     def let_go(self) -> None:
@@ -611,8 +613,8 @@ class TaskGroupRunner:
     """
 
     def __init__(self, order: TaskGroupConfig) -> None:
-        who = {"token": order.desk_token, "raft": order.raft, "tide": order.tide}
-        self._line = DriverConnection(order.desk_host, order.desk_port, **who)
+        who = {"token": order.coordinator_token, "task_group": order.task_group, "run": order.run}
+        self._line = DriverConnection(order.coordinator_host, order.coordinator_port, **who)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._line, READ)
         # Whether turns are reported to the driver, and the last one that was.
@@ -620,18 +622,18 @@ class TaskGroupRunner:
         # Shared fetches of broadcasts' tasks.
         self._readings = SharedFetches()
         # The slot of each task.
-        self._pumps: dict[TaskRunner, int] = {}
+        self._runners: dict[TaskRunner, int] = {}
         self._leaving = False
         self._lost = False
         self._afloat_at_s = 0.0
 
     def run(self) -> str:
         try:
-            while self._pumps or not self._leaving:
+            while self._runners or not self._leaving:
                 self._turn()
         finally:
-            for pump in list(self._pumps):
-                pump.close()
+            for runner in list(self._runners):
+                runner.close()
             self._line.close()
             self._selector.close()
         return "finished"
@@ -639,32 +641,32 @@ class TaskGroupRunner:
     def _turn(self) -> None:
         now_s = steady_s()
         wait_s = (
-            min((pump.due_s(IDLE_POLL_INTERVAL_S) for pump in self._pumps), default=now_s + IDLE_POLL_INTERVAL_S)
+            min((runner.due_s(IDLE_POLL_INTERVAL_S) for runner in self._runners), default=now_s + IDLE_POLL_INTERVAL_S)
             - now_s
         )
         came = {key.fileobj for key, _ in self._selector.select(max(0.0, min(wait_s, IDLE_POLL_INTERVAL_S)))}
         self._talk(self._line in came)
-        for pump in list(self._pumps):
-            if pump in came or pump.due_s(IDLE_POLL_INTERVAL_S) <= steady_s():
-                self._tell_turn(self._pumps[pump])
-                self._turn_of(pump)
+        for runner in list(self._runners):
+            if runner in came or runner.due_s(IDLE_POLL_INTERVAL_S) <= steady_s():
+                self._tell_turn(self._runners[runner])
+                self._turn_of(runner)
         self._tell_turn(0)
 
-    def _turn_of(self, pump: TaskRunner) -> None:
+    def _turn_of(self, runner: TaskRunner) -> None:
         try:
-            pump.turn(0.0)
-            ended, died = pump.core.ended, False
+            runner.turn(0.0)
+            ended, died = runner.core.ended, False
         except CoordinatorLost as error:
             ended, died = error.message, False
         except Exception as error:
             # Ends this task alone: the others in the group are of other links.
             ended, died = describe_error(error), True
         if ended:
-            self._selector.unregister(pump)
+            self._selector.unregister(runner)
             with contextlib.suppress(OSError):
-                pump.hang_up()
-            _let_go_aside(pump)
-            self._say(SlotEnded(self._pumps.pop(pump), ended, died))
+                runner.hang_up()
+            _let_go_aside(runner)
+            self._say(SlotEnded(self._runners.pop(runner), ended, died))
 
     # -- the driver
 
@@ -684,10 +686,10 @@ class TaskGroupRunner:
         try:
             word = decode_for_task_group(message)
         except Exception as error:
-            if "berth" not in message:
+            if "slot" not in message:
                 raise
             # For example if the driver's package differs from this worker's: running tasks go on.
-            self._say(SlotEnded(message["berth"], f"its order is unreadable: {describe_error(error)}", died=True))
+            self._say(SlotEnded(message["slot"], f"its order is unreadable: {describe_error(error)}", died=True))
             return
         match word:
             case StartTask():
@@ -695,23 +697,23 @@ class TaskGroupRunner:
             case StopTaskGroup():
                 self._leaving = True
 
-    def _begin(self, word: StartTask) -> None:
-        self._tell_turn(word.berth)
+    def _begin(self, task: StartTask) -> None:
+        self._tell_turn(task.slot)
         try:
-            high_bytes = word.order.queue.high_bytes if word.order.broadcast else 0
-            order = replace(word.order, limits=narrow_limits(word.order.limits, high_bytes))
-            pump = TaskRunner(order, self._readings.of(order))
+            high_bytes = task.config.queue.high_bytes if task.config.broadcast else 0
+            config = replace(task.config, limits=narrow_limits(task.config.limits, high_bytes))
+            runner = TaskRunner(config, self._readings.of(config))
         except Exception as error:
-            self._say(SlotEnded(word.berth, describe_error(error), died=not isinstance(error, CoordinatorLost)))
+            self._say(SlotEnded(task.slot, describe_error(error), died=not isinstance(error, CoordinatorLost)))
             return
-        self._pumps[pump] = word.berth
-        self._selector.register(pump, READ)
+        self._runners[runner] = task.slot
+        self._selector.register(runner, READ)
 
-    def _tell_turn(self, berth: int) -> None:
+    def _tell_turn(self, slot: int) -> None:
         """Reports the turn before it begins: a process that dies or freezes in that turn cannot report."""
-        if self._tells and berth != self._told:
-            self._told = berth
-            self._say(SlotTurn(berth))
+        if self._tells and slot != self._told:
+            self._told = slot
+            self._say(SlotTurn(slot))
 
     def _say(self, word: TaskGroupMessage) -> None:
         if not self._lost:
@@ -729,13 +731,13 @@ class TaskGroupRunner:
             self._selector.unregister(self._line)
 
 
-def _let_go_aside(pump: TaskRunner) -> None:
+def _let_go_aside(runner: TaskRunner) -> None:
     """Closes blocking calls in a thread, so that other tasks keep their turns; here only if no thread can start."""
     try:
-        threading.Thread(target=pump.let_go, name="let go", daemon=True).start()
+        threading.Thread(target=runner.let_go, name="let go", daemon=True).start()
     except RuntimeError:
         with contextlib.suppress(OSError):
-            pump.let_go()
+            runner.let_go()
 
 
 # New objects before a collection. A task leaves no cycles behind, and batches that

@@ -387,23 +387,25 @@ def current_home(lines: Iterable[HomeRecord | None]) -> HomeRecord | HomeConflic
     """Returns the current record among those of several clusters for one topic. An unreadable record may be above all
     others.
     """
-    found = [line for line in lines if line is not None]
-    if newer := next((line for line in found if line.newer), None):
+    found = [record for record in lines if record is not None]
+    if newer := next((record for record in found if record.newer), None):
         return newer
-    highest = [line for line in found if line.word == max(one.word for one in found)]
-    other = next((line for line in highest if not line.agrees(highest[0])), None)
+    highest = [record for record in found if record.word == max(home_record.word for home_record in found)]
+    other = next((record for record in highest if not record.agrees(highest[0])), None)
     return HomeConflict(highest[0], other) if other else highest[0] if highest else None
 
 
-def is_implausible(line: HomeRecord, known: HomeVersion) -> bool:
+def is_implausible(record: HomeRecord, known: HomeVersion) -> bool:
     """Whether no switch would write this version, so far above the known one."""
-    step = known[1] if line.term == known[0] else 0
-    return line.term > known[0] + TERMS_AHEAD_MAX or line.step > step + STEPS_AHEAD_MAX
+    step = known[1] if record.term == known[0] else 0
+    return record.term > known[0] + TERMS_AHEAD_MAX or record.step > step + STEPS_AHEAD_MAX
 
 
 def describe_implausible(cluster: str, far: Iterable[HomeRecord]) -> str:
-    lines = sorted(far, key=lambda one: one.topic)
-    named = join_names([f"{one.topic} on {one.home} in term {one.term}" for one in lines], IMPLAUSIBLE_SHOWN_MAX)
+    lines = sorted(far, key=lambda record: record.topic)
+    named = join_names(
+        [f"{record.topic} on {record.home} in term {record.term}" for record in lines], IMPLAUSIBLE_SHOWN_MAX
+    )
     return (
         f"{HOMES_TOPIC} on {cluster} says what no switch says: {named}, more than {TERMS_AHEAD_MAX:,} terms above all"
         f" that is known. It is not believed: find out who else may write to {HOMES_TOPIC} there"
@@ -450,64 +452,64 @@ class HomeLog:
         """Returns current records that compaction would lose, as a losing record follows in the log."""
         return [*(self.homes[topic].line() for topic in sorted(self._behind)), *self.records.mending()]
 
-    def is_superseded(self, line: HomeRecord) -> bool:
+    def is_superseded(self, record: HomeRecord) -> bool:
         """Whether the record would lose or is current already. An unreadable record is never overwritten."""
-        there = self.homes.get(line.topic)
-        return there is not None and (there.newer > 0 or there.word >= line.word)
+        there = self.homes.get(record.topic)
+        return there is not None and (there.newer > 0 or there.word >= record.word)
 
-    def is_current(self, line: HomeRecord) -> bool:
-        there = self.homes.get(line.topic)
-        return there is not None and there.agrees(line)
+    def is_current(self, record: HomeRecord) -> bool:
+        there = self.homes.get(record.topic)
+        return there is not None and there.agrees(record)
 
     def _take_home(self, topic: str, value: bytes | None) -> None:
-        line, there = _home(topic, value), self.homes.get(topic)
+        record, there = _home(topic, value), self.homes.get(topic)
         if value is None:
             self._behind.discard(topic)
             self.far.pop(topic, None)
             self._points -= len(self.homes.pop(topic).points) if there else 0
-        elif any(one is not None and one.newer for one in (line, there)):
-            self._take_newer(topic, line, there)
-        elif line is not None and self._is_far(line, there):
+        elif any(home_record is not None and home_record.newer for home_record in (record, there)):
+            self._take_newer(topic, record, there)
+        elif record is not None and self._is_far(record, there):
             if topic in self.far or len(self.far) < TOPICS_MAX:
-                self.far[topic] = line
+                self.far[topic] = record
             if there is not None:
                 self._behind.add(topic)
-        elif line is not None and (there is None or line.word > there.word):
+        elif record is not None and (there is None or record.word > there.word):
             self.far.pop(topic, None)
-            points = self._points + len(line.points) - (len(there.points) if there else 0)
+            points = self._points + len(record.points) - (len(there.points) if there else 0)
             if points > CUTOVER_OFFSETS_MAX or (there is None and len(self.homes) >= TOPICS_MAX):
                 self.full = True
                 return
-            self.homes[topic], self._points = line, points
+            self.homes[topic], self._points = record, points
             self._behind.discard(topic)
         elif there is not None:
             # The losing record is now the last in the log, unless this is the current one, written again.
-            (self._behind.discard if line == there else self._behind.add)(topic)
-            if line == there:
+            (self._behind.discard if record == there else self._behind.add)(topic)
+            if record == there:
                 self.far.pop(topic, None)
 
-    def _take_newer(self, topic: str, line: HomeRecord | None, there: HomeRecord | None) -> None:
+    def _take_newer(self, topic: str, record: HomeRecord | None, there: HomeRecord | None) -> None:
         """Keeps a newer record until a tombstone: later records may have lower versions."""
-        if line is None or not line.newer:
+        if record is None or not record.newer:
             return
         if there is None and len(self.homes) >= TOPICS_MAX:
             self.full = True
             return
         self._points -= len(there.points) if there else 0
-        self.homes[topic] = line
+        self.homes[topic] = record
         self.far.pop(topic, None)
         self._behind.discard(topic)
 
-    def _is_far(self, line: HomeRecord, there: HomeRecord | None) -> bool:
+    def _is_far(self, record: HomeRecord, there: HomeRecord | None) -> bool:
         word = there.word if there is not None else (0, 0)
         # `known` is asked only for a record that is implausible without it.
-        return is_implausible(line, word) and is_implausible(line, max(word, (self.known(line.topic), 0)))
+        return is_implausible(record, word) and is_implausible(record, max(word, (self.known(record.topic), 0)))
 
     def accept_plausible(self) -> None:
         """Takes `far` records that are plausible now."""
-        for topic, line in list(self.far.items()):
-            if not self._is_far(line, self.homes.get(topic)):
-                self._take_home(topic, line.line()[1])
+        for topic, record in list(self.far.items()):
+            if not self._is_far(record, self.homes.get(topic)):
+                self._take_home(topic, record.line()[1])
 
     # -- claims
 

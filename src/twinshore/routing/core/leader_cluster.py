@@ -43,7 +43,7 @@ class TopicCopy:
     could_carry: bool = True
     has_topic: bool = False
     is_twin: bool = False
-    word: KnownHome | None = None
+    home: KnownHome | None = None
 
 
 class NoLeaderReason(StrEnum):
@@ -89,13 +89,13 @@ def leader_cluster(
     """Applies the table. `remembered`: from the store, spool or last push. `waited_s`: since this process first asked.
     `start_all` (`start = "all"`): wait without limit for all clusters that could have the topic.
     """
-    heard = [copy.word for copy in copies if copy.answered and copy.word is not None]
-    highest = max((word.version for word in heard), default=None)
+    heard = [copy.home for copy in copies if copy.answered and copy.home is not None]
+    highest = max((home.version for home in heard), default=None)
     silent = tuple(copy.cluster for copy in copies if copy.could_carry and not copy.answered)
     if remembered is not None and (highest is None or highest <= remembered.version):
         return _led_to(remembered.cluster, copies)
     if highest is not None:
-        homes = sorted({word.cluster for word in heard if word.version == highest})
+        homes = sorted({home.cluster for home in heard if home.version == highest})
         if len(homes) > 1:
             return NoLeader(NoLeaderReason.CLASH, tuple(homes))
         if remembered is not None:

@@ -132,14 +132,20 @@ class SubscriberLog:
         """
         living = self.living(now_s)
         found = {
-            topic: [one for one in living if one.writes(topic) and not one.waits(topic, word)]
+            topic: [
+                subscriber for subscriber in living if subscriber.writes(topic) and not subscriber.waits(topic, word)
+            ]
             for topic, word in words.items()
         }
-        return {topic: some for topic, some in found.items() if some}
+        return {topic: subscribers for topic, subscribers in found.items() if subscribers}
 
     def gathering(self, topic: str, word: HomeVersion, now_s: float) -> list[HomeSubscriber]:
         """Returns the topic's living subscribers that have not read this version, or have members still to rejoin."""
-        return [one for one in self.living(now_s) if one.writes(topic) and not one.has_gathered(topic, word)]
+        return [
+            subscriber
+            for subscriber in self.living(now_s)
+            if subscriber.writes(topic) and not subscriber.has_gathered(topic, word)
+        ]
 
     def _forget(self, now_s: float) -> None:
         self._seen = {name: one for name, one in self._seen.items() if now_s < one[1]}
@@ -276,7 +282,7 @@ class _Lease:
     read_s: float = -math.inf
     said_s: float = -math.inf
     visible_s: float = -math.inf
-    lines: dict[str, HomeRecord] = field(default_factory=dict)
+    records: dict[str, HomeRecord] = field(default_factory=dict)
 
     @property
     def was_read(self) -> bool:
@@ -337,27 +343,31 @@ class HomeSubscription:
 
     def unread(self) -> Mapping[str, HomeRecord]:
         """The newer records of some cluster: the homes of these topics are unknown."""
-        return {topic: line for lines in self._unread.values() for topic, line in lines.items()}
+        return {topic: record for records in self._unread.values() for topic, record in records.items()}
 
     def cluster_id(self, cluster: str) -> str:
         """Returns the cluster's id; empty before `met`."""
         return next((known for known, name in self._clusters.items() if name == cluster), "")
 
-    def read(self, cluster: str, lines: Mapping[str, HomeRecord], asked_s: float, heard_s: float | None = None) -> None:
+    def read(
+        self, cluster: str, records: Mapping[str, HomeRecord], asked_s: float, heard_s: float | None = None
+    ) -> None:
         """Takes the cluster's current records, requested at `asked_s`, received by `heard_s`."""
         lease = self._leases[cluster]
         self._unread[cluster] = {
-            topic: line for topic, line in lines.items() if line.newer and any_pattern_matches(topic, self._topics)
+            topic: record
+            for topic, record in records.items()
+            if record.newer and any_pattern_matches(topic, self._topics)
         }
-        for topic, line in lines.items():
-            if lease.lines.get(topic) is line:
+        for topic, record in records.items():
+            if lease.records.get(topic) is record:
                 continue
-            lease.lines[topic] = line
-            if line.newer:
+            lease.records[topic] = record
+            if record.newer:
                 continue
             if any_pattern_matches(topic, self._topics):
                 before = self._told.get(topic)
-                higher = current_home([self._in_force(line), *_lines(before)])
+                higher = current_home([self._in_force(record), *_lines(before)])
                 assert higher is not None
                 self._take(topic, higher)
                 if (
@@ -381,10 +391,10 @@ class HomeSubscription:
         settled = isinstance(told, HomeRecord) and told.state is HomeState.SETTLED
         (self._unsettled.discard if settled else self._unsettled.add)(topic)
 
-    def _in_force(self, line: HomeRecord) -> HomeRecord:
+    def _in_force(self, record: HomeRecord) -> HomeRecord:
         """Returns the record, settled if its hold has expired here."""
-        is_over = self._holds.get(line.topic) == (line.word, -math.inf)
-        return replace(line, state=HomeState.SETTLED) if is_over else line
+        is_over = self._holds.get(record.topic) == (record.word, -math.inf)
+        return replace(record, state=HomeState.SETTLED) if is_over else record
 
     def parked(self, topic: str) -> None:
         """Call when the topic has no write in flight after the order to pause."""
@@ -398,8 +408,8 @@ class HomeSubscription:
 
     def held(self) -> frozenset[str]:
         """Returns held topics that `parked` has not confirmed yet."""
-        lines = [one for topic in self._unsettled if isinstance(one := self._told[topic], HomeRecord)]
-        return frozenset(one.topic for one in lines if one.state is HomeState.HELD) - self._state()[1]
+        records = [one for topic in self._unsettled if isinstance(one := self._told[topic], HomeRecord)]
+        return frozenset(record.topic for record in records if record.state is HomeState.HELD) - self._state()[1]
 
     def says(self) -> HomeSubscriber:
         """Returns the next announcement."""
@@ -439,20 +449,20 @@ class HomeSubscription:
 
     def heard(self, topic: str, now_s: float) -> WriteOrder:
         """The topic's home as last read, however long ago. For readers, which do no harm at a former home."""
-        for cluster, lines in self._unread.items():
-            if topic in lines:
-                return Pause("", newer_in_words(topic, lines[topic].newer, cluster))
+        for cluster, records in self._unread.items():
+            if topic in records:
+                return Pause("", newer_in_words(topic, records[topic].newer, cluster))
         told = self._told.get(topic)
         found = decide_write(told, self._clusters, self._begin)
         if isinstance(found, WriteTo) and self._is_any_unread():
-            word = KnownHome(found.cluster, told.word) if isinstance(told, HomeRecord) else None
+            home = KnownHome(found.cluster, told.word) if isinstance(told, HomeRecord) else None
             copies = [
                 TopicCopy(
-                    name, answered=one.was_read, has_topic=name == self._begin, word=word if one.was_read else None
+                    name, answered=one.was_read, has_topic=name == self._begin, home=home if one.was_read else None
                 )
                 for name, one in self._leases.items()
             ]
-            remembered = word if topic in self._remembered else None
+            remembered = home if topic in self._remembered else None
             decision = leader_cluster(remembered, copies, self._waited_s(now_s), self._lease_s)
             if isinstance(decision, NoLeader):
                 return Pause("", describe_decision(topic, decision))
@@ -476,7 +486,7 @@ class HomeSubscription:
 
     def term(self, topic: str) -> int:
         """Returns the topic's highest known term; 0 without a record."""
-        return max((one.term for one in _lines(self._told.get(topic))), default=0)
+        return max((record.term for record in _lines(self._told.get(topic))), default=0)
 
     def until_s(self, cluster: str) -> float:
         """Returns when writes on the cluster must stop; -inf before a read that followed the announcement."""

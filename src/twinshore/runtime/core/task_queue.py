@@ -54,22 +54,22 @@ class TaskQueue:
         self._number = 0
 
     def add(self, name: str, asks: Iterable[str], due_s: float) -> QueuedTask:
-        entry = QueuedTask(name, frozenset(asks), due_s)
-        self._plan(entry, due_s)
-        return entry
+        task = QueuedTask(name, frozenset(asks), due_s)
+        self._plan(task, due_s)
+        return task
 
-    def drop(self, entry: QueuedTask) -> None:
-        entry.gone = True
-        waiting = self._ready.get((entry.asks, entry.slow))
-        if waiting is not None and entry in waiting:
-            waiting.remove(entry)
+    def drop(self, task: QueuedTask) -> None:
+        task.gone = True
+        waiting = self._ready.get((task.asks, task.slow))
+        if waiting is not None and task in waiting:
+            waiting.remove(task)
 
-    def wake(self, entry: QueuedTask, now_s: float) -> None:
+    def wake(self, task: QueuedTask, now_s: float) -> None:
         """Makes the task due now; during a run, at the end."""
-        if entry.began_s is not None:
-            entry.woken = True
-        elif not entry.gone and now_s < entry.due_s:
-            self._plan(entry, now_s)
+        if task.began_s is not None:
+            task.woken = True
+        elif not task.gone and now_s < task.due_s:
+            self._plan(task, now_s)
 
     def take(self, now_s: float) -> QueuedTask | None:
         """Starts and returns the allowed task that has been due longest."""
@@ -79,20 +79,20 @@ class TaskQueue:
         found = min((one for one in self._allowed(now_s)), key=lambda waiting: waiting[0].due_s, default=None)
         if found is None:
             return None
-        entry = found.popleft()
-        entry.began_s, entry.woken = now_s, False
-        self.running.add(entry)
-        return entry
+        task = found.popleft()
+        task.began_s, task.woken = now_s, False
+        self.running.add(task)
+        return task
 
-    def done(self, entry: QueuedTask, now_s: float, pause_s: float, rest_s: float = 0.0) -> None:
+    def done(self, task: QueuedTask, now_s: float, pause_s: float, rest_s: float = 0.0) -> None:
         """Ends a run. The next is due after `pause_s`; if woken, after `rest_s` if shorter."""
-        assert entry.began_s is not None
-        self.running.discard(entry)
-        entry.slow = now_s - entry.began_s > self.bounds.slow_s
-        entry.began_s = None
-        entry.runs += 1
-        if not entry.gone:
-            self._plan(entry, now_s + (min(rest_s, pause_s) if entry.woken else pause_s))
+        assert task.began_s is not None
+        self.running.discard(task)
+        task.slow = now_s - task.began_s > self.bounds.slow_s
+        task.began_s = None
+        task.runs += 1
+        if not task.gone:
+            self._plan(task, now_s + (min(rest_s, pause_s) if task.woken else pause_s))
 
     def next_s(self, now_s: float) -> float | None:
         """When the next task becomes due; None without one."""
@@ -104,16 +104,16 @@ class TaskQueue:
         self._sort_out(now_s)
         return max((now_s - waiting[0].due_s for waiting in self._ready.values() if waiting), default=0.0)
 
-    def _plan(self, entry: QueuedTask, due_s: float) -> None:
+    def _plan(self, task: QueuedTask, due_s: float) -> None:
         self._number += 1
-        entry.due_s, entry.number = due_s, self._number
-        heapq.heappush(self._coming, (due_s, entry.number, entry))
+        task.due_s, task.number = due_s, self._number
+        heapq.heappush(self._coming, (due_s, task.number, task))
 
     def _sort_out(self, now_s: float) -> None:
         while self._coming and (self._coming[0][0] <= now_s or self._stale(self._coming[0])):
-            _, number, entry = heapq.heappop(self._coming)
-            if not entry.gone and number == entry.number:
-                self._ready.setdefault((entry.asks, entry.slow), deque()).append(entry)
+            _, number, task = heapq.heappop(self._coming)
+            if not task.gone and number == task.number:
+                self._ready.setdefault((task.asks, task.slow), deque()).append(task)
 
     def _stale(self, planned: tuple[float, int, QueuedTask]) -> bool:
         return planned[2].gone or planned[1] != planned[2].number
@@ -121,10 +121,10 @@ class TaskQueue:
     def _allowed(self, now_s: float) -> Iterable[deque[QueuedTask]]:
         busy: Counter[str] = Counter()
         long: Counter[str] = Counter()
-        for one in self.running:
-            busy.update(one.asks)
-            if one.long(now_s, self.bounds.slow_s):
-                long.update(one.asks)
+        for task in self.running:
+            busy.update(task.asks)
+            if task.long(now_s, self.bounds.slow_s):
+                long.update(task.asks)
         for (asks, slow), waiting in list(self._ready.items()):
             if not waiting:
                 del self._ready[asks, slow]

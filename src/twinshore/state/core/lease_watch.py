@@ -44,30 +44,30 @@ class HeldLease:
 class LeaseWatch:
     """Watches one lease of another process. One instance for each lease and process."""
 
-    __slots__ = ("_grace_s", "_seen", "_since_s", "_ttl_s")
+    __slots__ = ("_grace_s", "_row", "_since_s", "_ttl_s")
 
     def __init__(self, ttl_s: float, grace_s: float = 0.0) -> None:
         """`ttl_s`: the least wait. `grace_s` comes on top, for the holder's requests in flight."""
         self._ttl_s = ttl_s
         self._grace_s = grace_s
-        self._seen: LeaseRow | None = None
+        self._row: LeaseRow | None = None
         self._since_s = 0.0
 
     def observe(self, row: LeaseRow | None, now_s: float) -> bool:
         """Whether `row`, just read, may be taken; `now_s` was read AFTER the row. Call at least once in a ttl."""
         if row is None or row.released:
             return True
-        if row != self._seen:
-            self._seen = row
+        if row != self._row:
+            self._row = row
             self._since_s = now_s
             return False
         return now_s >= self._since_s + self.waits_s(row)
 
     def wait_s(self, now_s: float) -> float:
         """How long the last observed lease must still stay unchanged to be taken."""
-        if self._seen is None:
+        if self._row is None:
             return 0.0
-        return max(0.0, self._since_s + self.waits_s(self._seen) - now_s)
+        return max(0.0, self._since_s + self.waits_s(self._row) - now_s)
 
     def waits_s(self, row: LeaseRow) -> float:
         """How long this row must stay unchanged to be taken."""

@@ -33,9 +33,10 @@ class ProgressRefusedError(StoreError):
 
     def __init__(self, refused: tuple[RefusedProgress, ...]) -> None:
         shown = "; ".join(
-            f"{one.progress.link} {one.progress.topic}-{one.progress.partition}"
-            f" [{one.progress.from_offset}, {one.progress.to_offset}) {one.reason}"
-            for one in refused[:5]
+            f"{refused_progress.progress.link} {refused_progress.progress.topic}-{refused_progress.progress.partition}"
+            f" [{refused_progress.progress.from_offset}, {refused_progress.progress.to_offset})"
+            f" {refused_progress.reason}"
+            for refused_progress in refused[:5]
         )
         more = f"; and {len(refused) - 5} more" if len(refused) > 5 else ""
         super().__init__("state.progress-refused", ranges=f"{shown}{more}")
@@ -60,8 +61,8 @@ def new_part(position: ReplicatedPosition, progress: ProgressRecord) -> Progress
     if not 0 < new < whole:
         return progress
     producers = (
-        replace(one, batches=tuple(batch for batch in one.batches if batch.base_offset >= position.to_offset))
-        for one in progress.source_producers
+        replace(producer, batches=tuple(batch for batch in producer.batches if batch.base_offset >= position.to_offset))
+        for producer in progress.source_producers
     )
     return replace(
         progress,
@@ -69,7 +70,7 @@ def new_part(position: ReplicatedPosition, progress: ProgressRecord) -> Progress
         records=_part(progress.records, new, whole),
         bytes=_part(progress.bytes, new, whole),
         batches=_part(progress.batches, new, whole),
-        source_producers=tuple(one for one in producers if one.batches),
+        source_producers=tuple(producer for producer in producers if producer.batches),
     )
 
 
@@ -100,10 +101,10 @@ def last_offset(producer: SourceProducer) -> int:
     return producer.batches[-1].last_offset
 
 
-def merge_batches(known: SourceProducer | None, fresh: SourceProducer) -> SourceProducer:
+def merge_batches(producer: SourceProducer | None, fresh: SourceProducer) -> SourceProducer:
     """Adds the fresh batches. A new epoch replaces all earlier ones, as on a broker."""
     batches = fresh.batches
-    if known is not None and known.epoch == fresh.epoch:
-        end = last_offset(known)
-        batches = known.batches + tuple(batch for batch in batches if batch.base_offset > end)
+    if producer is not None and producer.epoch == fresh.epoch:
+        end = last_offset(producer)
+        batches = producer.batches + tuple(batch for batch in batches if batch.base_offset > end)
     return SourceProducer(fresh.producer_id, fresh.epoch, batches[-BATCHES_KEPT:])

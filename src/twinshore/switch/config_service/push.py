@@ -49,19 +49,19 @@ class PushStep:
         return f"{self.app}: revision {self.before + 1} {told} told to its clients: home {self.home};{clusters}"
 
 
-def plan_set(asked: SetPush, store: Store) -> Plan[PushStep]:
+def plan_set(push: SetPush, store: Store) -> Plan[PushStep]:
     """Raises ConfigError if clients would refuse the push, RefusedError if the current push is not the expected one."""
-    app = check_app(asked.app)
-    found = check_offer(asked.text)
+    app = check_app(push.app)
+    found = check_offer(push.text)
     for site in found.values():
         _must_make(site)
     row = store.pushes.of([app]).get(app)
-    if asked.expected and asked.expected != (row.digest if row else ""):
+    if push.expected and push.expected != (row.digest if row else ""):
         raise RefusedError("switch.push-changed", app=app)
-    if row is not None and row.digest == digest_of(asked.text):
+    if row is not None and row.digest == digest_of(push.text):
         return Plan(remarks=(f"{app}: revision {row.revision} says just this already",))
     clusters = tuple(f"{name} at {','.join(site.cluster.bootstrap)}" for name, site in sorted(found.items()))
-    home, before = _home(asked.text), _home(row.text) if row else ""
+    home, before = _home(push.text), _home(row.text) if row else ""
     remarks = (
         (
             f"{app}: its home moves from {before} to {home}: topics of which no cluster says where they are at home are"
@@ -70,7 +70,7 @@ def plan_set(asked: SetPush, store: Store) -> Plan[PushStep]:
         if before not in ("", home)
         else ()
     )
-    return Plan((PushStep(app, row.revision if row else 0, asked.text, home, clusters),), remarks=remarks)
+    return Plan((PushStep(app, row.revision if row else 0, push.text, home, clusters),), remarks=remarks)
 
 
 def _home(text: str) -> str:
@@ -94,13 +94,13 @@ def plan_remove(app: str, store: Store) -> Plan[PushStep]:
     return Plan((PushStep(app, row.revision, ""),))
 
 
-def apply_push(planned: Plan[PushStep], store: Store, *, by: str) -> Iterator[PushStep]:
+def apply_push(plan: Plan[PushStep], store: Store, *, by: str) -> Iterator[PushStep]:
     """Raises RefusedError if the push has changed since the plan."""
-    for step in planned.steps:
+    for step in plan.steps:
         now_ms, revision = wall_ms(), step.before + 1
         before, after = f"revision {step.before}" if step.before else "", f"revision {revision}" if step.text else ""
-        told = AuditRow(now_ms, "", AUDIT_KIND, step.app, before, after, "done", by)
-        if not store.pushes.save(PushRow(step.app, revision, digest_of(step.text), step.text, by, now_ms), told):
+        row = AuditRow(now_ms, "", AUDIT_KIND, step.app, before, after, "done", by)
+        if not store.pushes.save(PushRow(step.app, revision, digest_of(step.text), step.text, by, now_ms), row):
             raise RefusedError("switch.push-changed", app=step.app)
         yield step
 
@@ -110,6 +110,12 @@ def read_pushes(store: Store, app: str = "") -> list[dict[str, Any]]:
     if app and not rows:
         raise ConfigError("switch.no-push", app=app)
     return [
-        {"app": one.app, "revision": one.revision, "set_by": one.set_by, "changed_ms": one.changed_ms, "push": one.text}
-        for one in rows
+        {
+            "app": push_row.app,
+            "revision": push_row.revision,
+            "set_by": push_row.set_by,
+            "changed_ms": push_row.changed_ms,
+            "push": push_row.text,
+        }
+        for push_row in rows
     ]

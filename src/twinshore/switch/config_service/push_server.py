@@ -57,7 +57,7 @@ class PushCache:
     """Runs `look` until `stop`. Call all other methods in the same event loop."""
 
     def __init__(self, store: Store) -> None:
-        self._store, self._told = store, RepeatFilter(log)
+        self._store, self._repeat_filter = store, RepeatFilter(log)
         self._rows: dict[str, PushRow] = {}
         self._tokens: dict[str, PushTokenRow] = {}
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
@@ -89,10 +89,10 @@ class PushCache:
         """Seconds since the store was last read."""
         return steady_s() - self._looked_s
 
-    async def changed(self, app: str, seen: PushTag, within_s: float) -> None:
-        """Returns once the push differs from `seen`, after `within_s`, or at the end."""
+    async def changed(self, app: str, tag: PushTag, within_s: float) -> None:
+        """Returns once the push differs from `tag`, after `within_s`, or at the end."""
         row = self.push(app)
-        if row is None or tag_of(row) != seen or self._stopped.is_set():
+        if row is None or tag_of(row) != tag or self._stopped.is_set():
             return
         news = asyncio.Event()
         self._waiting[app].add(news)
@@ -119,12 +119,12 @@ class PushCache:
         try:
             rows, tokens = await asyncio.to_thread(self._read, self._rows)
         except Exception as error:  # a loop that ended here would serve old data for ever
-            self._told.say(
+            self._repeat_filter.say(
                 f"{describe_error(error)}: for {STALE_AFTER_S:g} s clients are told what was known before, and "
                 "nothing then"
             )
             return
-        self._told.well()
+        self._repeat_filter.well()
         changed = {app for app in rows.keys() | self._rows.keys() if rows.get(app) != self._rows.get(app)}
         self._rows, self._tokens, self._looked_s = rows, tokens, steady_s()
         for app in changed:
@@ -144,7 +144,9 @@ class PushCache:
         revisions = store.revisions()
         same = {app: row for app, row in known.items() if revisions.get(app) == row.revision}
         news = sorted(revisions.keys() - same.keys())
-        return {**same, **(store.of(news) if news else {})}, {one.digest: one for one in store.tokens()}
+        return {**same, **(store.of(news) if news else {})}, {
+            push_token_row.digest: push_token_row for push_token_row in store.tokens()
+        }
 
 
 WAIT_S_MAX = 60.0
@@ -199,13 +201,13 @@ class PushRoutes(Collector):
         token = self._asks(request)
         if isinstance(token, Response):
             return token
-        seen = read_tag(request.headers.get("if-none-match", ""))
+        push_tag = read_tag(request.headers.get("if-none-match", ""))
         asked = request.query_params.get("wait_s", "0")
         if not _SECONDS.fullmatch(asked):
             return PlainTextResponse("wait_s is no number of seconds\n", 400)
         wait_s = min(float(asked), WAIT_S_MAX)
-        if seen and wait_s:
-            await self._board.changed(token.app, seen, wait_s)
+        if push_tag and wait_s:
+            await self._board.changed(token.app, push_tag, wait_s)
             if isinstance(refused := self._asks(request), Response):
                 return refused  # revoked during the wait
         if self._board.is_stale:
@@ -215,7 +217,7 @@ class PushRoutes(Collector):
             return PlainTextResponse(f"nothing is pushed to {token.app}\n", 404)
         tag = tag_of(row)
         headers = {"ETag": str(tag), "Cache-Control": "no-store"}
-        if tag == seen:
+        if tag == push_tag:
             return Response(None, 304, headers)
         return Response(row.text, 200, headers, "application/json")
 
@@ -233,9 +235,9 @@ class PushRoutes(Collector):
                 return PlainTextResponse(f"a push has {BODY_BYTES_MAX:,} bytes at most\n", 413)
         try:
             expected = request.headers.get("if-match", "")
-            seen = read_tag(expected)
-            asked = SetPush(token.app, body.decode(), seen.digest if seen else expected)
-            said = await asyncio.to_thread(self._set, asked, f"token {token.digest[:DIGEST_CHARS_SHOWN]}")
+            tag = read_tag(expected)
+            push = SetPush(token.app, body.decode(), tag.digest if tag else expected)
+            said = await asyncio.to_thread(self._set, push, f"token {token.digest[:DIGEST_CHARS_SHOWN]}")
         except UnicodeDecodeError:
             return PlainTextResponse("the push is not UTF-8\n", 400)
         except ConfigError as error:
@@ -247,10 +249,10 @@ class PushRoutes(Collector):
         await self._board.refresh()
         return PlainTextResponse(said)
 
-    def _set(self, asked: SetPush, by: str) -> str:
-        planned = plan_set(asked, self._store)
-        done = [step.sentence(done=True) for step in apply_push(planned, self._store, by=by)]
-        return "\n".join([*done, *planned.remarks, ""])
+    def _set(self, push: SetPush, by: str) -> str:
+        plan = plan_set(push, self._store)
+        done = [step.sentence(done=True) for step in apply_push(plan, self._store, by=by)]
+        return "\n".join([*done, *plan.remarks, ""])
 
     async def _health(self, _: Request) -> Response:
         stale = self._board.is_stale

@@ -38,18 +38,18 @@ class NewToken:
     may_push: bool = False
 
 
-def make_token(asked: NewToken, store: Store, *, by: str) -> str:
+def make_token(new_token: NewToken, store: Store, *, by: str) -> str:
     """Returns the token, which is never shown again."""
-    app, token, now_ms = check_app(asked.app), secrets.token_urlsafe(TOKEN_BYTES), wall_ms()
-    row = PushTokenRow(digest_of(token), app, asked.may_push, by, now_ms)
-    told = AuditRow(now_ms, "", AUDIT_KIND, app, "", f"{row.digest[:DIGEST_CHARS_SHOWN]}, {_may(row)}", "made", by)
-    store.pushes.add_token(row, told)
+    app, token, now_ms = check_app(new_token.app), secrets.token_urlsafe(TOKEN_BYTES), wall_ms()
+    row = PushTokenRow(digest_of(token), app, new_token.may_push, by, now_ms)
+    audit_row = AuditRow(now_ms, "", AUDIT_KIND, app, "", f"{row.digest[:DIGEST_CHARS_SHOWN]}, {_may(row)}", "made", by)
+    store.pushes.add_token(row, audit_row)
     return token
 
 
 def find_token(beginning: str, store: Store) -> PushTokenRow:
     """Returns the token whose digest begins so. Raises ConfigError if there is none, or more than one."""
-    found = [one for one in store.pushes.tokens() if beginning and one.digest.startswith(beginning)]
+    found = [row for row in store.pushes.tokens() if beginning and row.digest.startswith(beginning)]
     if len(found) != 1:
         raise ConfigError("switch.not-one-token", count=len(found), beginning=beginning)
     return found[0]
@@ -57,22 +57,22 @@ def find_token(beginning: str, store: Store) -> PushTokenRow:
 
 def revoke(row: PushTokenRow, store: Store, *, by: str) -> bool:
     """Revokes the token; servers refuse the token within a second. Returns False if the token was already invalid."""
-    told = AuditRow(
+    audit_row = AuditRow(
         wall_ms(), "", AUDIT_KIND, row.app, f"{row.digest[:DIGEST_CHARS_SHOWN]}, {_may(row)}", "", "revoked", by
     )
-    return store.pushes.revoke(row.digest, told)
+    return store.pushes.revoke(row.digest, audit_row)
 
 
 def read_tokens(store: Store) -> list[dict[str, Any]]:
     return [
         {
-            "app": one.app,
-            "token": one.digest[:DIGEST_CHARS_SHOWN],
-            "may": _may(one),
-            "made_by": one.made_by,
-            "made_ms": one.made_ms,
+            "app": row.app,
+            "token": row.digest[:DIGEST_CHARS_SHOWN],
+            "may": _may(row),
+            "made_by": row.made_by,
+            "made_ms": row.made_ms,
         }
-        for one in store.pushes.tokens()
+        for row in store.pushes.tokens()
     ]
 
 

@@ -72,11 +72,11 @@ def find_unfinished_switches(
     """
     known = {row.id: row for row in rows}
     found = {row.id: END_HINT for row in known.values() if row.ended_ms is None}
-    for record in kept:
-        row = known.get(record.id)
+    for state in kept:
+        row = known.get(state.id)
         # If the store keeps the switch itself, the cluster's state is outdated.
-        if not record.ended and (row is None or is_kept_on_cluster(row)):
-            found[record.id] = END_HINT
+        if not state.ended and (row is None or is_kept_on_cluster(row)):
+            found[state.id] = END_HINT
     for switch, cluster in debts:
         found.setdefault(switch, f"it has ended, and the mirror frees what it left on {cluster} once that answers")
     return found
@@ -396,10 +396,10 @@ class DeferredCleanup:
             raise WireError("what a switch still owes to an old home cannot be read from the store") from error
 
 
-def has_promoted(record: SwitchState) -> bool:
+def has_promoted(state: SwitchState) -> bool:
     """Returns whether the switch has already moved its topics, and only has to finish on the old home."""
-    flipped = record.kind in MOVES_HOMES and record.committed and is_past(record.kind, record.deed, SwitchStep.PROMOTE)
-    return flipped and not record.ended
+    flipped = state.kind in MOVES_HOMES and state.committed and is_past(state.kind, state.step, SwitchStep.PROMOTE)
+    return flipped and not state.ended
 
 
 def select_rights(rights: str, topics: Collection[str]) -> str:
@@ -407,30 +407,32 @@ def select_rights(rights: str, topics: Collection[str]) -> str:
         return ""
     plan = RulesPlan.from_record(json.loads(rights))
     return json.dumps(
-        replace(plan, deny=tuple(one for one in plan.deny if one.name in topics)).as_record(), sort_keys=True
+        replace(plan, deny=tuple(acl for acl in plan.deny if acl.name in topics)).as_record(), sort_keys=True
     )
 
 
-def deferred_cleanup_of(record: SwitchState, topics: Collection[str] | None = None) -> DeferredCleanup | None:
+def deferred_cleanup_of(state: SwitchState, topics: Collection[str] | None = None) -> DeferredCleanup | None:
     """Returns what the switch, or its part with these topics, may have left on the unreachable home; None if nothing.
     Until a forced switch promotes, it contacts no home that could be gone.
     """
-    names = tuple(one for one in record.names() if topics is None or one in topics)
-    if record.kind in MAKES_TWINS or has_promoted(record):
-        return DeferredCleanup(record.id, record.new, names)
-    if record.kind in HOLDS:
-        return DeferredCleanup(record.id, record.old, names, record.rights)
+    names = tuple(one for one in state.names() if topics is None or one in topics)
+    if state.kind in MAKES_TWINS or has_promoted(state):
+        return DeferredCleanup(state.id, state.new, names)
+    if state.kind in HOLDS:
+        return DeferredCleanup(state.id, state.old, names, state.rights)
     return None
 
 
-def merge_cleanups(debt: DeferredCleanup, before: DeferredCleanup | None) -> DeferredCleanup:
-    if before is None or before.old != debt.old:
-        return debt
-    return replace(debt, topics=tuple(sorted({*debt.topics, *before.topics})), rights=debt.rights or before.rights)
+def merge_cleanups(cleanup: DeferredCleanup, before: DeferredCleanup | None) -> DeferredCleanup:
+    if before is None or before.old != cleanup.old:
+        return cleanup
+    return replace(
+        cleanup, topics=tuple(sorted({*cleanup.topics, *before.topics})), rights=cleanup.rights or before.rights
+    )
 
 
 def may_clean_up(
-    debt: DeferredCleanup,
+    cleanup: DeferredCleanup,
     link: Link,
     moved: Collection[str],
     left: Collection[str],
@@ -442,10 +444,10 @@ def may_clean_up(
     write block of these twins is up on the target; called last, since the rules to remove may be all that stops
     writers.
     """
-    if debt.old == link.source:
-        return not set(debt.topics).intersection(moved)  # else the reverse link does, with a write block
-    twins = frozenset(left).intersection(debt.topics)
-    return debt.old == link.target and (not twins or stands(twins))
+    if cleanup.old == link.source:
+        return not set(cleanup.topics).intersection(moved)  # else the reverse link does, with a write block
+    twins = frozenset(left).intersection(cleanup.topics)
+    return cleanup.old == link.target and (not twins or stands(twins))
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,12 +486,12 @@ class WriteBlock:
             raise WireError("the guard of a cluster cannot be read from the store") from error
 
 
-def renew_write_block(known: WriteBlock, sight: AclSnapshot) -> WriteBlock:
-    """Returns the block for the topics of `sight`, in place of `known`. If the rules of `known` have been changed, no
+def renew_write_block(block: WriteBlock, sight: AclSnapshot) -> WriteBlock:
+    """Returns the block for the topics of `sight`, in place of `block`. If the rules of `block` have been changed, no
     twin is `up` until confirmed again.
     """
-    up = known.up & sight.topics if known.plan.stands(sight.acls or ()) else frozenset[str]()
-    return WriteBlock(sight.topics, sight.us, plan_write_block(sight, known.plan), up)
+    up = block.up & sight.topics if block.plan.stands(sight.acls or ()) else frozenset[str]()
+    return WriteBlock(sight.topics, sight.us, plan_write_block(sight, block.plan), up)
 
 
 def settle_write_block(done: WriteBlock) -> WriteBlock:
@@ -499,8 +501,8 @@ def settle_write_block(done: WriteBlock) -> WriteBlock:
     return replace(done, plan=replace(done.plan, over=(), back=()), up=done.topics - done.left_open)
 
 
-def is_write_block_up(known: WriteBlock, wanted: WriteBlock, acls: Collection[Acl] | None) -> bool:
-    return known == wanted == settle_write_block(wanted) and wanted.plan.stands(acls or ())
+def is_write_block_up(write_block: WriteBlock, block: WriteBlock, acls: Collection[Acl] | None) -> bool:
+    return write_block == block == settle_write_block(block) and block.plan.stands(acls or ())
 
 
 # The operations that ALL on a topic includes.
@@ -603,11 +605,11 @@ def missing_home_records(
     store.
     """
     found = [new[topic] for topic in topics if topic in new and topic in homes]
-    true = [line for line in found if (line.cluster_id, line.term) == (home_id, homes[line.topic].term)]
+    true = [record for record in found if (record.cluster_id, record.term) == (home_id, homes[record.topic].term)]
     return tuple(
-        line
-        for line in true
-        if line.topic not in old or (not old[line.topic].newer and old[line.topic].word < line.word)
+        record
+        for record in true
+        if record.topic not in old or (not old[record.topic].newer and old[record.topic].word < record.word)
     )
 
 

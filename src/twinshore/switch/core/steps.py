@@ -227,31 +227,33 @@ MAKES_TWINS = frozenset({SwitchKind.FAILBACK, SwitchKind.MAPPED_FAILBACK, Switch
 NEVER_HOLDS = MAKES_TWINS | {SwitchKind.GROUP}
 
 
-def is_past(kind: SwitchKind, deed: SwitchStep, other: SwitchStep) -> bool:
-    deeds = STEPS[kind]
-    return other in deeds and deeds.index(deed) > deeds.index(other)
+def is_past(kind: SwitchKind, step: SwitchStep, other: SwitchStep) -> bool:
+    steps = STEPS[kind]
+    return other in steps and steps.index(step) > steps.index(other)
 
 
-def next_step(kind: SwitchKind, deed: SwitchStep) -> SwitchStep | None:
+def next_step(kind: SwitchKind, step: SwitchStep) -> SwitchStep | None:
     """Returns the next step; None after the last."""
-    deeds = STEPS[kind]
-    at = deeds.index(deed) + 1
-    return deeds[at] if at < len(deeds) else None
+    steps = STEPS[kind]
+    at = steps.index(step) + 1
+    return steps[at] if at < len(steps) else None
 
 
-def first_undo_step(kind: SwitchKind, deed: SwitchStep) -> SwitchStep | None:
-    """Returns the step to undo first if `deed` was the last to begin; None if there is none."""
-    deeds = STEPS[kind]
-    return next((one for one in reversed(deeds[: deeds.index(deed) + 1]) if STEP_SPECS[one].undoes), None)
+def first_undo_step(kind: SwitchKind, switch_step: SwitchStep) -> SwitchStep | None:
+    """Returns the step to undo first if `switch_step` was the last to begin; None if there is none."""
+    steps = STEPS[kind]
+    return next((step for step in reversed(steps[: steps.index(switch_step) + 1]) if STEP_SPECS[step].undoes), None)
 
 
-def next_undo_step(kind: SwitchKind, deed: SwitchStep) -> SwitchStep | None:
+def next_undo_step(kind: SwitchKind, step: SwitchStep) -> SwitchStep | None:
     """Returns the step to undo after this one; None after the last."""
-    at = STEPS[kind].index(deed)
+    at = STEPS[kind].index(step)
     return first_undo_step(kind, STEPS[kind][at - 1]) if at else None
 
 
 HISTORY_MAX = 500
+# Clusters keep states under these keys, which are frozen.
+JSON_KEYS = {"step": "deed", "step_ms": "deed_ms", "history": "told", "foreign_writes": "strays"}
 NAMED_MAX = 5
 AFTER_COMMIT_S_MAX = 5.0  # what comes behind `commit` takes less, or the writers are held again
 WAITS_FOR_STORE = "the store gives what it remembers: `twinshore switch resume`"
@@ -304,15 +306,15 @@ class HistoryEntry:
 class SwitchState:
     """A switch, during its run and afterwards.
 
-    `old`, `new`: the homes. `link` replicates from old to new, `back` in reverse. `deed`: the step under way since
-    `deed_ms`, or to undo during a rollback. `why`: the reason of the rollback; of a finished drill, why a switch would
-    have rolled back. `waits`: what the step waits for. `told`: the history. `said`: the step that last announced the
-    homes.
+    `old`, `new`: the homes. `link` replicates from old to new, `back` in reverse. `step`: the step under way since
+    `step_ms`, or to undo during a rollback. `why`: the reason of the rollback; of a finished drill, why a switch would
+    have rolled back. `waits`: what the step waits for. `history`: what happened. `said`: the step that last
+    announced the homes.
 
     `held_ms`: start of the hold, 0 before. `let_write_ms`: its end. `rights` (JSON): changes of the old home's ACLs.
     `given` (JSON): settings for the new home, by topic. `command`: the configured command that last began, or ended
     well. `unfinished`: how the command `after` failed. `unfollowed`: committed offsets on the old home were neither
-    copied nor synced. `strays`: foreign writes on the new home before the fence.
+    copied nor synced. `foreign_writes`: on the new home before the fence.
 
     Fail-back and rebuild: `tails` (JSON): unreplicated records and where they were rescued; `places` (JSON): offsets of
     groups; `folder`: of the files. Rebuild: `points` are the log ends of the home at the decision; `anyway`: even if
@@ -333,9 +335,9 @@ class SwitchState:
     by: str
     begun_ms: int
     hold_s_max: float
-    deed: SwitchStep
+    step: SwitchStep
     state: SwitchStatus = SwitchStatus.RUNNING
-    deed_ms: int = 0
+    step_ms: int = 0
     held_ms: int = 0
     let_write_ms: int = 0
     said: str = ""
@@ -355,15 +357,15 @@ class SwitchState:
     command: str = ""
     unfinished: str = ""
     unfollowed: bool = False
-    strays: tuple[ForeignWrites, ...] = ()
+    foreign_writes: tuple[ForeignWrites, ...] = ()
     why: str = ""
     waits: str = ""
-    told: tuple[HistoryEntry, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
 
     @property
     def committed(self) -> bool:
         return self.state in (SwitchStatus.RUNNING, SwitchStatus.DONE) and is_past(
-            self.kind, self.deed, SwitchStep.COMMIT
+            self.kind, self.step, SwitchStep.COMMIT
         )
 
     @property
@@ -392,7 +394,7 @@ class SwitchState:
     def writable_s(self) -> float:
         """Forced switch: seconds from its start until the new home took writes; 0 if unknown."""
         known = self.let_write_ms and self.kind is SwitchKind.FORCED
-        return (self.let_write_ms - (self.told[0].at_ms if self.told else self.begun_ms)) / 1000 if known else 0.0
+        return (self.let_write_ms - (self.history[0].at_ms if self.history else self.begun_ms)) / 1000 if known else 0.0
 
     @property
     def hold_ms(self) -> int:
@@ -403,10 +405,10 @@ class SwitchState:
 
     def tried_for(self, ms: int, now_ms: int) -> bool:
         """Returns whether the step has been tried for `ms`; yes if the clock is behind, as another host's may be."""
-        return not 0 <= now_ms - self.deed_ms < ms
+        return not 0 <= now_ms - self.step_ms < ms
 
     def names(self) -> tuple[str, ...]:
-        return tuple(one.topic for one in self.topics)
+        return tuple(move.topic for move in self.topics)
 
     def moves(self) -> str:
         return f"group {self.group}" if self.group else join_names(self.names(), NAMED_MAX)
@@ -426,18 +428,19 @@ class SwitchState:
 
     def tell(self, at_ms: int, sentence: str) -> SwitchState:
         """Adds a sentence to the history, and drops the oldest beyond `HISTORY_MAX`."""
-        return replace(self, told=(*self.told, HistoryEntry(at_ms, sentence))[-HISTORY_MAX:])
+        return replace(self, history=(*self.history, HistoryEntry(at_ms, sentence))[-HISTORY_MAX:])
 
     def as_kept(self) -> SwitchState:
         """Returns the state for a cluster to keep. A switch done there still awaits the store, which knows more."""
         if self.state is not SwitchStatus.DONE:
             return self
         return replace(
-            self, state=SwitchStatus.RUNNING, deed=SwitchStep.APPLY_SETTINGS, awaits_store=True, waits=WAITS_FOR_STORE
+            self, state=SwitchStatus.RUNNING, step=SwitchStep.APPLY_SETTINGS, awaits_store=True, waits=WAITS_FOR_STORE
         )
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"))
+        values = {JSON_KEYS.get(name, name): value for name, value in asdict(self).items()}
+        return json.dumps(values, separators=(",", ":"))
 
     def row(self, now_ms: int) -> SwitchRow:
         whose = (self.id, self.kind, self.old, self.new, self.state, self.to_json(), self.by)
@@ -447,20 +450,17 @@ class SwitchState:
     def from_json(text: str) -> SwitchState:
         """Raises WireError if the text is invalid: state records on clusters may be foreign."""
         try:
-            raw: dict[str, Any] = json.loads(text)
-            raw["kind"], raw["deed"], raw["state"] = (
-                SwitchKind(raw["kind"]),
-                SwitchStep(raw["deed"]),
-                SwitchStatus(raw["state"]),
-            )
-            raw["topics"] = tuple(_moved(one) for one in raw["topics"])
-            raw["told"] = tuple(HistoryEntry(int(one["at_ms"]), str(one["sentence"])) for one in raw["told"])
+            kept: dict[str, Any] = json.loads(text)
+            raw = {name: kept[key] for name in SwitchState.__slots__ if (key := JSON_KEYS.get(name, name)) in kept}
+            raw["kind"], raw["step"] = SwitchKind(raw["kind"]), SwitchStep(raw["step"])
+            raw["state"] = SwitchStatus(raw["state"])
+            raw["topics"] = tuple(_moved(topic) for topic in raw["topics"])
+            raw["history"] = tuple(HistoryEntry(int(one["at_ms"]), str(one["sentence"])) for one in raw["history"])
             raw["left"] = tuple(tuple(map(str, wave)) for wave in raw.get("left", ()))
-            raw["strays"] = tuple(ForeignWrites(**one) for one in raw.get("strays", ()))
-            # A row of another version may have more fields.
-            found = SwitchState(**{name: value for name, value in raw.items() if name in SwitchState.__slots__})
-            if found.deed not in STEPS[found.kind]:
-                raise ValueError(found.deed)
+            raw["foreign_writes"] = tuple(ForeignWrites(**one) for one in raw.get("foreign_writes", ()))
+            found = SwitchState(**raw)  # a row of another version may have more fields
+            if found.step not in STEPS[found.kind]:
+                raise ValueError(found.step)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise WireError("the record of a switch that cannot be read") from error
         return found
@@ -485,16 +485,16 @@ def find_topics_moved_for_group(
     all switches, newest first.
     """
     rest, found = set(topics), set[str]()
-    for one in records:
+    for switch_state in records:
         if not rest:
             break
-        if one.state is not SwitchStatus.DONE:
+        if switch_state.state is not SwitchStatus.DONE:
             continue
-        ours = rest.intersection(one.names())
-        if one.kind is SwitchKind.GROUP and one.group == group:
-            found |= ours if one.new == cluster else set()
+        ours = rest.intersection(switch_state.names())
+        if switch_state.kind is SwitchKind.GROUP and switch_state.group == group:
+            found |= ours if switch_state.new == cluster else set()
             rest -= ours
-        elif one.kind in MOVES_HOMES:
+        elif switch_state.kind in MOVES_HOMES:
             rest -= ours
     return frozenset(found)
 
@@ -509,22 +509,24 @@ def find_topics_left_by_force(
     ends this, unless groups could not be checked then: clients may read these twins on their own.
     """
     rest, found = set(topics), set()
-    for one in records:
-        ours = rest.intersection(one.names())
-        moves = one.kind in MOVES_HOMES and one.committed
-        leaves = one.kind is SwitchKind.FORCED or one.unfollowed
-        if moves and leaves and (one.old, one.new) == (old, new):
+    for switch_state in records:
+        ours = rest.intersection(switch_state.names())
+        moves = switch_state.kind in MOVES_HOMES and switch_state.committed
+        leaves = switch_state.kind is SwitchKind.FORCED or switch_state.unfollowed
+        if moves and leaves and (switch_state.old, switch_state.new) == (old, new):
             found |= ours
-        if moves or (one.kind in MAKES_TWINS and one.state is SwitchStatus.DONE and not one.unfollowed):
+        if moves or (
+            switch_state.kind in MAKES_TWINS and switch_state.state is SwitchStatus.DONE and not switch_state.unfollowed
+        ):
             rest -= ours
     return frozenset(found)
 
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """The step is done, or undone. `record`: with what the step found; only this module changes `deed` and `state`."""
+    """The step is done, or undone. `record`: with what the step found; only this module changes `step` and `state`."""
 
-    record: SwitchState
+    state: SwitchState
     sentence: str = ""
 
 
@@ -535,7 +537,7 @@ class StepPending:
     """
 
     sentence: str
-    record: SwitchState | None = None
+    state: SwitchState | None = None
     unanswered: bool = False
 
 
@@ -544,7 +546,7 @@ class StepFailed:
     """The step cannot succeed, and waiting does not help."""
 
     sentence: str
-    record: SwitchState | None = None
+    state: SwitchState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -552,26 +554,30 @@ class MustRollBack:
     """Roll back, even past the point of no return: the topics have not moved, and writers have continued."""
 
     sentence: str
-    record: SwitchState | None = None
+    state: SwitchState | None = None
 
 
 StepOutcome = StepDone | StepPending | StepFailed | MustRollBack
 
 
-def begin_switch(record: SwitchState, now_ms: int) -> SwitchState:
-    first = STEPS[record.kind][0]
-    count = count_phrase(len(record.topics), "topic")
-    told = f"{record.called('' if record.group else count)}, by {record.by}"
-    return replace(record, deed=first, deed_ms=now_ms, state=SwitchStatus.RUNNING).tell(now_ms, told)
+def begin_switch(switch_state: SwitchState, now_ms: int) -> SwitchState:
+    first = STEPS[switch_state.kind][0]
+    count = count_phrase(len(switch_state.topics), "topic")
+    told = f"{switch_state.called('' if switch_state.group else count)}, by {switch_state.by}"
+    return replace(switch_state, step=first, step_ms=now_ms, state=SwitchStatus.RUNNING).tell(now_ms, told)
 
 
-def apply_outcome(record: SwitchState, outcome: StepOutcome, now_ms: int) -> SwitchState:
-    if record.ended:
-        return record
+def apply_outcome(switch_state: SwitchState, outcome: StepOutcome, now_ms: int) -> SwitchState:
+    if switch_state.ended:
+        return switch_state
     if isinstance(outcome, MustRollBack):
-        return record if record.state is SwitchStatus.ROLLING_BACK else _back(record, outcome.sentence, now_ms)
-    found = _kept(record, outcome)
-    if record.state is SwitchStatus.ROLLING_BACK:
+        return (
+            switch_state
+            if switch_state.state is SwitchStatus.ROLLING_BACK
+            else _back(switch_state, outcome.sentence, now_ms)
+        )
+    found = _kept(switch_state, outcome)
+    if switch_state.state is SwitchStatus.ROLLING_BACK:
         return _turning(found, outcome, now_ms)
     if isinstance(outcome, StepDone):
         if late := explain_hold_overrun(found, now_ms):
@@ -583,100 +589,126 @@ def apply_outcome(record: SwitchState, outcome: StepOutcome, now_ms: int) -> Swi
         if late := _late(found, now_ms):
             return begin_rollback(found, f"{late}: {outcome.sentence}", now_ms)
     waits = outcome.sentence
-    return found if found.waits == waits else replace(found, waits=waits).tell(now_ms, f"{record.deed}: {waits}")
+    return found if found.waits == waits else replace(found, waits=waits).tell(now_ms, f"{switch_state.step}: {waits}")
 
 
-def begin_rollback(record: SwitchState, why: str, now_ms: int) -> SwitchState:
+def begin_rollback(switch_state: SwitchState, why: str, now_ms: int) -> SwitchState:
     """Returns the state at the start of a rollback; unchanged past the point of no return."""
-    if record.committed or record.ended or record.state is SwitchStatus.ROLLING_BACK:
-        return record
-    return _back(record, why, now_ms)
+    if switch_state.committed or switch_state.ended or switch_state.state is SwitchStatus.ROLLING_BACK:
+        return switch_state
+    return _back(switch_state, why, now_ms)
 
 
-def repeat_hold(record: SwitchState, now_ms: int) -> SwitchState:
+def repeat_hold(switch_state: SwitchState, now_ms: int) -> SwitchState:
     """Returns the state for another process: back at `HOLD`, since a hold belongs to its process and may be over."""
-    going = record.state is SwitchStatus.RUNNING and record.kind in HOLDS and not record.committed
-    return replace(record, deed=SwitchStep.HOLD, deed_ms=now_ms) if going and STEP_SPECS[record.deed].held else record
+    going = switch_state.state is SwitchStatus.RUNNING and switch_state.kind in HOLDS and not switch_state.committed
+    return (
+        replace(switch_state, step=SwitchStep.HOLD, step_ms=now_ms)
+        if going and STEP_SPECS[switch_state.step].held
+        else switch_state
+    )
 
 
-def _back(record: SwitchState, why: str, now_ms: int) -> SwitchState:
-    back = replace(record, why=why, waits="").tell(now_ms, f"turns back: {why}")
+def _back(switch_state: SwitchState, why: str, now_ms: int) -> SwitchState:
+    back = replace(switch_state, why=why, waits="").tell(now_ms, f"turns back: {why}")
     # A restarted switch may have run the operator's command before, which still has to be undone.
-    deed = SwitchStep.BEFORE if record.command and is_past(record.kind, SwitchStep.BEFORE, record.deed) else record.deed
-    undo = first_undo_step(record.kind, deed)
+    step = (
+        SwitchStep.BEFORE
+        if switch_state.command and is_past(switch_state.kind, SwitchStep.BEFORE, switch_state.step)
+        else switch_state.step
+    )
+    undo = first_undo_step(switch_state.kind, step)
     if undo is None:
         return _turned_back(back, now_ms)
-    return replace(back, state=SwitchStatus.ROLLING_BACK, deed=undo, deed_ms=now_ms)
+    return replace(back, state=SwitchStatus.ROLLING_BACK, step=undo, step_ms=now_ms)
 
 
-def _kept(record: SwitchState, outcome: StepDone | StepPending | StepFailed) -> SwitchState:
-    if outcome.record is None:
-        return record
-    mine = {"deed": record.deed, "state": record.state, "deed_ms": record.deed_ms, "held_ms": record.held_ms}
-    return replace(outcome.record, **mine)  # type: ignore[arg-type]
+def _kept(switch_state: SwitchState, outcome: StepDone | StepPending | StepFailed) -> SwitchState:
+    if outcome.state is None:
+        return switch_state
+    mine = {
+        "step": switch_state.step,
+        "state": switch_state.state,
+        "step_ms": switch_state.step_ms,
+        "held_ms": switch_state.held_ms,
+    }
+    return replace(outcome.state, **mine)  # type: ignore[arg-type]
 
 
-def _onward(record: SwitchState, sentence: str, now_ms: int) -> SwitchState:
-    told = record.tell(now_ms, f"{record.deed}: {sentence}") if sentence else record
-    deed = next_step(record.kind, record.deed)
-    if deed is None:
-        let_ms = now_ms if record.kind is SwitchKind.DRILL else record.let_write_ms
+def _onward(switch_state: SwitchState, sentence: str, now_ms: int) -> SwitchState:
+    told = switch_state.tell(now_ms, f"{switch_state.step}: {sentence}") if sentence else switch_state
+    step = next_step(switch_state.kind, switch_state.step)
+    if step is None:
+        let_ms = now_ms if switch_state.kind is SwitchKind.DRILL else switch_state.let_write_ms
         return replace(told, state=SwitchStatus.DONE, waits="", let_write_ms=let_ms).tell(
-            now_ms, f"the {_noun(record)} is done"
+            now_ms, f"the {_noun(switch_state)} is done"
         )
-    held_ms, let_ms = record.held_ms, record.let_write_ms
-    if STEP_SPECS[deed].held and not held_ms and record.kind not in NEVER_HOLDS:
+    held_ms, let_ms = switch_state.held_ms, switch_state.let_write_ms
+    if STEP_SPECS[step].held and not held_ms and switch_state.kind not in NEVER_HOLDS:
         held_ms = now_ms  # before the first writer is held, so that the bound counts no less than they wait
-    if record.deed is SwitchStep.PROMOTE:
+    if switch_state.step is SwitchStep.PROMOTE:
         let_ms = now_ms
-    return replace(told, deed=deed, deed_ms=now_ms, held_ms=held_ms, let_write_ms=let_ms, waits="")
+    return replace(told, step=step, step_ms=now_ms, held_ms=held_ms, let_write_ms=let_ms, waits="")
 
 
-def _turning(record: SwitchState, outcome: StepDone | StepPending | StepFailed, now_ms: int) -> SwitchState:
+def _turning(switch_state: SwitchState, outcome: StepDone | StepPending | StepFailed, now_ms: int) -> SwitchState:
     """Advances a rollback. Failures do not end a rollback: held writers must be released."""
     if not isinstance(outcome, StepDone):
         waits = outcome.sentence
-        if record.waits == waits:
-            return record
-        return replace(record, waits=waits).tell(now_ms, f"turning back, {record.deed}: {waits}")
-    told = record.tell(now_ms, f"undone, {record.deed}: {outcome.sentence or STEP_SPECS[record.deed].undoes}")
-    if record.deed is SwitchStep.HOLD:
+        if switch_state.waits == waits:
+            return switch_state
+        return replace(switch_state, waits=waits).tell(now_ms, f"turning back, {switch_state.step}: {waits}")
+    told = switch_state.tell(
+        now_ms, f"undone, {switch_state.step}: {outcome.sentence or STEP_SPECS[switch_state.step].undoes}"
+    )
+    if switch_state.step is SwitchStep.HOLD:
         told = replace(told, let_write_ms=now_ms)
-    undo = next_undo_step(record.kind, record.deed)
+    undo = next_undo_step(switch_state.kind, switch_state.step)
     if undo is None:
         return _turned_back(told, now_ms)
-    return replace(told, deed=undo, deed_ms=now_ms, waits="")
+    return replace(told, step=undo, step_ms=now_ms, waits="")
 
 
-def _turned_back(record: SwitchState, now_ms: int) -> SwitchState:
+def _turned_back(switch_state: SwitchState, now_ms: int) -> SwitchState:
     stays = (
-        "the twins are as they were" if record.kind is SwitchKind.REBUILD else "the topics are at home where they were"
+        "the twins are as they were"
+        if switch_state.kind is SwitchKind.REBUILD
+        else "the topics are at home where they were"
     )
-    if record.group:
-        stays = f"group {record.group} stays on {record.old}"
-    told = record.tell(now_ms, f"the {_noun(record)} has turned back; {stays}")
+    if switch_state.group:
+        stays = f"group {switch_state.group} stays on {switch_state.old}"
+    told = switch_state.tell(now_ms, f"the {_noun(switch_state)} has turned back; {stays}")
     return replace(told, state=SwitchStatus.ROLLED_BACK, waits="")
 
 
-def _noun(record: SwitchState) -> str:
-    return str(record.kind) if record.kind in (SwitchKind.REBUILD, SwitchKind.DRILL) else "switch"
+def _noun(switch_state: SwitchState) -> str:
+    return str(switch_state.kind) if switch_state.kind in (SwitchKind.REBUILD, SwitchKind.DRILL) else "switch"
 
 
-def _late(record: SwitchState, now_ms: int) -> str:
+def _late(switch_state: SwitchState, now_ms: int) -> str:
     """Returns why the step took too long, or an empty string. A clock that went back counts as late."""
-    duty = STEP_SPECS[record.deed]
-    waited_s = (now_ms - record.deed_ms) / 1000
+    duty = STEP_SPECS[switch_state.step]
+    waited_s = (now_ms - switch_state.step_ms) / 1000
     if not 0 <= waited_s <= duty.patience_s:
         return f"it took longer than {duty.patience_s:g} s to {duty.does}"
-    return explain_hold_overrun(record, now_ms)
+    return explain_hold_overrun(switch_state, now_ms)
 
 
-def explain_hold_overrun(record: SwitchState, now_ms: int) -> str:
+def explain_hold_overrun(switch_state: SwitchState, now_ms: int) -> str:
     """Returns why the switch must roll back for writers that wait too long, or an empty string."""
-    if record.committed or not record.held_ms or not STEP_SPECS[record.deed].held or record.kind not in HOLDS:
+    if (
+        switch_state.committed
+        or not switch_state.held_ms
+        or not STEP_SPECS[switch_state.step].held
+        or switch_state.kind not in HOLDS
+    ):
         return ""
-    held_s = (now_ms - record.held_ms) / 1000
-    return "" if 0 <= held_s <= record.hold_s_max else f"writers would wait for longer than {record.hold_s_max:g} s"
+    held_s = (now_ms - switch_state.held_ms) / 1000
+    return (
+        ""
+        if 0 <= held_s <= switch_state.hold_s_max
+        else f"writers would wait for longer than {switch_state.hold_s_max:g} s"
+    )
 
 
 Wave = tuple[str, ...]
@@ -728,14 +760,14 @@ class WaveProgress:
         return self.last.ended and (not self.left or self.last.state is SwitchStatus.ROLLED_BACK)
 
     def sentence(self) -> str:
-        one, count = self.last, self.last.wave + len(self.left)
+        switch_state, count = self.last, self.last.wave + len(self.left)
         begun = f"{self.id[:8]}  {self.done} of {count_phrase(count, 'wave')} done"
-        begun += f", {count_phrase(len(self.moved), 'topic')} at home on {one.new}"
+        begun += f", {count_phrase(len(self.moved), 'topic')} at home on {switch_state.new}"
         topics = count_phrase(sum(len(wave) for wave in self.left), "topic")
-        if one.state is SwitchStatus.ROLLED_BACK:
-            return f"{begun}; wave {one.wave} turned back, {topics} behind it left on {one.old}"
-        if not one.ended:
-            return f"{begun}; wave {one.wave} is {one.state}, with {topics} behind it"
+        if switch_state.state is SwitchStatus.ROLLED_BACK:
+            return f"{begun}; wave {switch_state.wave} turned back, {topics} behind it left on {switch_state.old}"
+        if not switch_state.ended:
+            return f"{begun}; wave {switch_state.wave} is {switch_state.state}, with {topics} behind it"
         if self.left:
             return f"{begun}; {topics} left: `twinshore switch resume` goes on"
         return begun
@@ -744,15 +776,17 @@ class WaveProgress:
 def find_wave_plans(records: Iterable[SwitchState]) -> list[WaveProgress]:
     """Returns plans of waves, newest first. `records`: all switches, newest first."""
     found: dict[str, WaveProgress] = {}
-    for one in records:
-        if not one.plan:
+    for switch_state in records:
+        if not switch_state.plan:
             continue
-        known = found.setdefault(one.plan, WaveProgress(one.plan, one, 0, (), one.left))
-        if one.state is SwitchStatus.DONE:
-            found[one.plan] = replace(known, done=known.done + 1, moved=(*one.names(), *known.moved))
+        known = found.setdefault(
+            switch_state.plan, WaveProgress(switch_state.plan, switch_state, 0, (), switch_state.left)
+        )
+        if switch_state.state is SwitchStatus.DONE:
+            found[switch_state.plan] = replace(known, done=known.done + 1, moved=(*switch_state.names(), *known.moved))
     return list(found.values())
 
 
-def as_wave(record: SwitchState, plan: str, number: int, left: Sequence[Wave]) -> SwitchState:
+def as_wave(switch_state: SwitchState, plan: str, number: int, left: Sequence[Wave]) -> SwitchState:
     """Returns the switch as wave `number` of the plan; `left` are the waves after it."""
-    return replace(record, plan=plan, wave=number, left=tuple(left))
+    return replace(switch_state, plan=plan, wave=number, left=tuple(left))

@@ -43,152 +43,154 @@ NAMED_MAX = 5
 HomeEpoch = tuple[str, int]  # its cluster, and its term
 
 
-def why_not_take_over(record: SwitchState, old: str, new: str, *, answers: bool = True) -> str:
+def why_not_take_over(state: SwitchState, old: str, new: str, *, answers: bool = True) -> str:
     """Returns why a forced switch from `old` to `new` may not take this one over, or an empty string. `answers`:
     whether `old` does.
     """
-    if record.state is SwitchStatus.DONE:
+    if state.state is SwitchStatus.DONE:
         return ""  # nothing but its claims can be left
     # Without the store it writes to the cluster that keeps its state, regardless of claims in the store.
-    alone = bool(record.kept) and not record.awaits_store
-    if is_reversed_by(record, old, new) and not (alone and answers):
+    alone = bool(state.kept) and not state.awaits_store
+    if is_reversed_by(state, old, new) and not (alone and answers):
         return ""  # the switch back moves its topics from the home that it gave them
     if alone:
         return "may go on without the store: `twinshore switch resume` or `rollback` takes it into the store's hands"
-    if record.committed and not is_refilling(record):
-        return f"is past its point of no return ({record.deed}): `twinshore switch resume` ends it"
-    if record.kind in MAKES_TWINS and (record.new, record.old) != (old, new):
-        return f"makes twins of them on {record.old}: `twinshore switch rollback` ends it"
-    if record.kind not in MAKES_TWINS | MOVES_HOMES:
-        return f"is a {record.kind}: `twinshore switch rollback` ends it"
-    if record.kind not in MAKES_TWINS and (record.old, record.new) != (old, new):
-        return f"moves them from {record.old} to {record.new}: `twinshore switch rollback` ends it"
+    if state.committed and not is_refilling(state):
+        return f"is past its point of no return ({state.step}): `twinshore switch resume` ends it"
+    if state.kind in MAKES_TWINS and (state.new, state.old) != (old, new):
+        return f"makes twins of them on {state.old}: `twinshore switch rollback` ends it"
+    if state.kind not in MAKES_TWINS | MOVES_HOMES:
+        return f"is a {state.kind}: `twinshore switch rollback` ends it"
+    if state.kind not in MAKES_TWINS and (state.old, state.new) != (old, new):
+        return f"moves them from {state.old} to {state.new}: `twinshore switch rollback` ends it"
     return ""
 
 
-def is_reversed_by(record: SwitchState, old: str, new: str) -> bool:
+def is_reversed_by(state: SwitchState, old: str, new: str) -> bool:
     """Returns whether a switch from `old` to `new` moves topics back that this one has moved."""
-    return has_promoted(record) and (record.new, record.old) == (old, new)
+    return has_promoted(state) and (state.new, state.old) == (old, new)
 
 
-def is_refilling(record: SwitchState) -> bool:
+def is_refilling(state: SwitchState) -> bool:
     """Returns whether the switch has deleted twins, or is about to: without their home these stay incomplete."""
-    past = record.committed and not record.ended and not is_past(record.kind, record.deed, SwitchStep.REFILL)
-    return past and record.kind in (SwitchKind.FAILBACK, SwitchKind.REBUILD)
+    past = state.committed and not state.ended and not is_past(state.kind, state.step, SwitchStep.REFILL)
+    return past and state.kind in (SwitchKind.FAILBACK, SwitchKind.REBUILD)
 
 
-def refilling_topics(record: SwitchState) -> tuple[str, ...]:
+def refilling_topics(state: SwitchState) -> tuple[str, ...]:
     """Returns the topics whose twins are under refill. Clients cannot be sent to these."""
-    if not is_refilling(record):
+    if not is_refilling(state):
         return ()
-    if record.kind is SwitchKind.REBUILD:
-        return record.names()
-    return tuple(topic for topic in topics_of_ranges(ranges_from_json(record.tails)) if topic in record.names())
+    if state.kind is SwitchKind.REBUILD:
+        return state.names()
+    return tuple(topic for topic in topics_of_ranges(ranges_from_json(state.tails)) if topic in state.names())
 
 
 def homes_by_topic(rows: Mapping[str, HomeRow]) -> dict[str, HomeEpoch]:
     return {topic: (row.home, row.term) for topic, row in rows.items()}
 
 
-def find_topics_moved_since(record: SwitchState, *homes: Mapping[str, HomeEpoch]) -> tuple[str, ...]:
+def find_topics_moved_since(state: SwitchState, *homes: Mapping[str, HomeEpoch]) -> tuple[str, ...]:
     """Returns topics of a committed switch that, by any of `homes`, have moved again: the remaining steps would act on
     an outdated home.
     """
-    if record.kind not in MOVES_HOMES or not record.committed:
+    if state.kind not in MOVES_HOMES or not state.committed:
         return ()
-    ours = {one.topic: (record.new, next_term(one.term)) for one in record.topics}
+    ours = {move.topic: (state.new, next_term(move.term)) for move in state.topics}
     said = [(topic, home) for some in homes for topic, home in some.items() if topic in ours]
     return tuple(sorted({topic for topic, home in said if home[1] >= ours[topic][1] and home != ours[topic]}))
 
 
 def drop_topics(
-    record: SwitchState, topics: Collection[str], now_ms: int, why: str = "has moved on since"
+    state: SwitchState, topics: Collection[str], now_ms: int, why: str = "has moved on since"
 ) -> SwitchState:
     """Returns the switch without these topics; done if none is left."""
     if not topics:
-        return record
-    left = tuple(one for one in record.topics if one.topic not in topics)
-    rights = select_rights(record.rights, [one.topic for one in left]) if has_promoted(record) else record.rights
-    told = replace(record, rights=rights).tell(
+        return state
+    left = tuple(move for move in state.topics if move.topic not in topics)
+    rights = select_rights(state.rights, [move.topic for move in left]) if has_promoted(state) else state.rights
+    switch_state = replace(state, rights=rights).tell(
         now_ms, f"{join_names(sorted(topics), NAMED_MAX)} {why}: nothing more is done to it"
     )
     if left:
-        return replace(told, topics=left)
-    which = f"{join_names(record.names(), NAMED_MAX)} {why}"
-    return replace(told, state=SwitchStatus.DONE, kept="", awaits_store=False, waits="", why=which)
+        return replace(switch_state, topics=left)
+    which = f"{join_names(state.names(), NAMED_MAX)} {why}"
+    return replace(switch_state, state=SwitchStatus.DONE, kept="", awaits_store=False, waits="", why=which)
 
 
-def mark_taken_over(record: SwitchState, topics: Collection[str], by: str, now_ms: int) -> SwitchState:
+def mark_taken_over(state: SwitchState, topics: Collection[str], by: str, now_ms: int) -> SwitchState:
     """Returns the state of the switch that was taken over. An ended switch is unchanged; a switch past the point of no
     return goes on with its other topics.
     """
-    if record.ended:
-        return record
-    if is_refilling(record) or (has_promoted(record) and len(topics_taken_over(record, topics)) < len(record.topics)):
-        return drop_topics(record, topics_taken_over(record, topics), now_ms, f"is moved by force, by {by}")
-    if has_promoted(record):
-        told = record.tell(now_ms, f"ended at {record.deed}, as {record.new} is gone: {by} moves the topics by force")
-        return replace(told, state=SwitchStatus.DONE, kept="", awaits_store=False, waits="")
+    if state.ended:
+        return state
+    if is_refilling(state) or (has_promoted(state) and len(topics_taken_over(state, topics)) < len(state.topics)):
+        return drop_topics(state, topics_taken_over(state, topics), now_ms, f"is moved by force, by {by}")
+    if has_promoted(state):
+        switch_state = state.tell(
+            now_ms, f"ended at {state.step}, as {state.new} is gone: {by} moves the topics by force"
+        )
+        return replace(switch_state, state=SwitchStatus.DONE, kept="", awaits_store=False, waits="")
     why = f"{by} moves the topics by force"
-    told = record.tell(now_ms, f"taken over at {record.deed}: {why}")
-    return replace(told, state=SwitchStatus.ROLLED_BACK, why=why, waits="")
+    switch_state = state.tell(now_ms, f"taken over at {state.step}: {why}")
+    return replace(switch_state, state=SwitchStatus.ROLLED_BACK, why=why, waits="")
 
 
-def topics_taken_over(record: SwitchState, topics: Collection[str]) -> tuple[str, ...]:
+def topics_taken_over(state: SwitchState, topics: Collection[str]) -> tuple[str, ...]:
     """Returns all topics of the switch, or only those in `topics` if the switch keeps the rest."""
-    return tuple(one for one in record.names() if one in topics) if keeps_other_topics(record) else record.names()
+    return tuple(one for one in state.names() if one in topics) if keeps_other_topics(state) else state.names()
 
 
-def topics_freed(record: SwitchState, topics: Collection[str]) -> tuple[str, ...]:
+def topics_freed(state: SwitchState, topics: Collection[str]) -> tuple[str, ...]:
     """Returns the topics whose claims to release. After a crash, topics already dropped from the state may still be
     claimed.
     """
-    return tuple(topics) if keeps_other_topics(record) else record.names()
+    return tuple(topics) if keeps_other_topics(state) else state.names()
 
 
-def keeps_other_topics(record: SwitchState) -> bool:
+def keeps_other_topics(state: SwitchState) -> bool:
     """Returns whether the switch is too far to roll back the topics that are not taken."""
-    return is_refilling(record) or has_promoted(record)
+    return is_refilling(state) or has_promoted(state)
 
 
-def describe_takeover(record: SwitchState, topics: Collection[str]) -> str:
-    debt = deferred_cleanup_of(record)
-    away = debt.old if debt else ""
-    if record.ended:
-        return f"frees what is claimed still for the {_called(record)}, which has ended"
-    if has_promoted(record):
-        return _said_of_flipped(record, topics)
-    which = f"{_called(record)}, by {record.by}, which stands at {record.deed}"
-    if is_refilling(record):
+def describe_takeover(state: SwitchState, topics: Collection[str]) -> str:
+    cleanup = deferred_cleanup_of(state)
+    away = cleanup.old if cleanup else ""
+    if state.ended:
+        return f"frees what is claimed still for the {_called(state)}, which has ended"
+    if has_promoted(state):
+        return _said_of_flipped(state, topics)
+    which = f"{_called(state)}, by {state.by}, which stands at {state.step}"
+    if is_refilling(state):
         return (
-            f"takes {join_names(list(topics_taken_over(record, topics)), NAMED_MAX)} out of the {which}: nothing "
+            f"takes {join_names(list(topics_taken_over(state, topics)), NAMED_MAX)} out of the {which}: nothing "
             "was deleted of it"
         )
     later = f"; what it changed on {away} is undone when {away} is back" if away else ""
     return f"takes over the {which}: it counts as turned back{later}"
 
 
-def _said_of_flipped(record: SwitchState, topics: Collection[str]) -> str:
-    which = f"{_called(record)}, by {record.by}, which stands at {record.deed}: it has moved them already"
-    left = sorted(set(record.names()) - set(topics))
-    some = join_names(sorted(set(record.names()) & set(topics)), NAMED_MAX)
-    what = f"takes {some} out of the {which}, and {join_names(left, NAMED_MAX)} stays on {record.new}" if left else ""
-    runs = record.kept and not record.awaits_store and record.deed is SwitchStep.AFTER
+def _said_of_flipped(state: SwitchState, topics: Collection[str]) -> str:
+    which = f"{_called(state)}, by {state.by}, which stands at {state.step}: it has moved them already"
+    left = sorted(set(state.names()) - set(topics))
+    some = join_names(sorted(set(state.names()) & set(topics)), NAMED_MAX)
+    what = f"takes {some} out of the {which}, and {join_names(left, NAMED_MAX)} stays on {state.new}" if left else ""
+    runs = state.kept and not state.awaits_store and state.step is SwitchStep.AFTER
     command = "; see that no command `after` of it runs any more, with whoever began it" if runs else ""
     return (what or f"ends the {which}") + command
 
 
-def describe_refilling_topics(record: SwitchState, topics: Collection[str]) -> str:
-    some = join_names([one for one in refilling_topics(record) if one in topics], NAMED_MAX)
+def describe_refilling_topics(state: SwitchState, topics: Collection[str]) -> str:
+    some = join_names([one for one in refilling_topics(state) if one in topics], NAMED_MAX)
     return (
-        f"left out: {some}, which the {_called(record)} fills anew on {record.old}: only a part is there, and it stays "
-        f"at home on {record.new} until that is back"
+        f"left out: {some}, which the {_called(state)} fills anew on {state.old}: only a part is there, and it stays "
+        f"at home on {state.new} until that is back"
     )
 
 
-def _called(record: SwitchState) -> str:
-    noun = record.kind if record.kind is SwitchKind.REBUILD else f"{record.kind} switch"
-    return f"{noun} {record.id[:8]} of {join_names(record.names(), NAMED_MAX)}"
+def _called(state: SwitchState) -> str:
+    noun = state.kind if state.kind is SwitchKind.REBUILD else f"{state.kind} switch"
+    return f"{noun} {state.id[:8]} of {join_names(state.names(), NAMED_MAX)}"
 
 
 # Topic suffixes of a Kafka Streams application, whose id is its group's name.
@@ -309,30 +311,30 @@ class UnreplicatedOffsets:
 
 
 def estimate_unreplicated(
-    partitions: Mapping[str, int], positions: Iterable[ReplicatedPosition], word: LagStatus | None, *, every: bool
+    partitions: Mapping[str, int], positions: Iterable[ReplicatedPosition], lag: LagStatus | None, *, every: bool
 ) -> UnreplicatedOffsets:
     """Estimates by the mirror's last lag status, or by progress rows for topics without a status. `partitions`: count
     by topic. `every`: these are all topics of the link, so a status without topics applies.
     """
-    if every and word is not None and not word.topics and word.partitions == sum(partitions.values()):
-        seen = word.partitions > word.unseen
-        return UnreplicatedOffsets(word.lag, word.seen_ms, not word.unseen, () if seen else tuple(sorted(partitions)))
+    if every and lag is not None and not lag.topics and lag.partitions == sum(partitions.values()):
+        seen = lag.partitions > lag.unseen
+        return UnreplicatedOffsets(lag.lag, lag.seen_ms, not lag.unseen, () if seen else tuple(sorted(partitions)))
     receipts: dict[str, list[ReplicatedPosition]] = {}
-    for at in positions:
-        receipts.setdefault(at.topic, []).append(at)
+    for position in positions:
+        receipts.setdefault(position.topic, []).append(position)
     offsets, whole, by_word = 0, True, False
     unknown: list[str] = []
     last_ms: list[int] = []
     for topic, count in sorted(partitions.items()):
-        told = word.topics.get(topic) if word is not None else None
+        told = lag.topics.get(topic) if lag is not None else None
         ours = receipts.get(topic, [])
         if told is not None and told.partitions > told.unseen:
             offsets, by_word = offsets + told.lag, True
             whole = whole and not told.unseen and told.partitions >= count
         elif ours:
-            offsets, whole = offsets + sum(max(0, at.source_end - at.to_offset) for at in ours), False
-            last_ms.append(max(at.last_ms for at in ours))
+            offsets, whole = offsets + sum(max(0, position.source_end - position.to_offset) for position in ours), False
+            last_ms.append(max(position.last_ms for position in ours))
         else:
             unknown.append(topic)
-    seen_ms = word.seen_ms if word is not None and by_word else max(last_ms, default=0)
+    seen_ms = lag.seen_ms if lag is not None and by_word else max(last_ms, default=0)
     return UnreplicatedOffsets(offsets, seen_ms, whole, tuple(unknown))

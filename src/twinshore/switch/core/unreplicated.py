@@ -360,22 +360,22 @@ class _Passed:
 
 
 def records_missing_at_home(
-    twin: Iterable[TwinRecord], home: Iterable[Record], seen: HomeComparison
+    twin: Iterable[TwinRecord], home: Iterable[Record], comparison: HomeComparison
 ) -> Iterator[UnreplicatedRecord]:
     """Yields the twin's records that the home lacks, in order. Pass both in offset order, without markers."""
     passed, rest = _Passed(), iter(home)
     one = next(rest, None)
     for written in twin:
-        record, ours = written.saved.record, written.producer_id in seen.ours
+        record, ours = written.saved.record, written.producer_id in comparison.ours
         while one is not None and one.offset < record.offset:
             passed.note(one)
             one = next(rest, None)
         there = one is not None and one.offset == record.offset
         if one is not None and there and _same(one, record):
             continue
-        if record.offset < seen.start and (ours or record.offset < seen.known_to):
+        if record.offset < comparison.start and (ours or record.offset < comparison.known_to):
             continue  # its home has deleted it by now
-        if ours and (passed.holds(record) or (seen.compacted and not there)):
+        if ours and (passed.holds(record) or (comparison.compacted and not there)):
             continue
         yield written.saved
 
@@ -423,15 +423,15 @@ class ReplayedBatch:
     def is_lost(self, partition: int, switches: Iterable[Switch]) -> bool:
         """Returns whether a forced switch has since left the batch behind on its cluster."""
         return any(
-            one.kind is SwitchKind.FORCED
-            and one.committed
-            and one.old == self.cluster
+            state.kind is SwitchKind.FORCED
+            and state.committed
+            and state.old == self.cluster
             and any(
                 moved.topic == self.topic and moved.term >= self.term and self.end > point
-                for moved in one.topics
+                for moved in state.topics
                 for point in moved.points[partition : partition + 1]
             )
-            for one in switches
+            for state in switches
         )
 
     def to_json(self) -> str:
@@ -558,11 +558,9 @@ def find_unreplicated_ranges(stood: Iterable[OldHomePartition]) -> tuple[Unrepli
     unchecked partition. Includes deleted ranges, since the twin was not filled there.
     """
     return tuple(
-        UnreplicatedRange(
-            one.topic, one.partition, divergence_offset(one), one.end, beside=not _told(one), gone=_gone(one)
-        )
-        for one in stood
-        if has_diverged(one) or (has_unchecked_records(one) and one.end > divergence_offset(one))
+        UnreplicatedRange(tp.topic, tp.partition, divergence_offset(tp), tp.end, beside=not _told(tp), gone=_gone(tp))
+        for tp in stood
+        if has_diverged(tp) or (has_unchecked_records(tp) and tp.end > divergence_offset(tp))
     )
 
 
@@ -572,18 +570,18 @@ def find_doubtful_ranges(stood: Iterable[OldHomePartition]) -> tuple[Unreplicate
     """
     found = [
         UnreplicatedRange(
-            one.topic, one.partition, one.start if one.differs else divergence_offset(one), one.end, beside=True
+            tp.topic, tp.partition, tp.start if tp.differs else divergence_offset(tp), tp.end, beside=True
         )
-        for one in stood
+        for tp in stood
     ]
-    return tuple(one for one in found if one.end > one.first)
+    return tuple(offset_range for offset_range in found if offset_range.end > offset_range.first)
 
 
 def find_unfilled_partitions(topics: Iterable[TopicMove], ends: Mapping[PartitionKey, int]) -> Iterator[str]:
-    for one in topics:
-        for number, point in enumerate(one.points):
-            if ends[one.topic, number] < point:
-                yield f"{one.topic}-{number}"
+    for move in topics:
+        for number, point in enumerate(move.points):
+            if ends[move.topic, number] < point:
+                yield f"{move.topic}-{number}"
 
 
 def describe_unfilled(topics: Iterable[TopicMove], ends: Mapping[PartitionKey, int]) -> str:
@@ -592,18 +590,18 @@ def describe_unfilled(topics: Iterable[TopicMove], ends: Mapping[PartitionKey, i
     return f"still to be filled: {join_names(lacking, NAMED_MAX)}" if lacking else ""
 
 
-def has_diverged(one: OldHomePartition) -> bool:
-    return one.stopped in DIVERGENCE_KINDS or one.strays_at >= 0
+def has_diverged(tp: OldHomePartition) -> bool:
+    return tp.stopped in DIVERGENCE_KINDS or tp.strays_at >= 0
 
 
-def has_unchecked_records(one: OldHomePartition) -> bool:
-    return not has_diverged(one) and one.end > max(one.point, one.carried)
+def has_unchecked_records(tp: OldHomePartition) -> bool:
+    return not has_diverged(tp) and tp.end > max(tp.point, tp.carried)
 
 
 def find_differing_partitions(stood: Iterable[OldHomePartition], topics: Iterable[str]) -> tuple[str, ...]:
     """Returns partitions of these topics with differing records below `carried`; no step has saved these."""
     ours = set(topics)
-    return tuple(f"{one.topic}-{one.partition}" for one in stood if one.differs and one.topic in ours)
+    return tuple(f"{tp.topic}-{tp.partition}" for tp in stood if tp.differs and tp.topic in ours)
 
 
 def explain_differing_partitions(others: Iterable[str], old: str, new: str) -> str:
@@ -617,17 +615,21 @@ def explain_differing_partitions(others: Iterable[str], old: str, new: str) -> s
 def find_changed_ranges(
     found: Iterable[UnreplicatedRange], now: Iterable[UnreplicatedRange]
 ) -> tuple[UnreplicatedRange, ...]:
-    known = {(one.topic, one.partition): one.end for one in found}
-    return tuple(one for one in now if known.get((one.topic, one.partition)) != one.end)
+    known = {(offset_range.topic, offset_range.partition): offset_range.end for offset_range in found}
+    return tuple(
+        offset_range
+        for offset_range in now
+        if known.get((offset_range.topic, offset_range.partition)) != offset_range.end
+    )
 
 
 def describe_deleted_offsets(found: Iterable[UnreplicatedRange]) -> str:
-    gone = sum(one.gone for one in found)
+    gone = sum(offset_range.gone for offset_range in found)
     return f"; {count_phrase(gone, 'offset')} of it were deleted there before anybody saw them" if gone else ""
 
 
 def topics_of_ranges(found: Iterable[UnreplicatedRange]) -> tuple[str, ...]:
-    return tuple(sorted({one.topic for one in found}))
+    return tuple(sorted({offset_range.topic for offset_range in found}))
 
 
 def clamp_offsets(places: Mapping[PartitionKey, int], starts: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
@@ -636,7 +638,7 @@ def clamp_offsets(places: Mapping[PartitionKey, int], starts: Mapping[PartitionK
 
 
 def ranges_to_json(found: Iterable[UnreplicatedRange]) -> str:
-    return json.dumps([asdict(one) for one in found], separators=(",", ":"))
+    return json.dumps([asdict(offset_range) for offset_range in found], separators=(",", ":"))
 
 
 def ranges_from_json(text: str) -> tuple[UnreplicatedRange, ...]:
@@ -647,27 +649,27 @@ def ranges_from_json(text: str) -> tuple[UnreplicatedRange, ...]:
         raise WireError("what never crossed cannot be read from the switch's record") from error
 
 
-def _told(one: OldHomePartition) -> bool:
+def _told(tp: OldHomePartition) -> bool:
     """Returns whether the divergence offset is known. An old home that lost its end and then took other records
     diverges below `carried`.
     """
-    return one.one_past and (one.stopped in EXACT_DIVERGENCE_KINDS or one.stopped not in DIVERGENCE_KINDS)
+    return tp.one_past and (tp.stopped in EXACT_DIVERGENCE_KINDS or tp.stopped not in DIVERGENCE_KINDS)
 
 
-def divergence_offset(one: OldHomePartition) -> int:
+def divergence_offset(tp: OldHomePartition) -> int:
     """Returns where the two homes diverge; the log start if that is unknown."""
-    return max(one.start, _known_at(one)) if _told(one) else one.start
+    return max(tp.start, _known_at(tp)) if _told(tp) else tp.start
 
 
-def _known_at(one: OldHomePartition) -> int:
-    known = max(one.point, one.carried)
-    if one.stopped in EXACT_DIVERGENCE_KINDS:
-        return min(one.stopped_at, known)
-    return max(known, one.strays_at)
+def _known_at(tp: OldHomePartition) -> int:
+    known = max(tp.point, tp.carried)
+    if tp.stopped in EXACT_DIVERGENCE_KINDS:
+        return min(tp.stopped_at, known)
+    return max(known, tp.strays_at)
 
 
-def _gone(one: OldHomePartition) -> int:
-    return max(0, one.start - _known_at(one)) if _told(one) else 0
+def _gone(tp: OldHomePartition) -> int:
+    return max(0, tp.start - _known_at(tp)) if _told(tp) else 0
 
 
 class PastPointContent(StrEnum):
@@ -684,27 +686,25 @@ class PastPointContent(StrEnum):
 
 
 class PastPointScan(NamedTuple):
-    """`what` the log holds from `point` on, as far as read (`stray`)."""
+    """`what` the log holds from `point` on, as far as read (`writes`)."""
 
     what: PastPointContent
-    stray: ForeignWrites
+    writes: ForeignWrites
     point: int
 
 
-def next_scan_range(
-    known: ForeignWrites | None, named: TopicPartition, point: int, start: int, end: int
-) -> ForeignWrites:
+def next_scan_range(known: ForeignWrites | None, tp: TopicPartition, point: int, start: int, end: int) -> ForeignWrites:
     """Returns the range to read next, in a log from `start` to `end`: the rest of `known`, or what follows. Deleted
     offsets are skipped; a truncated log is read from the point again.
     """
     if known is None or not point <= known.read <= end:
-        known = ForeignWrites(named.topic, named.partition, point, point)
+        known = ForeignWrites(tp.topic, tp.partition, point, point)
     until = known.until if known.read < known.until else end
     return replace(known, read=max(known.read, start), until=min(until, end))
 
 
 def scan_past_point(
-    stray: ForeignWrites,
+    writes: ForeignWrites,
     point: int,
     theirs: Collection[int],
     is_fence: Callable[[BatchHeader], bool],
@@ -719,17 +719,17 @@ def scan_past_point(
     `may_go_on`: asked after each such read. `follows`: move the point past all that the link wrote, so that the scan
     never ends with LINK_WRITES.
     """
-    at = stray.read
-    while at < stray.until:
+    at = writes.read
+    while at < writes.until:
         found = [header for header in batches(at) if header.last_offset >= at]
         for header in found:
             if is_fence(header):
-                return PastPointScan(PastPointContent.FENCED, replace(stray, read=max(at, header.base_offset)), point)
+                return PastPointScan(PastPointContent.FENCED, replace(writes, read=max(at, header.base_offset)), point)
             if header.producer_id in theirs or header.base_offset < point:
                 if not follows:
-                    return PastPointScan(PastPointContent.LINK_WRITES, replace(stray, read=at), point)
+                    return PastPointScan(PastPointContent.LINK_WRITES, replace(writes, read=at), point)
                 point = header.last_offset + 1
             at = header.last_offset + 1
-        if not found or (at < stray.until and not may_go_on()):
-            return PastPointScan(PastPointContent.UNREAD, replace(stray, read=at), point)
-    return PastPointScan(PastPointContent.FOREIGN_WRITES, replace(stray, read=at), point)
+        if not found or (at < writes.until and not may_go_on()):
+            return PastPointScan(PastPointContent.UNREAD, replace(writes, read=at), point)
+    return PastPointScan(PastPointContent.FOREIGN_WRITES, replace(writes, read=at), point)

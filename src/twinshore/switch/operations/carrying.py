@@ -63,24 +63,24 @@ class CarryFirstPlan(SwitchPlan):
     all topics that move, including `fresh`.
     """
 
-    asked: SwitchPlanRequest | None = None
+    request: SwitchPlanRequest | None = None
     carrier: Link | None = None
     fresh: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
 
 
-def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> CarryFirstPlan | None:
+def plan(request: SwitchPlanRequest, settings: Settings, store: Store) -> CarryFirstPlan | None:
     """Returns None if no topic has to be replicated first, or none can be: then the plan of the switch says why."""
-    if asked.kind is not SwitchKind.PLANNED or asked.of:
+    if request.kind is not SwitchKind.PLANNED or request.of:
         return None
-    links = [one.link for one in effective_links(settings.links, store).values()]
-    into, words = links_leading_to(asked, links), match_topics(asked, links, store)
+    links = [effective.link for effective in effective_links(settings.links, store).values()]
+    into, words = links_leading_to(request, links), match_topics(request, links, store)
     for name, others in words.dotted.items():
         if _holding(into, [name], settings):
             raise ConfigError(
-                "switch.name-is-expression", topic=name, to=asked.to, others=join_names(others, NAMED_MAX)
+                "switch.name-is-expression", topic=name, to=request.to, others=join_names(others, NAMED_MAX)
             )
-    unborn = find_topics_without_twin(asked, into, words, settings)
+    unborn = find_topics_without_twin(request, into, words, settings)
     born = {topic: link for link, held in unborn.items() for topic in held}
     lacking = [one for one in words.lacking if not any(re.fullmatch(one, topic) for topic in born)]
     named = tuple(one.replace("\\", "") for one in lacking if TOPIC_NAME_PATTERN.fullmatch(one))
@@ -96,83 +96,85 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> CarryFir
         return None
     ((carrier, held),) = found.items()
     with closing(
-        KafkaCluster(settings.cluster(asked.to), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
+        KafkaCluster(settings.cluster(request.to), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
     ) as target:
         twins = {row.topic for row in store.twins.of(carrier.name)}  # the link replicated these before
         # Records that retention has deleted were its own as well.
         own = sum(ends for topic, ends in _held(target, fresh, whole=True).items() if topic not in twins)
     if own:
         return CarryFirstPlan(
-            refused=RefusedError(
+            refusal=RefusedError(
                 "switch.target-has-offsets",
-                cluster=asked.to,
+                cluster=request.to,
                 offsets=count_phrase(own, "offset"),
                 topics=join_names(fresh, NAMED_MAX),
             )
         )
     return CarryFirstPlan(
-        tuple(SwitchPlanStep(deed) for deed in STEPS[asked.kind]),
-        tuple(_shown(asked, carrier, fresh, held)),
-        asked=asked,
+        tuple(SwitchPlanStep(step) for step in STEPS[request.kind]),
+        tuple(_shown(request, carrier, fresh, held)),
+        request=request,
         carrier=carrier,
         fresh=fresh,
         topics=(*sorted({row.topic for rows in words.rows.values() for row in rows}), *fresh),
     )
 
 
-def carry_and_plan(planned: CarryFirstPlan, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchPlan:
+def carry_and_plan(planned: CarryFirstPlan, settings: Settings, store: Store, caller: SwitchCaller) -> SwitchPlan:
     """Returns the plan of the switch, once the twins are nearly level. A stop before that leaves the link as it is: the
     topics have twins then, and nothing was switched.
     """
-    assert planned.carrier is not None and planned.asked is not None
-    _must_run(planned.carrier, settings, store, asking)
+    assert planned.carrier is not None and planned.request is not None
+    _must_run(planned.carrier, settings, store, caller)
     if new := [topic for topic in planned.fresh if not admits(planned.carrier, topic)]:
-        run.ensure_link_carries(planned.carrier.name, new, settings, store, asking)
-    _wait(planned.carrier, planned.fresh, settings, store, asking)
+        run.ensure_link_carries(planned.carrier.name, new, settings, store, caller)
+    _wait(planned.carrier, planned.fresh, settings, store, caller)
     as_they_are = settings.with_links(load_links(settings, store).links)
-    return refuse_other_topics(planned, planning.plan(planned.asked, as_they_are, store, by=asking.by))
+    return refuse_other_topics(planned, planning.plan(planned.request, as_they_are, store, by=caller.by))
 
 
 def refuse_other_topics(planned: CarryFirstPlan, found: SwitchPlan) -> SwitchPlan:
     """Refuses a plan that would move other topics than the operator confirmed: a pattern may match more by now."""
-    if others := sorted(set(found.record.names() if found.record else ()) - {*planned.topics}):
+    if others := sorted(set(found.state.names() if found.state else ()) - {*planned.topics}):
         return replace(
-            found, record=None, refused=RefusedError("switch.more-topics", topics=join_names(others, NAMED_MAX))
+            found, state=None, refusal=RefusedError("switch.more-topics", topics=join_names(others, NAMED_MAX))
         )
     return found
 
 
-def describe_left_out(asked: SwitchPlanRequest, settings: Settings, store: Store, *, answers: bool) -> str:
+def describe_left_out(request: SwitchPlanRequest, settings: Settings, store: Store, *, answers: bool) -> str:
     """Describes matched topics that stay behind, as they have no twin. `answers`: whether their home does."""
-    links = [one.link for one in effective_links(settings.links, store).values()]
-    asked = replace(asked, topics=asked.topics or [".*"])
-    into, words = links_leading_to(asked, links), match_topics(asked, links, store)
-    if {row.topic for rows in words.rows.values() for row in rows}.issuperset(asked.topics):
+    links = [effective.link for effective in effective_links(settings.links, store).values()]
+    request = replace(request, topics=request.topics or [".*"])
+    into, words = links_leading_to(request, links), match_topics(request, links, store)
+    if {row.topic for rows in words.rows.values() for row in rows}.issuperset(request.topics):
         return ""
     if not answers:
         return (
-            f"topics without a twin on {asked.to} are left out; which these are is not known, as their home is silent"
+            f"topics without a twin on {request.to} are left out; which these are is not known, as their home is silent"
         )
-    found = [one for held in find_topics_without_twin(asked, into, words, settings).values() for one in held]
-    return f"left out, as they have no twin on {asked.to} yet: {join_names(sorted(found), NAMED_MAX)}" if found else ""
+    found = [one for held in find_topics_without_twin(request, into, words, settings).values() for one in held]
+    return (
+        f"left out, as they have no twin on {request.to} yet: {join_names(sorted(found), NAMED_MAX)}" if found else ""
+    )
 
 
 def find_topics_without_twin(
-    asked: SwitchPlanRequest, into: Sequence[Link], words: MatchedTopics, settings: Settings
+    request: SwitchPlanRequest, into: Sequence[Link], words: MatchedTopics, settings: Settings
 ) -> dict[Link, dict[str, int]]:
     """Returns matched topics with records that a link admits and that have no twin yet, with their number of offsets.
     Skips sources that do not answer.
     """
     found: dict[Link, dict[str, int]] = {}
     names = {row.topic for rows in words.rows.values() for row in rows}
-    for link in into if not names.issuperset(asked.topics) else ():
+    for link in into if not names.issuperset(request.topics) else ():
         if link.naming is not TwinNaming.SAME or link.mode is OffsetMode.MAPPED:
             continue
         try:
             with closing(
                 KafkaCluster(settings.cluster(link.source), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
             ) as source:
-                topics = match_topics_without_twins(asked, link, words, source.metadata(refresh=True).topics)
+                topics = match_topics_without_twins(request, link, words, source.metadata(refresh=True).topics)
                 held = {topic: count for topic, count in _held(source, topics).items() if count} if topics else {}
         except KafkaError as error:
             if not error.retriable:
@@ -204,16 +206,18 @@ def _holding(into: Sequence[Link], fresh: Sequence[str], settings: Settings) -> 
 
 def _held(cluster: KafkaCluster, topics: Sequence[str], *, whole: bool = False) -> dict[str, int]:
     """Returns how many offsets the cluster holds of each existing topic; `whole`: has ever held."""
-    seen = {name: one for name, one in cluster.metadata(sorted(topics), refresh=True).topics.items() if not one.error}
-    parts = [TopicPartition(name, part.partition) for name, one in seen.items() for part in one.partitions]
-    ends, starts = (cluster.list_offsets(parts, kind) for kind in (OffsetKind.LOG_END, OffsetKind.EARLIEST))
+    seen = {
+        name: topic for name, topic in cluster.metadata(sorted(topics), refresh=True).topics.items() if not topic.error
+    }
+    partitions = [TopicPartition(name, tp.partition) for name, topic in seen.items() for tp in topic.partitions]
+    ends, starts = (cluster.list_offsets(partitions, kind) for kind in (OffsetKind.LOG_END, OffsetKind.EARLIEST))
     held = dict.fromkeys(seen, 0)
-    for named in parts:
-        held[named.topic] += ends[named] - (0 if whole else starts[named])
+    for partition in partitions:
+        held[partition.topic] += ends[partition] - (0 if whole else starts[partition])
     return held
 
 
-def _shown(asked: SwitchPlanRequest, carrier: Link, fresh: Sequence[str], held: int) -> Iterator[str]:
+def _shown(request: SwitchPlanRequest, carrier: Link, fresh: Sequence[str], held: int) -> Iterator[str]:
     one = len(fresh) == 1
     # A mirror that has just started has no twins yet.
     begins = all(admits(carrier, topic) for topic in fresh)
@@ -223,23 +227,24 @@ def _shown(asked: SwitchPlanRequest, carrier: Link, fresh: Sequence[str], held: 
         f"the {count_phrase(held, 'offset')} that {carrier.source} holds"
     )
     yield (
-        f"the switch of {join_names(list(asked.topics), NAMED_MAX)} to {asked.to} is planned once the twins are less "
+        f"the switch of {join_names(list(request.topics), NAMED_MAX)} to {request.to} is planned once the twins"
+        f" are less "
         "than "
         f"{PREPARE_LAG_OFFSETS_MAX:,} offsets behind; until then nobody is held, and Ctrl-C leaves the topics where "
         "they are"
     )
 
 
-def _must_run(carrier: Link, settings: Settings, store: Store, asking: SwitchCaller) -> None:
+def _must_run(carrier: Link, settings: Settings, store: Store, caller: SwitchCaller) -> None:
     """Raises RefusedError if no mirror runs the link, before the link is changed."""
     mirror, began_s = MirrorWatch(store, carrier.name, settings.mirror.lease_s), steady_s()
     while outcome := mirror.check_alive():
         is_gone = isinstance(outcome, StepFailed) and steady_s() >= began_s + MIRROR_RESTART_S
-        if is_gone or asking.stop.wait(POLL_INTERVAL_S):
+        if is_gone or caller.stop.wait(POLL_INTERVAL_S):
             raise RefusedError("switch.no-mirror", cause=outcome.sentence)
 
 
-def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store, asking: SwitchCaller) -> None:
+def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store, caller: SwitchCaller) -> None:
     """Raises RefusedError if a twin stops, the mirror does not return after the change of the link, or the wait is
     stopped.
     """
@@ -247,9 +252,9 @@ def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store,
     mirror = MirrorWatch(store, carrier.name, settings.mirror.lease_s)
     with LinkClients(
         carrier, settings, client_id=SWITCH_CLIENT_ID, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S
-    ) as ends:
-        while not asking.stop.wait(POLL_INTERVAL_S):
-            waits = describe_twin_lag(carrier, fresh, ends, store)
+    ) as clients:
+        while not caller.stop.wait(POLL_INTERVAL_S):
+            waits = describe_twin_lag(carrier, fresh, clients, store)
             if not waits:
                 return
             # The mirror restarts the link for the change; until then none runs it.
@@ -258,12 +263,12 @@ def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store,
                 raise RefusedError("switch.no-mirror", cause=outcome.sentence)
             if looks % REPORT_EVERY_POLLS == 0 and waits != told:
                 told = waits
-                asking.tell(f"waits: {waits}")
+                caller.tell(f"waits: {waits}")
             looks += 1
     raise RefusedError("switch.stopped-before", link=carrier.name, topics=join_names(fresh, NAMED_MAX))
 
 
-def describe_twin_lag(carrier: Link, fresh: Sequence[str], ends: LinkClients, store: Store) -> str:
+def describe_twin_lag(carrier: Link, fresh: Sequence[str], clients: LinkClients, store: Store) -> str:
     """Returns what the twins lack. Raises RefusedError if one has stopped for good."""
     rows = [row for row in store.twins.active(carrier.name) if row.topic in fresh]
     rest = find_stopped_partitions(carrier, fresh, store)
@@ -280,5 +285,5 @@ def describe_twin_lag(carrier: Link, fresh: Sequence[str], ends: LinkClients, st
     if without := sorted(set(fresh) - {row.topic for row in rows}):
         return f"{join_names(without, NAMED_MAX)} {has_or_have(without)} no twin on {carrier.target} yet"
     moved = [planning.topic_move_of(topic, rows, carrier, store) for topic in fresh]
-    away = count_missing_offsets(ends.source, ends.target, moved)
+    away = count_missing_offsets(clients.source, clients.target, moved)
     return f"the twins are {count_phrase(away, 'offset')} behind" if away > PREPARE_LAG_OFFSETS_MAX else ""

@@ -18,55 +18,55 @@ from twinshore.switch.operations.show import SwitchView
 from twinshore.switch.operations.waves import WavesPlan
 
 
-def plan_switch(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
+def plan_switch(request: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
     """Returns the plan, with obstacles as `refused`. Raises ConfigError if the request matches nothing."""
-    planned = _planned(asked, settings, store, by)
-    forced = asked.kind is SwitchKind.FORCED
-    if planned.record is not None and (forced or asked.wave) and not (asked.bare or asked.group):
-        left = carrying.describe_left_out(asked, settings, store, answers=bool(planned.alive) or not forced)
-        planned = replace(planned, remarks=(*planned.remarks, *filter(None, (left,))))
-    return planned if asked.kind is SwitchKind.DRILL else add_commands(planned, settings)
+    plan = _planned(request, settings, store, by)
+    forced = request.kind is SwitchKind.FORCED
+    if plan.state is not None and (forced or request.wave) and not (request.bare or request.group):
+        left = carrying.describe_left_out(request, settings, store, answers=bool(plan.alive) or not forced)
+        plan = replace(plan, remarks=(*plan.remarks, *filter(None, (left,))))
+    return plan if request.kind is SwitchKind.DRILL else add_commands(plan, settings)
 
 
-def add_commands(planned: SwitchPlan, settings: Settings) -> SwitchPlan:
-    if planned.record is None and not isinstance(planned, CarryFirstPlan):
-        return planned
+def add_commands(plan: SwitchPlan, settings: Settings) -> SwitchPlan:
+    if plan.state is None and not isinstance(plan, CarryFirstPlan):
+        return plan
     commands = settings.of(SWITCH)
     if why := find_missing_command(commands):
-        return replace(planned, record=None, refused=RefusedError("switch.command-missing", cause=why))
+        return replace(plan, state=None, refusal=RefusedError("switch.command-missing", cause=why))
     none = {
-        deed
-        for deed, command in ((SwitchStep.BEFORE, commands.before), (SwitchStep.AFTER, commands.after))
+        switch_step
+        for switch_step, command in ((SwitchStep.BEFORE, commands.before), (SwitchStep.AFTER, commands.after))
         if not command
     }
-    steps = tuple(step for step in planned.steps if step.deed not in none)
-    return replace(planned, steps=steps, remarks=(*planned.remarks, *describe_commands(commands)))
+    steps = tuple(step for step in plan.steps if step.step not in none)
+    return replace(plan, steps=steps, remarks=(*plan.remarks, *describe_commands(commands)))
 
 
-def _planned(asked: SwitchPlanRequest, settings: Settings, store: Store, by: str) -> SwitchPlan:
-    if asked.bare:
-        return without_data.plan(asked, settings, store, by=by)
-    if asked.producer:
-        return one_producer.plan(asked, settings, store)
-    if asked.of and (asked.topics or asked.wave or asked.group):
+def _planned(request: SwitchPlanRequest, settings: Settings, store: Store, by: str) -> SwitchPlan:
+    if request.bare:
+        return without_data.plan(request, settings, store, by=by)
+    if request.producer:
+        return one_producer.plan(request, settings, store)
+    if request.of and (request.topics or request.wave or request.group):
         raise ConfigError("switch.of-names-topics")
-    if asked.of:
-        asked = replace(asked, topics=waves.topics_moved_by(store, asked.of))
-    if asked.wave:
-        return waves.plan(asked, settings, store, by=by)
-    if asked.group:
-        return one_group.plan(asked, settings, store, by=by)
-    if not asked.topics:
+    if request.of:
+        request = replace(request, topics=waves.topics_moved_by(store, request.of))
+    if request.wave:
+        return waves.plan(request, settings, store, by=by)
+    if request.group:
+        return one_group.plan(request, settings, store, by=by)
+    if not request.topics:
         raise ConfigError("switch.nothing-to-switch")
-    return carrying.plan(asked, settings, store) or plan.plan(asked, settings, store, by=by)
+    return carrying.plan(request, settings, store) or plan.plan(request, settings, store, by=by)
 
 
-def run_switch_plan(planned: SwitchPlan, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchView:
+def run_switch_plan(plan: SwitchPlan, settings: Settings, store: Store, caller: SwitchCaller) -> SwitchView:
     """Returns the switch at the end; of waves, the last that began."""
-    if isinstance(planned, WavesPlan):
-        return waves.run(planned, settings, store, asking)
-    if isinstance(planned, CarryFirstPlan) and not planned.refused:
-        planned = add_commands(carrying.carry_and_plan(planned, settings, store, asking), settings)
-        for line in (*planned.shown, *planned.remarks):
-            asking.tell(line)
-    return run.run_switch(planned, settings, store, asking)
+    if isinstance(plan, WavesPlan):
+        return waves.run(plan, settings, store, caller)
+    if isinstance(plan, CarryFirstPlan) and not plan.refusal:
+        plan = add_commands(carrying.carry_and_plan(plan, settings, store, caller), settings)
+        for line in (*plan.shown, *plan.remarks):
+            caller.tell(line)
+    return run.run_switch(plan, settings, store, caller)

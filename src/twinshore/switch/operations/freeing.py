@@ -73,11 +73,15 @@ class _Seen:
     unknown: list[str] = field(default_factory=list)
 
 
-def plan(asked: FreeRequest, settings: Settings, store: Store) -> Plan[FreeStep]:
+def plan(request: FreeRequest, settings: Settings, store: Store) -> Plan[FreeStep]:
     """Raises RefusedError for a switch that has not ended or has a deferred cleanup, ConfigError if none matches,
     KafkaError if no cluster answers. A silent cluster keeps what it has.
     """
-    links = [one.link for one in effective_links(settings.links, store).values() if one.link.naming is TwinNaming.SAME]
+    links = [
+        effective.link
+        for effective in effective_links(settings.links, store).values()
+        if effective.link.naming is TwinNaming.SAME
+    ]
     names = sorted({link.source for link in links} | {link.target for link in links})
     seen = _look(names, settings)
     if seen.silent.keys() == set(names) and names:
@@ -85,14 +89,14 @@ def plan(asked: FreeRequest, settings: Settings, store: Store) -> Plan[FreeStep]
     rows = store.switches.all()
     owed = [row.subject.partition(" ") for row in store.link_states.of_each(pair_names(links), DEFERRED_CLEANUP_KIND)]
     debts = [(switch, cluster) for switch, _, cluster in owed]
-    meant = _meant(asked, seen, find_unfinished_switches(rows, seen.kept, debts), {row.id: row for row in rows})
-    topics = {topic for step in meant.steps for topic in step.topics}
+    plan = _meant(request, seen, find_unfinished_switches(rows, seen.kept, debts), {row.id: row for row in rows})
+    topics = {topic for step in plan.steps for topic in step.topics}
     answering = [name for name in names if name not in seen.silent]
     ends = _ends(answering, topics, settings)
     unknown = [f"how far these topics reach on {name} is not known" for name in answering if name not in ends]
-    denied = (*_denied(meant.steps, seen.rules), *seen.unknown)
+    denied = (*_denied(plan.steps, seen.rules), *seen.unknown)
     return replace(
-        meant, remarks=(*describe_partly_filled(links, topics, ends), *unknown, *denied, *_unasked(seen.silent))
+        plan, remarks=(*describe_partly_filled(links, topics, ends), *unknown, *denied, *_unasked(seen.silent))
     )
 
 
@@ -103,8 +107,8 @@ def _look(names: Sequence[str], settings: Settings) -> _Seen:
             with closing(
                 KafkaCluster(settings.cluster(name), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
             ) as cluster:
-                notes = HomesTopic(cluster)
-                lines = notes.read()
+                homes_topic = HomesTopic(cluster)
+                records = homes_topic.read()
                 try:
                     seen.rules[name] = tuple(read_acls(cluster) or ())
                 except KafkaError as error:
@@ -112,8 +116,8 @@ def _look(names: Sequence[str], settings: Settings) -> _Seen:
         except KafkaError as error:
             seen.silent[name] = error
             continue
-        seen.kept += [one.record for one in read_switch_records(notes.log).values()]
-        seen.steps += _left_on(name, notes, lines)
+        seen.kept += [record.state for record in read_switch_records(homes_topic.log).values()]
+        seen.steps += _left_on(name, homes_topic, records)
     return seen
 
 
@@ -125,20 +129,23 @@ def _ends(names: Sequence[str], topics: Collection[str], settings: Settings) -> 
                 KafkaCluster(settings.cluster(name), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
             ) as cluster:
                 there = cluster.metadata(sorted(topics), refresh=True).topics
-                if any(one.error and one.error not in TOPIC_ABSENT_CODES for one in there.values()):
+                if any(
+                    topic_metadata.error and topic_metadata.error not in TOPIC_ABSENT_CODES
+                    for topic_metadata in there.values()
+                ):
                     continue
-                parts = [
+                partitions = [
                     TopicPartition(topic, number)
-                    for topic, one in there.items()
-                    if not one.error
-                    for number in range(len(one.partitions))
+                    for topic, topic_metadata in there.items()
+                    if not topic_metadata.error
+                    for number in range(len(topic_metadata.partitions))
                 ]
-                told = cluster.list_offsets(parts, OffsetKind.HIGH_WATERMARK) if parts else {}
+                told = cluster.list_offsets(partitions, OffsetKind.HIGH_WATERMARK) if partitions else {}
         except KafkaError:
             continue
         ends: dict[str, dict[int, int]] = {}
-        for named, end in told.items():
-            ends.setdefault(named.topic, {})[named.partition] = end
+        for partition, end in told.items():
+            ends.setdefault(partition.topic, {})[partition.partition] = end
         found[name] = ends
     return found
 
@@ -151,14 +158,14 @@ def _unasked(silent: Mapping[str, KafkaError]) -> Iterator[str]:
         )
 
 
-def _left_on(cluster: str, notes: HomesTopic, lines: Mapping[str, HomeRecord]) -> Iterator[FreeStep]:
+def _left_on(cluster: str, homes_topic: HomesTopic, records: Mapping[str, HomeRecord]) -> Iterator[FreeStep]:
     held: dict[str, set[str]] = {}
-    for topic, line in lines.items():
-        if line.switch and line.state is not HomeState.SETTLED:
-            held.setdefault(line.switch, set()).add(topic)
-    for switch in sorted({*notes.log.switches(), *held}):
+    for topic, record in records.items():
+        if record.switch and record.state is not HomeState.SETTLED:
+            held.setdefault(record.switch, set()).add(topic)
+    for switch in sorted({*homes_topic.log.switches(), *held}):
         waits = held.get(switch, set())
-        yield FreeStep(cluster, switch, tuple(sorted({*notes.log.claimed(switch), *waits})), tuple(sorted(waits)))
+        yield FreeStep(cluster, switch, tuple(sorted({*homes_topic.log.claimed(switch), *waits})), tuple(sorted(waits)))
 
 
 def _denied(steps: Sequence[FreeStep], rules: Mapping[str, Sequence[Acl]]) -> Iterator[str]:
@@ -173,15 +180,17 @@ def _denied(steps: Sequence[FreeStep], rules: Mapping[str, Sequence[Acl]]) -> It
             )
 
 
-def _meant(asked: FreeRequest, seen: _Seen, used: Mapping[str, str], known: Mapping[str, SwitchRow]) -> Plan[FreeStep]:
-    meant = [step for step in seen.steps if step.switch.startswith(asked.switch)]
+def _meant(
+    request: FreeRequest, seen: _Seen, used: Mapping[str, str], known: Mapping[str, SwitchRow]
+) -> Plan[FreeStep]:
+    meant = [step for step in seen.steps if step.switch.startswith(request.switch)]
     steps = [step for step in meant if step.switch not in used]
-    if asked.switch and meant and not steps:
+    if request.switch and meant and not steps:
         switch = meant[0].switch
         raise RefusedError("switch.still-needed", switch=switch[:ID_SHOWN], remedy=used[switch])
     switches = sorted({step.switch for step in steps})
     if not switches:
-        of = f"switch {asked.switch}" if asked.switch else "a switch that has ended or that the store does not know"
+        of = f"switch {request.switch}" if request.switch else "a switch that has ended or that the store does not know"
         free = sorted({step.switch[:ID_SHOWN] for step in seen.steps if step.switch not in used})
         says = [f"say which: {', '.join(free)}"] if free else []
         says += [f"{join_names(sorted(seen.silent), NAMED_MAX)} does not answer"] if seen.silent else []
@@ -196,10 +205,10 @@ def _meant(asked: FreeRequest, seen: _Seen, used: Mapping[str, str], known: Mapp
     return Plan(tuple(steps), (shown,))
 
 
-def free_claims(planned: Plan[FreeStep], settings: Settings, *, by: str) -> Iterator[FreeStep]:
+def free_claims(plan: Plan[FreeStep], settings: Settings, *, by: str) -> Iterator[FreeStep]:
     """Frees the claims. Idempotent. A silent cluster does not delay the others; KafkaError is raised at the end."""
     silent: KafkaError | None = None
-    for step in planned.steps:
+    for step in plan.steps:
         try:
             with closing(
                 KafkaCluster(settings.cluster(step.cluster), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)

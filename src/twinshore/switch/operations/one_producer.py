@@ -24,22 +24,22 @@ REQUEST_TIMEOUT_S = 5.0
 WRITE_OPERATIONS = frozenset({AclOperation.WRITE, AclOperation.ALL})
 
 
-def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> SwitchPlan:
+def plan(request: SwitchPlanRequest, settings: Settings, store: Store) -> SwitchPlan:
     """Always refuses, with the obstacle or with instructions. Raises ConfigError if no topic matches."""
-    settings.cluster(asked.to)
-    if not asked.topics or asked.group or asked.wave:
+    settings.cluster(request.to)
+    if not request.topics or request.group or request.wave:
         raise ConfigError("switch.producer-needs-topics")
-    link, topics = carrier_of(replace(asked, group=""), settings, store)
+    link, topics = carrier_of(replace(request, group=""), settings, store)
     if link.naming is not TwinNaming.SAME:
-        return SwitchPlan(refused=_both_sides(asked, link, topics))
-    with LinkClients(link, settings, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S) as ends:
-        others = _others(ends.source, asked.producer, topics)
+        return SwitchPlan(refusal=_both_sides(request, link, topics))
+    with LinkClients(link, settings, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S) as clients:
+        others = _others(clients.source, request.producer, topics)
     name = join_names(topics, NAMED_MAX)
     named = f"; there also write, or may write: {join_names(others, NAMED_MAX)}" if others else ""
     return SwitchPlan(
-        refused=RefusedError(
+        refusal=RefusedError(
             "switch.producer-not-alone",
-            producer=asked.producer,
+            producer=request.producer,
             topics=name,
             source=link.source,
             target=link.target,
@@ -49,12 +49,12 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> SwitchPl
     )
 
 
-def _both_sides(asked: SwitchPlanRequest, link: Link, topics: Sequence[str]) -> RefusedError:
+def _both_sides(request: SwitchPlanRequest, link: Link, topics: Sequence[str]) -> RefusedError:
     twins = join_names([link.twin_of(topic) for topic in topics], NAMED_MAX)
     return RefusedError(
         "switch.producer-moves-alone",
         link=link.name,
-        producer=asked.producer,
+        producer=request.producer,
         source=link.source,
         target=link.target,
         topics=join_names(list(topics), NAMED_MAX),
@@ -71,7 +71,11 @@ def _others(home: KafkaCluster, producer: str, topics: Sequence[str]) -> list[st
         acls = read_acls(home) or frozenset()
     except KafkaError as error:
         return [f"nobody knows who, as {error.message}"]
-    clients = {one.name or one.id for one in log.living(steady_s()) if any(one.writes(topic) for topic in topics)}
+    clients = {
+        subscriber.name or subscriber.id
+        for subscriber in log.living(steady_s())
+        if any(subscriber.writes(topic) for topic in topics)
+    }
     return sorted((clients | writers_by_rule(acls, topics)) - {producer, f"User:{producer}"})
 
 

@@ -136,13 +136,15 @@ def check_expressions(topics: Sequence[str]) -> None:
             raise ConfigError("switch.bad-expression", cause=why)
 
 
-def carrier_of(asked: SwitchPlanRequest, settings: Settings, store: Store) -> tuple[Link, list[str]]:
-    link, rows = find_link(asked, [one.link for one in effective_links(settings.links, store).values()], store)
+def carrier_of(request: SwitchPlanRequest, settings: Settings, store: Store) -> tuple[Link, list[str]]:
+    link, rows = find_link(
+        request, [effective.link for effective in effective_links(settings.links, store).values()], store
+    )
     return link, sorted({row.topic for row in rows})
 
 
-def links_leading_to(asked: SwitchPlanRequest, links: Sequence[Link]) -> list[Link]:
-    return [one for one in links if one.target == asked.to and (not asked.links or one.name in asked.links)]
+def links_leading_to(request: SwitchPlanRequest, links: Sequence[Link]) -> list[Link]:
+    return [link for link in links if link.target == request.to and (not request.links or link.name in request.links)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,18 +161,18 @@ class MatchedTopics:
     settled: frozenset[str] = frozenset()
 
 
-def match_topics(asked: SwitchPlanRequest, links: Sequence[Link], store: Store) -> MatchedTopics:
+def match_topics(request: SwitchPlanRequest, links: Sequence[Link], store: Store) -> MatchedTopics:
     """The whole name of a topic matches only that topic, even if the pattern matches others."""
-    into = links_leading_to(asked, links)
+    into = links_leading_to(request, links)
     rows: dict[str, list[TwinRow]] = {}
-    for one in into:
-        carried = [row for row in store.twins.active(one.name) if not is_heartbeats_topic(row.topic)]
+    for link in into:
+        carried = [row for row in store.twins.active(link.name) if not is_heartbeats_topic(row.topic)]
         # By force also what the link replicates no more: the replicated records are all there is.
-        rows[one.name] = [row for row in carried if asked.kind is SwitchKind.FORCED or admits(one, row.topic)]
+        rows[link.name] = [row for row in carried if request.kind is SwitchKind.FORCED or admits(link, row.topic)]
     known = {row.topic for some in rows.values() for row in some}
-    at_home = _at_home(asked, into, links, store)
+    at_home = _at_home(request, into, links, store)
     fits, settled = known | at_home, at_home | _twins_on_sources(into, links, store)
-    words = {one: _fitting(one, fits) for one in asked.topics}
+    words = {one: _fitting(one, fits) for one in request.topics}
     wanted = {topic for some in words.values() for topic in some}
     found = {name: [row for row in some if row.topic in wanted] for name, some in rows.items()}
     lacking = [one for one, some in words.items() if not some]
@@ -184,35 +186,37 @@ def match_topics(asked: SwitchPlanRequest, links: Sequence[Link], store: Store) 
 
 
 def match_topics_without_twins(
-    asked: SwitchPlanRequest, link: Link, words: MatchedTopics, topics: Iterable[str]
+    request: SwitchPlanRequest, link: Link, words: MatchedTopics, topics: Iterable[str]
 ) -> list[str]:
     """Returns matched and admitted topics of the source that have no twin yet."""
     carried = {row.topic for row in words.rows.get(link.name, ())} | set(words.known) | words.settled
     new = [one for one in topics if one not in carried and not is_internal_topic(one) and admits(link, one)]
-    return sorted({topic for word in asked.topics for topic in _fitting(word, new) if word not in carried})
+    return sorted({topic for word in request.topics for topic in _fitting(word, new) if word not in carried})
 
 
-def find_link(asked: SwitchPlanRequest, links: Sequence[Link], store: Store) -> tuple[Link, list[TwinRow]]:
+def find_link(request: SwitchPlanRequest, links: Sequence[Link], store: Store) -> tuple[Link, list[TwinRow]]:
     """Returns the one link that replicates the topics, and their twins. Raises ConfigError if any pattern has no match,
     maybe a typo.
     """
-    into = links_leading_to(asked, links)
+    into = links_leading_to(request, links)
     if not into:
-        raise ConfigError("switch.no-link-to", to=asked.to)
-    found = match_topics(asked, links, store)
+        raise ConfigError("switch.no-link-to", to=request.to)
+    found = match_topics(request, links, store)
     # Some topics that another switch has moved may be gone by now.
-    if found.lacking and not (found.rows and asked.of):
-        raise no_link_error(found.lacking, into, asked.to, found.known)
+    if found.lacking and not (found.rows and request.of):
+        raise no_link_error(found.lacking, into, request.to, found.known)
     if not found.rows:
-        raise RefusedError("switch.at-home-already", topics=join_names(list(asked.topics), NAMED_MAX), cluster=asked.to)
+        raise RefusedError(
+            "switch.at-home-already", topics=join_names(list(request.topics), NAMED_MAX), cluster=request.to
+        )
     if len(found.rows) > 1:
         raise ConfigError(
             "switch.several-links",
-            topics=join_names(list(asked.topics), NAMED_MAX),
+            topics=join_names(list(request.topics), NAMED_MAX),
             links=join_names(sorted(found.rows), NAMED_MAX),
         )
     ((name, rows),) = found.rows.items()
-    return next(one for one in into if one.name == name), rows
+    return next(link for link in into if link.name == name), rows
 
 
 def no_link_error(topics: Sequence[str], links: Sequence[Link], to: str, known: Sequence[str]) -> ConfigError:
@@ -227,18 +231,20 @@ def _fitting(word: str, topics: Collection[str]) -> list[str]:
     return [word] if word in topics else [one for one in topics if re.fullmatch(word, one)]
 
 
-def _at_home(asked: SwitchPlanRequest, into: Sequence[Link], links: Sequence[Link], store: Store) -> set[str]:
+def _at_home(request: SwitchPlanRequest, into: Sequence[Link], links: Sequence[Link], store: Store) -> set[str]:
     """Returns topics already at home on the target, including those that never switched."""
-    homes = {row.topic: row.home for one in into for row in store.homes.of(pair_name(one)).values()}
-    back = {row.topic for one in into if (way := find_reverse_link(one, links)) for row in store.twins.active(way.name)}
-    return {topic for topic, home in homes.items() if home == asked.to} | (back - homes.keys())
+    homes = {row.topic: row.home for link in into for row in store.homes.of(pair_name(link)).values()}
+    back = {
+        row.topic for link in into if (way := find_reverse_link(link, links)) for row in store.twins.active(way.name)
+    }
+    return {topic for topic, home in homes.items() if home == request.to} | (back - homes.keys())
 
 
 def _twins_on_sources(into: Sequence[Link], links: Sequence[Link], store: Store) -> set[str]:
     """Returns topics that are twins on the source of a link without `chain`, which does not replicate them."""
-    sources = {one.source for one in into if not one.chain}
-    others = [one for one in links if one.target in sources]
-    return {one.twin_of(row.topic) for one in others for row in store.twins.active(one.name)}
+    sources = {link.source for link in into if not link.chain}
+    others = [link for link in links if link.target in sources]
+    return {link.twin_of(row.topic) for link in others for row in store.twins.active(link.name)}
 
 
 def escape_topic(topic: str) -> str:
@@ -273,17 +279,22 @@ def find_obstacle(old: KafkaCluster, new: KafkaCluster, topics: Sequence[str]) -
 
 def refuse_unready_partitions(new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:
     """Refuses partitions of the new home that would not accept writes with acks=all."""
-    seen = {name: one for name, one in new.metadata(sorted(topics), refresh=True).topics.items() if not one.error}
-    unled = [f"{name}-{part.partition}" for name, one in seen.items() for part in one.partitions if part.leader < 0]
+    seen = {name: topic for name, topic in new.metadata(sorted(topics), refresh=True).topics.items() if not topic.error}
+    unled = [
+        f"{name}-{partition.partition}"
+        for name, topic in seen.items()
+        for partition in topic.partitions
+        if partition.leader < 0
+    ]
     if unled:
         return RefusedError("switch.no-leader", cluster=new.name, partitions=join_names(unled, NAMED_MAX))
     settings, _ = new.admin.readable_settings(sorted(seen), (MIN_ISR,))
     least = {name: int(one[MIN_ISR].value or 1) for name, one in settings.items() if MIN_ISR in one}
     short = [
-        f"{name}-{part.partition} ({len(part.isr)} of {least[name]})"
-        for name, one in seen.items()
-        for part in one.partitions
-        if len(part.isr) < least.get(name, 1)
+        f"{name}-{partition.partition} ({len(partition.isr)} of {least[name]})"
+        for name, topic in seen.items()
+        for partition in topic.partitions
+        if len(partition.isr) < least.get(name, 1)
     ]
     if short:
         return RefusedError(
@@ -312,7 +323,9 @@ def check_disk_space(cluster: KafkaCluster, topics: Sequence[str], settings: Set
         return DiskShortage()
     try:
         seen = cluster.metadata(sorted(topics), refresh=True).topics.values()
-        nodes = sorted({node for one in seen if not one.error for part in one.partitions for node in part.replicas})
+        nodes = sorted(
+            {node for topic in seen if not topic.error for partition in topic.partitions for node in partition.replicas}
+        )
         disks = [disk for node in nodes for disk in read_log_dirs(cluster, node)]
     except KafkaError as error:
         if error.retriable:
@@ -333,22 +346,22 @@ def find_conflicting_switches(
     for row in store.switches.all():
         if row.id not in ids and row.ended_ms is not None:
             continue
-        record = parse_switch_state(row.switch_state)
-        if record is None:
+        state = parse_switch_state(row.switch_state)
+        if state is None:
             if row.id in ids:
                 raise RefusedError("switch.record-unreadable", switch=row.id[:8])
             continue
-        ours = set(record.names()) & set(topics)
-        if record.awaits_store and ours <= set(find_topics_moved_since(record, homes)):
+        ours = set(state.names()) & set(topics)
+        if state.awaits_store and ours <= set(find_topics_moved_since(state, homes)):
             continue  # nothing is left to do for these
-        begun = record.kind in MAKES_TWINS | MOVES_HOMES and record.carrier == link.name
+        begun = state.kind in MAKES_TWINS | MOVES_HOMES and state.carrier == link.name
         # After a crash while it released its topics, it has claims on the clusters, and none in the store.
-        begun |= is_reversed_by(record, link.source, link.target)
-        if row.id not in ids and not (begun and set(record.names()) & set(topics)):
+        begun |= is_reversed_by(state, link.source, link.target)
+        if row.id not in ids and not (begun and set(state.names()) & set(topics)):
             continue
-        if why := why_not_take_over(record, link.source, link.target, answers=answers):
-            raise RefusedError("switch.not-taken-over", switch=record.id[:8], why=why)
-        found.append(record)
+        if why := why_not_take_over(state, link.source, link.target, answers=answers):
+            raise RefusedError("switch.not-taken-over", switch=state.id[:8], why=why)
+        found.append(state)
     return tuple(found)
 
 
@@ -356,32 +369,34 @@ def find_refilling_switches(link: Link, store: Store) -> tuple[SwitchState, ...]
     """Returns fail-backs and rebuilds that have deleted twins on the link's target and not refilled them yet."""
     found = [parse_switch_state(row.switch_state) for row in store.switches.all(open_only=True)]
     return tuple(
-        one for one in found if one and (one.new, one.old) == (link.source, link.target) and refilling_topics(one)
+        state
+        for state in found
+        if state and (state.new, state.old) == (link.source, link.target) and refilling_topics(state)
     )
 
 
-def take_over(record: SwitchState, topics: Collection[str], new: KafkaCluster, store: Store, by: str) -> None:
+def take_over(state: SwitchState, topics: Collection[str], new: KafkaCluster, store: Store, by: str) -> None:
     """Ends the switch and frees its topics; or only removes these topics, if that switch goes on with others.
     Idempotent. Raises RefusedError if its process is alive, or another one has resumed the switch.
     """
-    with exclusive(f"switch {record.id}", store, by) as lease:
-        row, held = store.switches.of(record.id), lease.row()
-        now = SwitchState.from_json(row.switch_state) if row else record
-        if now.told != record.told or held is None:
-            raise RefusedError("switch.record-changed", switch=record.id[:8])
+    with exclusive(f"switch {state.id}", store, by) as lease:
+        row, held = store.switches.of(state.id), lease.row()
+        now = SwitchState.from_json(row.switch_state) if row else state
+        if now.history != state.history or held is None:
+            raise RefusedError("switch.record-changed", switch=state.id[:8])
         names = topics_freed(now, topics)
         if not now.ended:
             defer_cleanup(store, now, names)
         # Denials on its old home were to end with that switch, and writers go there now.
         rights = now.rights if now.old == new.name else ""
         flipped = has_promoted(now)
-        debt = DeferredCleanup(now.id, new.name, tuple(names), select_rights(rights, names) if flipped else rights)
+        cleanup = DeferredCleanup(now.id, new.name, tuple(names), select_rights(rights, names) if flipped else rights)
         if flipped:
-            clean_up(new, debt, by)  # before its state drops these topics: after a crash this runs again
+            clean_up(new, cleanup, by)  # before its state drops these topics: after a crash this runs again
         if not now.ended and not store.switches.save(mark_taken_over(now, topics, by, wall_ms()).row(wall_ms()), held):
-            raise RefusedError("switch.lease-lost", switch=record.id[:8])
+            raise RefusedError("switch.lease-lost", switch=state.id[:8])
         if not flipped:
-            clean_up(new, debt, by)
+            clean_up(new, cleanup, by)
         store.topics_in_switch.end(now.id, names)
 
 
@@ -391,10 +406,10 @@ GONE_HOME_TIMEOUT_S = 1.5  # for an old home that is down, as the operator says
 
 @dataclass(frozen=True, slots=True)
 class SwitchPlanStep:
-    deed: SwitchStep
+    step: SwitchStep
 
     def sentence(self, *, done: bool) -> str:
-        return f"{self.deed}: {STEP_SPECS[self.deed].does}" + (" (done)" if done else "")
+        return f"{self.step}: {STEP_SPECS[self.step].does}" + (" (done)" if done else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,68 +419,76 @@ class SwitchPlan(Plan[SwitchPlanStep]):
     the old one if it still answers, or a third cluster that is the topic's home.
     """
 
-    record: SwitchState | None = None
+    state: SwitchState | None = None
     back_topics: tuple[str, ...] = ()
     takes_over: tuple[SwitchState, ...] = ()
     alive: str = ""
 
 
-def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "", kept: str = "") -> SwitchPlan:
-    """Raises ConfigError if no topic matches; obstacles are `refused`, in one sentence. `kept`: the cluster that keeps
+def plan(request: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "", kept: str = "") -> SwitchPlan:
+    """Raises ConfigError if no topic matches; obstacles are `refusal`, in one sentence. `kept`: the cluster that keeps
     the state, if `store` holds only what that cluster says.
     """
-    settings.cluster(asked.to)
-    check_expressions(asked.topics)
-    links = [one.link for one in effective_links(settings.links, store).values()]
-    link, rows = find_link(asked, links, store)
+    settings.cluster(request.to)
+    check_expressions(request.topics)
+    links = [effective.link for effective in effective_links(settings.links, store).values()]
+    link, rows = find_link(request, links, store)
     asked_for = {row.topic for row in rows}
-    anew = find_refilling_switches(link, store) if asked.kind is SwitchKind.FORCED else ()
-    left = [describe_refilling_topics(one, asked_for) for one in anew if asked_for.intersection(refilling_topics(one))]
+    anew = find_refilling_switches(link, store) if request.kind is SwitchKind.FORCED else ()
+    left = [
+        describe_refilling_topics(state, asked_for) for state in anew if asked_for.intersection(refilling_topics(state))
+    ]
     topics = sorted(asked_for.difference(*map(refilling_topics, anew)))
     if not topics:
-        return SwitchPlan(refused=RefusedError("switch.refilling", cause=left[0].removeprefix("left out: ")))
+        return SwitchPlan(refusal=RefusedError("switch.refilling", cause=left[0].removeprefix("left out: ")))
     back = find_reverse_link(link, links)
     ours = [row for row in rows if row.topic in topics]
-    shown = [*_shown(asked, link, ours, store, kept=bool(kept)), *left]
-    with LinkClients(link, settings, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S) as ends:
-        away = _away(asked, link, settings, ends)
-        refused = _refused(asked, link, topics, store, away) or _unfit(asked, link, topics, store, ends, away)
-        room = DiskShortage() if refused else check_disk_space(ends.target, topics, settings)
+    shown = [*_shown(request, link, ours, store, kept=bool(kept)), *left]
+    with LinkClients(link, settings, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S) as clients:
+        away = _away(request, link, settings, clients)
+        refusal = _refused(request, link, topics, store, away) or _unfit(request, link, topics, store, clients, away)
+        room = DiskShortage() if refusal else check_disk_space(clients.target, topics, settings)
         # Without a home, take whatever disk space there is.
-        refused = refused or (None if asked.kind is SwitchKind.FORCED else room.refused())
+        refusal = refusal or (None if request.kind is SwitchKind.FORCED else room.refused())
         try:
             others = (
                 find_conflicting_switches(link, topics, store, answers=not away)
-                if asked.kind is SwitchKind.FORCED
+                if request.kind is SwitchKind.FORCED
                 else ()
             )
         except RefusedError as error:
-            refused = refused or error
-        if refused:
-            return SwitchPlan(shown=tuple(shown), refused=refused)
-        shown += [describe_takeover(one, topics) for one in others]
+            refusal = refusal or error
+        if refusal:
+            return SwitchPlan(shown=tuple(shown), refusal=refusal)
+        shown += [describe_takeover(state, topics) for state in others]
         moved = tuple(topic_move_of(topic, rows, link, store) for topic in topics)
-        lag = 0 if asked.kind is SwitchKind.FORCED else count_missing_offsets(ends.source, ends.target, moved)
-        torn = tuple(describe_inconsistent_groups(ends.target, link, topics)) if asked.kind is SwitchKind.FORCED else ()
-        unknown = tuple(_unknown(ends.target, link, topics, back)) if kept else ()
-        open_to = () if asked.kind is SwitchKind.FORCED else describe_unheld_writers(ends.source, topics)
-        strange = tuple(_strange(link, topics, store)) if asked.kind is SwitchKind.FORCED else ()
-        later = (describe_old_home_access(ends.source, topics, away),) if asked.kind is SwitchKind.FORCED else ()
-        about = _remarks(asked, link, lag, away, _elsewhere(link, topics, store))
-        again = () if kept or asked.kind is SwitchKind.FORCED else (_read_again(link, settings, store),)
+        lag = 0 if request.kind is SwitchKind.FORCED else count_missing_offsets(clients.source, clients.target, moved)
+        torn = (
+            tuple(describe_inconsistent_groups(clients.target, link, topics))
+            if request.kind is SwitchKind.FORCED
+            else ()
+        )
+        unknown = tuple(_unknown(clients.target, link, topics, back)) if kept else ()
+        open_to = () if request.kind is SwitchKind.FORCED else describe_unheld_writers(clients.source, topics)
+        strange = tuple(_strange(link, topics, store)) if request.kind is SwitchKind.FORCED else ()
+        later = (describe_old_home_access(clients.source, topics, away),) if request.kind is SwitchKind.FORCED else ()
+        about = _remarks(request, link, lag, away, _elsewhere(link, topics, store))
+        again = () if kept or request.kind is SwitchKind.FORCED else (_read_again(link, settings, store),)
         remarks = (*about, *filter(None, (room.words,)), *strange, *torn, *unknown, *open_to, *later, *again)
-    record = _record(asked, link, moved, by, kept)
+    switch_state = _record(request, link, moved, by, kept)
     untaken = () if kept else tuple(topic for topic in topics if back is None or not admits(back, topic))
-    steps = tuple(SwitchPlanStep(deed) for deed in STEPS[asked.kind])
-    alive = link.source if asked.kind is SwitchKind.FORCED and not away else ""
-    alive = next(iter(_elsewhere(link, topics, store).values()), alive) if asked.kind is SwitchKind.FORCED else alive
-    return SwitchPlan(steps, tuple(shown), remarks, record=record, back_topics=untaken, takes_over=others, alive=alive)
+    steps = tuple(SwitchPlanStep(step) for step in STEPS[request.kind])
+    alive = link.source if request.kind is SwitchKind.FORCED and not away else ""
+    alive = next(iter(_elsewhere(link, topics, store).values()), alive) if request.kind is SwitchKind.FORCED else alive
+    return SwitchPlan(
+        steps, tuple(shown), remarks, state=switch_state, back_topics=untaken, takes_over=others, alive=alive
+    )
 
 
-def _record(asked: SwitchPlanRequest, link: Link, moved: tuple[TopicMove, ...], by: str, kept: str) -> SwitchState:
+def _record(request: SwitchPlanRequest, link: Link, moved: tuple[TopicMove, ...], by: str, kept: str) -> SwitchState:
     return SwitchState(
         id=secrets.token_hex(16),
-        kind=asked.kind,
+        kind=request.kind,
         old=link.source,
         new=link.target,
         link=link.name,
@@ -473,8 +496,8 @@ def _record(asked: SwitchPlanRequest, link: Link, moved: tuple[TopicMove, ...], 
         topics=moved,
         by=by,
         begun_ms=wall_ms(),
-        hold_s_max=asked.hold_s,
-        deed=STEPS[asked.kind][0],
+        hold_s_max=request.hold_s,
+        step=STEPS[request.kind][0],
         kept=kept,
     )
 
@@ -483,16 +506,16 @@ def _read_again(link: Link, settings: Settings, store: Store) -> str:
     """An unavailable cluster does not stop the plan."""
     try:
         links = links_between(settings, store, link.source, link.target)
-        seen = inspect_groups(links, settings, store, ".*", link.target, stable=False)
+        groups = inspect_groups(links, settings, store, ".*", link.target, stable=False)
     except KafkaError as error:
         return f"where groups stand is not known: {error.message}"
-    return describe_rereads(seen.values(), link.source, link.target)
+    return describe_rereads(groups.values(), link.source, link.target)
 
 
-def _away(asked: SwitchPlanRequest, link: Link, settings: Settings, ends: LinkClients) -> str:
+def _away(request: SwitchPlanRequest, link: Link, settings: Settings, clients: LinkClients) -> str:
     """Returns why the old home does not answer; empty if it does."""
-    if asked.kind is not SwitchKind.FORCED:
-        return why_unreachable(ends.source)
+    if request.kind is not SwitchKind.FORCED:
+        return why_unreachable(clients.source)
     with closing(
         KafkaCluster(settings.cluster(link.source), patience_s=GONE_HOME_TIMEOUT_S, call_s=GONE_HOME_TIMEOUT_S)
     ) as brief:
@@ -504,7 +527,7 @@ def refuse_adopting_link(link: Link, done: str) -> RefusedError:
 
 
 def _refused(
-    asked: SwitchPlanRequest, link: Link, topics: Sequence[str], store: Store, away: str
+    request: SwitchPlanRequest, link: Link, topics: Sequence[str], store: Store, away: str
 ) -> TwinshoreError | None:
     if link.naming is not TwinNaming.SAME:
         return RefusedError("switch.twins-renamed", link=link.name)
@@ -516,12 +539,12 @@ def _refused(
     if link.mode is OffsetMode.MAPPED:
         return refuse_adopting_link(link, "switched")
     homes = read_homes(store, link, topics)
-    if asked.kind is not SwitchKind.FORCED and (moved := _elsewhere(link, topics, store)):
+    if request.kind is not SwitchKind.FORCED and (moved := _elsewhere(link, topics, store)):
         topic, home = next(iter(moved.items()))
-        return RefusedError("switch.home-elsewhere", topic=topic, home=home, source=link.source, to=asked.to)
+        return RefusedError("switch.home-elsewhere", topic=topic, home=home, source=link.source, to=request.to)
     if worn := [topic for topic in topics if topic in homes and homes[topic].term >= TERM_MAX]:
         return RefusedError("switch.home-moved-too-often", topics=join_names(worn, NAMED_MAX), count=TERM_MAX)
-    if asked.kind is SwitchKind.FORCED:
+    if request.kind is SwitchKind.FORCED:
         return None
     if away:
         return RefusedError("switch.source-silent", cluster=link.source, cause=away)
@@ -533,16 +556,16 @@ def _refused(
 
 
 def _unfit(
-    asked: SwitchPlanRequest, link: Link, topics: Sequence[str], store: Store, ends: LinkClients, away: str
+    request: SwitchPlanRequest, link: Link, topics: Sequence[str], store: Store, clients: LinkClients, away: str
 ) -> TwinshoreError | None:
     if not away:
-        verify_cluster_ids(link, store, ends.source, ends.target)
+        verify_cluster_ids(link, store, clients.source, clients.target)
     try:
-        if not may_write_markers(ends.target):
+        if not may_write_markers(clients.target):
             return RefusedError("switch.no-fencing-rights", link=link.name, cluster=link.target)
-        if asked.kind is SwitchKind.FORCED:
-            return refuse_unready_partitions(ends.target, topics)
-        return find_obstacle(ends.source, ends.target, topics)
+        if request.kind is SwitchKind.FORCED:
+            return refuse_unready_partitions(clients.target, topics)
+        return find_obstacle(clients.source, clients.target, topics)
     except KafkaError as error:
         return RefusedError("switch.cluster-unread", cause=error.message)
 
@@ -559,18 +582,20 @@ def topic_move_of(topic: str, rows: Sequence[TwinRow], link: Link, store: Store)
     )
 
 
-def _shown(asked: SwitchPlanRequest, link: Link, rows: Sequence[TwinRow], store: Store, *, kept: bool) -> Iterator[str]:
+def _shown(
+    request: SwitchPlanRequest, link: Link, rows: Sequence[TwinRow], store: Store, *, kept: bool
+) -> Iterator[str]:
     """`kept`: without the store, so the unreplicated offsets are unknown."""
     topics = sorted({row.topic for row in rows})
     count = count_phrase(len(topics), "topic")
     yield f"{count} would be at home on {link.target}, and no more on {link.source}: {join_names(topics, NAMED_MAX)}"
     if kept:
         yield f"how much of {link.source} had not crossed is not known: the store alone knows how far it was seen"
-    elif asked.kind is SwitchKind.FORCED:
-        positions = [at for at in store.progress.positions(link.name) if at.topic in topics]
+    elif request.kind is SwitchKind.FORCED:
+        positions = [position for position in store.progress.positions(link.name) if position.topic in topics]
         every = {row.topic for row in store.twins.of(link.name)} == set(topics)
-        word = parse_lag(store.link_states.of(link.name, LAG_KIND))
-        missing = estimate_unreplicated(Counter(row.topic for row in rows), positions, word, every=every)
+        lag = parse_lag(store.link_states.of(link.name, LAG_KIND))
+        missing = estimate_unreplicated(Counter(row.topic for row in rows), positions, lag, every=every)
         yield from missing.sentences(link.source, len(topics), wall_ms())
 
 
@@ -580,18 +605,20 @@ def _elsewhere(link: Link, topics: Sequence[str], store: Store) -> dict[str, str
     return {topic: row.home for topic, row in homes.items() if row.home not in (link.source, link.target)}
 
 
-def _remarks(asked: SwitchPlanRequest, link: Link, lag: int, away: str, elsewhere: Mapping[str, str]) -> Iterator[str]:
-    if asked.kind is SwitchKind.FORCED:
+def _remarks(
+    request: SwitchPlanRequest, link: Link, lag: int, away: str, elsewhere: Mapping[str, str]
+) -> Iterator[str]:
+    if request.kind is SwitchKind.FORCED:
         for topic, home in elsewhere.items():
             yield f"topic {topic} is at home on {home}: what was written there since does not come to {link.target}"
-    if asked.kind is SwitchKind.FORCED and not away:
+    if request.kind is SwitchKind.FORCED and not away:
         yield f"{link.source} answers: a planned switch would lose nothing"
-    if asked.kind is SwitchKind.FORCED:
+    if request.kind is SwitchKind.FORCED:
         yield describe_torn_transactions(link.target)
     else:
         behind_now = f"the twins are {count_phrase(lag, 'offset')} behind now"
-        wait, turns = ("would wait", "would turn") if asked.kind is SwitchKind.DRILL else ("wait", "turns")
-        yield f"{behind_now}; where writers {wait} for {asked.hold_s:g} s, the switch {turns} back"
+        wait, turns = ("would wait", "would turn") if request.kind is SwitchKind.DRILL else ("wait", "turns")
+        yield f"{behind_now}; where writers {wait} for {request.hold_s:g} s, the switch {turns} back"
 
 
 def _strange(link: Link, topics: Sequence[str], store: Store) -> Iterator[str]:

@@ -45,42 +45,42 @@ class RebuildRequest:
     anyway: bool = False
 
 
-def plan(asked: RebuildRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
-    """Raises ConfigError if the link has no such topic; obstacles are `refused`, in one sentence."""
-    link = effective_links(settings.links, store)[settings.link(parse_link_name(asked.link)).name].link
-    rows = _rows(link, asked.topics, store)
-    if refused := _unfit(link, asked.topics, store):
-        return SwitchPlan(refused=refused)
+def plan(request: RebuildRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
+    """Raises ConfigError if the link has no such topic; obstacles are `refusal`, in one sentence."""
+    link = effective_links(settings.links, store)[settings.link(parse_link_name(request.link)).name].link
+    rows = _rows(link, request.topics, store)
+    if refusal := _unfit(link, request.topics, store):
+        return SwitchPlan(refusal=refusal)
     homes = store.homes.of(pair_name(link))
     topics = tuple(
         topic_move_of_twin(rows, topic, homes[topic].term if topic in homes else 0)
-        for topic in sorted(set(asked.topics))
+        for topic in sorted(set(request.topics))
     )
-    folder = str(rescue_folder(settings, asked.folder))
-    record = replace(new_switch_state(SwitchKind.REBUILD, link, topics, by, folder), anyway=asked.anyway)
-    with LinkClients(link, settings, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S) as ends:
-        for cluster in (ends.source, ends.target):
+    folder = str(rescue_folder(settings, request.folder))
+    state = replace(new_switch_state(SwitchKind.REBUILD, link, topics, by, folder), anyway=request.anyway)
+    with LinkClients(link, settings, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S) as clients:
+        for cluster in (clients.source, clients.target):
             if away := why_unreachable(cluster):
                 silent = RefusedError("switch.cluster-silent", cluster=cluster.name, cause=away)
-                return SwitchPlan(refused=silent)
-        verify_cluster_ids(link, store, ends.source, ends.target)
-        if other := describe_topic_changes(ends.target, topics, new=False) or describe_topic_changes(
-            ends.source, topics, new=True
+                return SwitchPlan(refusal=silent)
+        verify_cluster_ids(link, store, clients.source, clients.target)
+        if other := describe_topic_changes(clients.target, topics, new=False) or describe_topic_changes(
+            clients.source, topics, new=True
         ):
-            hint = "`twinshore mirror begin-again` is for topics that are others by now"
-            return SwitchPlan(refused=RefusedError("switch.topic-changed", cause=other, remedy=hint))
-        shown = tuple(_shown(record, ends, store))
-        places, live = read_group_offsets(ends.target, record.names())
-        room = check_disk_space(ends.target, record.names(), settings)
-    refused = _refused(record, () if asked.anyway else live, link, settings, store) or room.refused()
-    if refused:
-        return SwitchPlan(shown=shown, refused=refused)
-    steps = tuple(SwitchPlanStep(deed) for deed in STEPS[SwitchKind.REBUILD])
+            hint = "`twinshore mirror recreate` is for topics that are others by now"
+            return SwitchPlan(refusal=RefusedError("switch.topic-changed", cause=other, remedy=hint))
+        shown = tuple(_shown(state, clients, store))
+        places, live = read_group_offsets(clients.target, state.names())
+        room = check_disk_space(clients.target, state.names(), settings)
+    refusal = _refused(state, () if request.anyway else live, link, settings, store) or room.refused()
+    if refusal:
+        return SwitchPlan(shown=shown, refusal=refusal)
+    steps = tuple(SwitchPlanStep(step) for step in STEPS[SwitchKind.REBUILD])
     remarks = (
-        *_remarks(record, sorted(places), live, store),
+        *_remarks(state, sorted(places), live, store),
         *filter(None, (room.words, describe_partial_refill(link))),
     )
-    return SwitchPlan(steps, shown, remarks, record=record)
+    return SwitchPlan(steps, shown, remarks, state=state)
 
 
 def _rows(link: Link, topics: Sequence[str], store: Store) -> list[TwinRow]:
@@ -107,53 +107,53 @@ def _unfit(link: Link, topics: Sequence[str], store: Store) -> TwinshoreError | 
     return RefusedError("switch.not-at-home", topics=join_names(away, NAMED_MAX), cluster=link.source) if away else None
 
 
-def _shown(record: SwitchState, ends: LinkClients, store: Store) -> Iterator[str]:
-    twins, homes = (read_log_ends(cluster, record.topics).ends for cluster in (ends.target, ends.source))
-    for one in record.topics:
-        held, there = (count_phrase(sum(side[one.topic]), "offset") for side in (twins, homes))
-        partitions = count_phrase(one.partitions, "partition")
+def _shown(state: SwitchState, clients: LinkClients, store: Store) -> Iterator[str]:
+    twins, homes = (read_log_ends(cluster, state.topics).ends for cluster in (clients.target, clients.source))
+    for move in state.topics:
+        held, there = (count_phrase(sum(side[move.topic]), "offset") for side in (twins, homes))
+        partitions = count_phrase(move.partitions, "partition")
         yield (
-            f"deleted on {record.old} and filled again from {record.new}: topic {one.topic}, {partitions}, "
+            f"deleted on {state.old} and filled again from {state.new}: topic {move.topic}, {partitions}, "
             f"{held} now, {there} then"
         )
-    for tail in find_doubtful_ranges(
-        inspect_old_home(ends.target, ends.source, store, record.back, record.topics, every=True)
+    for offset_range in find_doubtful_ranges(
+        inspect_old_home(clients.target, clients.source, store, state.back, state.topics, every=True)
     ):
-        home = rescue_steps.home_to_compare(record.back, tail, ends.source, store, tail.first)
-        count = rescue_steps.count_unreplicated_records(ends.target, origin_of(record, tail), home)
+        home = rescue_steps.home_to_compare(state.back, offset_range, clients.source, store, offset_range.first)
+        count = rescue_steps.count_unreplicated_records(clients.target, origin_of(state, offset_range), home)
         if count.records:
             some = (
-                f"{count_phrase(count.records, 'record')} that {record.new} lacks, {count.committed} of them committed"
+                f"{count_phrase(count.records, 'record')} that {state.new} lacks, {count.committed} of them committed"
             )
-            yield f"to be rescued: {some}, of {tail}, to {RESCUED_TOPIC} on {record.new} and to {record.folder}"
+            yield f"to be rescued: {some}, of {offset_range}, to {RESCUED_TOPIC} on {state.new} and to {state.folder}"
 
 
 def _refused(
-    record: SwitchState, live: Sequence[str], link: Link, settings: Settings, store: Store
+    state: SwitchState, live: Sequence[str], link: Link, settings: Settings, store: Store
 ) -> TwinshoreError | None:
-    if others := refuse_claimed_topics(store, pair_name(link), record.names()):
+    if others := refuse_claimed_topics(store, pair_name(link), state.names()):
         return others
     if live:
         return RefusedError(
             "switch.group-reads-twin",
             groups=join_names(live, NAMED_MAX),
-            cluster=record.old,
+            cluster=state.old,
             remedy="stop these consumers; --anyway deletes it under them",
         )
-    return deletion_guard(link, settings, store).refusal(record.names())
+    return deletion_guard(link, settings, store).refusal(state.names())
 
 
-def _remarks(record: SwitchState, groups: Sequence[str], live: Sequence[str], store: Store) -> Iterator[str]:
-    rows = [row.incident for row in store.incidents.rows(record.back, open_only=True)]
-    for topic in record.names():
-        told = [
-            one
-            for one in rows
-            if one.topic == topic and (one.policy.stops or one.policy.effect is IncidentEffect.TOPIC)
+def _remarks(state: SwitchState, groups: Sequence[str], live: Sequence[str], store: Store) -> Iterator[str]:
+    rows = [row.incident for row in store.incidents.rows(state.back, open_only=True)]
+    for topic in state.names():
+        incidents = [
+            incident
+            for incident in rows
+            if incident.topic == topic and (incident.policy.stops or incident.policy.effect is IncidentEffect.TOPIC)
         ]
-        if not told:
+        if not incidents:
             yield f"nothing is known to be wrong with the twin of {topic}"
     if groups:
-        yield f"groups are put back on {record.old} where they stand: {join_names(groups, NAMED_MAX)}"
+        yield f"groups are put back on {state.old} where they stand: {join_names(groups, NAMED_MAX)}"
     if live:
         yield f"group {join_names(live, NAMED_MAX)} has members there now, and loses what it reads"

@@ -140,20 +140,20 @@ def list_kept_rescues(settings: Settings) -> tuple[list[KeptRescue], list[str]]:
     found, odd = list[KeptRescue](), []
     for cluster in settings.clusters.values():
         try:
-            with closing(KafkaCluster(cluster, patience_s=REQUEST_TIMEOUT_S)) as asked:
-                found += [KeptRescue(origin, *one) for origin, one in RescuedTopic(asked).copies().items()]
+            with closing(KafkaCluster(cluster, patience_s=REQUEST_TIMEOUT_S)) as kafka_cluster:
+                found += [KeptRescue(origin, *one) for origin, one in RescuedTopic(kafka_cluster).copies().items()]
         except KafkaError as error:
             odd.append(error.message)
-    return sorted(found, key=lambda one: one.origin.file_name()), odd
+    return sorted(found, key=lambda rescue: rescue.origin.file_name()), odd
 
 
 def export_missing(settings: Settings, folder: Path, tails: Iterable[KeptRescue]) -> Iterator[Path]:
     """Writes a file for each copy that has none. Raises ConfigError if a file cannot be written."""
-    for one in tails:
-        path = folder / one.origin.file_name()
+    for rescue in tails:
+        path = folder / rescue.origin.file_name()
         if not path.exists():
-            with closing(KafkaCluster(settings.cluster(one.origin.home), patience_s=PATIENCE_S)) as home:
-                export(RescuedTopic(home).read(one.copy), path)
+            with closing(KafkaCluster(settings.cluster(rescue.origin.home), patience_s=PATIENCE_S)) as home:
+                export(RescuedTopic(home).read(rescue.copy), path)
             yield path
 
 
@@ -164,19 +164,19 @@ def add_replayed_records(found: Sequence[RescuedFile], settings: Settings) -> tu
     try:
         store = open_if_exists(settings)
         if store is None:
-            return [replace(one, again=()) for one in found], []
+            return [replace(file, again=()) for file in found], []
         with store:
-            return [replace(one, again=tuple(_again(one, store))) for one in found], []
+            return [replace(file, again=tuple(_again(file, store))) for file in found], []
     except StoreError as error:
         return list(found), [f"what was written again is not known: {error.message}"]
 
 
 def _again(file: RescuedFile, store: Store) -> Iterator[ReplayedRecords]:
     known = _known(store, file.origin)
-    for topic in sorted({one.topic for one in known}):
+    for topic in sorted({batch.topic for batch in known}):
         done = _done(known, topic)
         for committed in (True, False):
-            records = sum(one.record.offset in done for one in _of_kind(file.path, committed))
+            records = sum(record.record.offset in done for record in _of_kind(file.path, committed))
             if records:
                 yield ReplayedRecords(topic, committed, records, records == _whole(file, committed))
 
@@ -184,16 +184,16 @@ def _again(file: RescuedFile, store: Store) -> Iterator[ReplayedRecords]:
 def inspect_rescued_file(path: Path) -> RescuedFile:
     """Reads the whole file. Raises WireError if the file is truncated."""
     origin, count = read_origin(path), RecordCount()
-    for one in read_rescued_file(path):
-        count = count.with_one(one.ending)
+    for record in read_rescued_file(path):
+        count = count.with_one(record.ending)
     return RescuedFile(path, origin, count)
 
 
 def read_first_records(path: Path, limit: int) -> Iterator[UnreplicatedRecord]:
-    for number, one in enumerate(read_rescued_file(path)):
+    for number, record in enumerate(read_rescued_file(path)):
         if number == limit:
             return
-        yield one
+        yield record
 
 
 def describe_record(one: UnreplicatedRecord) -> str:
@@ -204,45 +204,45 @@ def describe_record(one: UnreplicatedRecord) -> str:
     return f"  {record.offset}  {at}  {one.ending}  {_text(record.key)}: {_text(value)}"
 
 
-def plan(asked: ReplayRequest, settings: Settings, store: Store) -> Plan[WriteStep]:
+def plan(request: ReplayRequest, settings: Settings, store: Store) -> Plan[WriteStep]:
     """Raises ConfigError if a file is invalid; `refused` if a topic cannot take the records."""
-    found = [_plan(path, asked, settings, store) for path in asked.files]
+    found = [_plan(path, request, settings, store) for path in request.files]
     return Plan(
-        tuple(step for one in found for step in one.steps),
-        tuple(line for one in found for line in one.shown),
-        tuple(line for one in found for line in one.remarks),
-        next((one.refused for one in found if one.refused), None),
+        tuple(step for plan in found for step in plan.steps),
+        tuple(line for plan in found for line in plan.shown),
+        tuple(line for plan in found for line in plan.remarks),
+        next((plan.refusal for plan in found if plan.refusal), None),
     )
 
 
-def _plan(path: Path, asked: ReplayRequest, settings: Settings, store: Store) -> Plan[WriteStep]:
+def _plan(path: Path, request: ReplayRequest, settings: Settings, store: Store) -> Plan[WriteStep]:
     file, digest = inspect_rescued_file(path), _digest(path)
-    topic = asked.topic or file.origin.topic
+    topic = request.topic or file.origin.topic
     home, _ = _home(file.origin, topic, store)
     shown = (file.sentence(),)
     if why := _doubt(file.origin, topic, home, store):
-        return Plan(shown=shown, refused=why)
+        return Plan(shown=shown, refusal=why)
     with closing(KafkaCluster(settings.cluster(home), patience_s=PATIENCE_S)) as cluster:
-        seen = cluster.metadata([topic], refresh=True).topics.get(topic)
-        if seen is None or seen.error:
-            return Plan(shown=shown, refused=RefusedError("switch.no-such-topic", clusters=home, topic=topic, near=""))
-        if file.origin.partition >= len(seen.partitions):
+        topic_metadata = cluster.metadata([topic], refresh=True).topics.get(topic)
+        if topic_metadata is None or topic_metadata.error:
+            return Plan(shown=shown, refusal=RefusedError("switch.no-such-topic", clusters=home, topic=topic, near=""))
+        if file.origin.partition >= len(topic_metadata.partitions):
             return Plan(
                 shown=shown,
-                refused=RefusedError(
+                refusal=RefusedError(
                     "switch.no-such-partition", cluster=home, topic=topic, partition=file.origin.partition
                 ),
             )
     steps, done, before = [], [], _done(_known(store, file.origin), topic)
-    for committed in (True, False) if asked.uncommitted else (True,):
+    for committed in (True, False) if request.uncommitted else (True,):
         whole = _whole(file, committed)
-        written = sum(one.record.offset in before for one in _of_kind(path, committed))
+        written = sum(record.record.offset in before for record in _of_kind(path, committed))
         if written < whole:
             steps.append(WriteStep(path, digest, topic, committed, file.origin, home, whole, written))
         elif whole:
             done.append(f"the {'committed' if committed else 'uncommitted'} records were written before")
     kept_out = file.count.records - file.count.committed
-    if kept_out and not asked.uncommitted:
+    if kept_out and not request.uncommitted:
         done.append(f"{count_phrase(kept_out, 'record')} that no transaction committed is left out")
     if steps and (names := _read_by(file.origin, store)):
         by = join_names(names, NAMED_MAX)
@@ -250,9 +250,9 @@ def _plan(path: Path, asked: ReplayRequest, settings: Settings, store: Store) ->
     return Plan(tuple(steps), shown, tuple(done))
 
 
-def replay_records(planned: Plan[WriteStep], settings: Settings, store: Store, *, by: str) -> Iterator[WriteStep]:
+def replay_records(plan: Plan[WriteStep], settings: Settings, store: Store, *, by: str) -> Iterator[WriteStep]:
     """Runs each pass; the store notes every batch before and after its append."""
-    for step in planned.steps:
+    for step in plan.steps:
         thing = f"reinjection {step.origin.topic_id[:16]}-{step.origin.partition}"
         with (
             exclusive(thing, store, by) as lease,
@@ -275,7 +275,9 @@ def _must_stand(step: WriteStep, store: Store) -> None:
 
 def _doubt(origin: RescueOrigin, topic: str, home: str, store: Store) -> RefusedError | None:
     """Returns why nothing can be written: part of this log may have been written already."""
-    open_ones = [one for one in _known(store, origin) if one.topic == topic and one.is_doubtful(home, wall_ms())]
+    open_ones = [
+        batch for batch in _known(store, origin) if batch.topic == topic and batch.is_doubtful(home, wall_ms())
+    ]
     if not open_ones:
         return None
     offsets, was = replayed_offsets(open_ones), open_ones[0].cluster
@@ -283,31 +285,33 @@ def _doubt(origin: RescueOrigin, topic: str, home: str, store: Store) -> Refused
 
 
 def _write(step: WriteStep, cluster: KafkaCluster, store: Store, by: str, left_s: Callable[[], float]) -> None:
-    named, origin, path = TopicPartition(step.topic, step.origin.partition), step.origin, step.path
+    partition, origin, path = TopicPartition(step.topic, step.origin.partition), step.origin, step.path
 
     def write(batch: ReplayedBatch, some: Sequence[UnreplicatedRecord]) -> None:
         if left_s() <= 0:
             raise RefusedError("switch.file-in-use", file=path.name)
         _remember(store, origin, batch)
         who = batch.producer_id, batch.producer_epoch
-        end = append_batch(cluster, named, who, batch.sequence, records_to_replay(some, origin))
+        end = append_batch(cluster, partition, who, batch.sequence, records_to_replay(some, origin))
         _remember(store, origin, replace(batch, end=end))
 
     for batch in _known(store, origin):
         if (batch.topic, batch.end) == (step.topic, END_UNKNOWN):
             wanted = replayed_offsets([batch])
-            some = [one for one in read_rescued_file(path) if one.record.offset in wanted]
+            some = [record for record in read_rescued_file(path) if record.record.offset in wanted]
             if len(some) != len(wanted):
                 raise RefusedError("switch.replay-of-another-file", first=min(wanted), last=max(wanted))
             write(batch, some)
     term, done, sequence = _home(origin, step.topic, store)[1], _done(_known(store, origin), step.topic), 0
     who = cluster.init_producer_id()
-    for some in split_into_batches(one for one in _of_kind(path, step.committed) if one.record.offset not in done):
+    for some in split_into_batches(
+        record for record in _of_kind(path, step.committed) if record.record.offset not in done
+    ):
         batch = ReplayedBatch(step.topic, step.cluster, term, *who, sequence, offset_runs_of(some), told_ms=wall_ms())
         write(batch, some)
         sequence += len(some)
     told, link = f"{step.records} records of {path.name}", f"{origin.cluster}->{origin.home}"
-    row = AuditRow(wall_ms(), link, "reinject", str(named), "", step.cluster, told, by, named.topic)
+    row = AuditRow(wall_ms(), link, "reinject", str(partition), "", step.cluster, told, by, partition.topic)
     store.link_states.remember([], [row])
 
 
@@ -323,17 +327,19 @@ def _known(store: Store, origin: RescueOrigin) -> list[ReplayedBatch]:
         for row in store.link_states.of(origin.cluster, REPLAYED_KIND)
         if row.subject.startswith(batch_subject_prefix(origin))
     ]
-    over = [one.record for one in list_switches(store)] if rows else []
+    over = [view.state for view in list_switches(store)] if rows else []
     known = [ReplayedBatch.from_json(row.value) for row in rows]
-    return [one for one in known if not one.is_lost(origin.partition, over)]
+    return [batch for batch in known if not batch.is_lost(origin.partition, over)]
 
 
 def _done(known: Iterable[ReplayedBatch], topic: str) -> set[int]:
-    return replayed_offsets(one for one in known if one.topic == topic and one.end != END_UNKNOWN)
+    return replayed_offsets(batch for batch in known if batch.topic == topic and batch.end != END_UNKNOWN)
 
 
 def _of_kind(path: Path, committed: bool) -> Iterator[UnreplicatedRecord]:
-    return (one for one in read_rescued_file(path) if (one.ending is TransactionOutcome.COMMITTED) is committed)
+    return (
+        record for record in read_rescued_file(path) if (record.ending is TransactionOutcome.COMMITTED) is committed
+    )
 
 
 def _whole(file: RescuedFile, committed: bool) -> int:

@@ -68,69 +68,73 @@ def rescue_folder(settings: Settings, said: Path | None = None) -> Path:
     return said.absolute() if said else (settings.file or Path.cwd() / "twinshore.toml").parent / RESCUE_FOLDER
 
 
-def plan(asked: FailbackRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
-    """Raises ConfigError if no topic matches; obstacles are `refused`, in one sentence."""
-    settings.cluster(asked.old)
-    check_expressions(asked.topics)
-    back, topics = _link_of(asked, [one.link for one in effective_links(settings.links, store).values()], store)
-    if mapped := sorted({topic for topic, _ in store.offset_runs.reached(back.name)} & {one.topic for one in topics}):
+def plan(request: FailbackRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
+    """Raises ConfigError if no topic matches; obstacles are `refusal`, in one sentence."""
+    settings.cluster(request.old)
+    check_expressions(request.topics)
+    back, topics = _link_of(
+        request, [effective.link for effective in effective_links(settings.links, store).values()], store
+    )
+    if mapped := sorted({topic for topic, _ in store.offset_runs.reached(back.name)} & {move.topic for move in topics}):
         return SwitchPlan(
-            refused=RefusedError("switch.mapped-already", topics=join_names(mapped, NAMED_MAX), cluster=asked.old)
+            refusal=RefusedError("switch.mapped-already", topics=join_names(mapped, NAMED_MAX), cluster=request.old)
         )
     link = Link(back.target, back.source)
-    with LinkClients(link, settings, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S) as ends:
-        for cluster in (ends.source, ends.target):
+    with LinkClients(link, settings, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S) as clients:
+        for cluster in (clients.source, clients.target):
             if away := why_unreachable(cluster):
                 silent = RefusedError("switch.cluster-silent", cluster=cluster.name, cause=away)
-                return SwitchPlan(refused=silent)
-        verify_cluster_ids(back, store, ends.target, ends.source)
-        if other := describe_topic_changes(ends.source, topics, new=False):
+                return SwitchPlan(refusal=silent)
+        verify_cluster_ids(back, store, clients.target, clients.source)
+        if other := describe_topic_changes(clients.source, topics, new=False):
             return SwitchPlan(
-                refused=RefusedError(
+                refusal=RefusedError(
                     "switch.topic-changed", cause=other, remedy="save its records, and delete it there by hand"
                 )
             )
-        seen = inspect_old_home(ends.source, ends.target, store, back.name, topics)
-        found = find_unreplicated_ranges(seen)
-        kind = SwitchKind.MAPPED_FAILBACK if asked.mapped else SwitchKind.FAILBACK
-        record = new_switch_state(kind, back, topics, by, str(rescue_folder(settings, asked.folder)))
-        shown = tuple(_shown(record, found, ends.source, ends.target, store))
-        refused = _unmappable(found, record, ends.source, store) if asked.mapped else None
-        _, live = read_group_offsets(ends.source, topics_of_ranges(found)) if found and not asked.mapped else ({}, ())
-        room = check_disk_space(ends.source, record.names(), settings)
-        guarded = describe_old_home_access(ends.source, record.names(), "")
-    if others := find_differing_partitions(seen, topics_of_ranges(found)):
-        refused = RefusedError(
-            "switch.other-records", cause=explain_differing_partitions(others, record.old, record.new)
+        partitions = inspect_old_home(clients.source, clients.target, store, back.name, topics)
+        found = find_unreplicated_ranges(partitions)
+        kind = SwitchKind.MAPPED_FAILBACK if request.mapped else SwitchKind.FAILBACK
+        state = new_switch_state(kind, back, topics, by, str(rescue_folder(settings, request.folder)))
+        shown = tuple(_shown(state, found, clients.source, clients.target, store))
+        refusal = _unmappable(found, state, clients.source, store) if request.mapped else None
+        _, live = (
+            read_group_offsets(clients.source, topics_of_ranges(found)) if found and not request.mapped else ({}, ())
         )
-    refused = refused or _refused(found, live, back, settings, store, deletes=not asked.mapped) or room.refused()
-    if refused:
-        return SwitchPlan(shown=shown, refused=refused)
-    steps = tuple(SwitchPlanStep(deed) for deed in STEPS[kind])
-    part = describe_partial_refill(back) if found and not asked.mapped else ""
-    remarks = (*_remarks(seen, record), *filter(None, (room.words, part)), guarded)
-    return SwitchPlan(steps, shown, remarks, record=record)
+        room = check_disk_space(clients.source, state.names(), settings)
+        guarded = describe_old_home_access(clients.source, state.names(), "")
+    if others := find_differing_partitions(partitions, topics_of_ranges(found)):
+        refusal = RefusedError("switch.other-records", cause=explain_differing_partitions(others, state.old, state.new))
+    refusal = refusal or _refused(found, live, back, settings, store, deletes=not request.mapped) or room.refused()
+    if refusal:
+        return SwitchPlan(shown=shown, refusal=refusal)
+    steps = tuple(SwitchPlanStep(step) for step in STEPS[kind])
+    part = describe_partial_refill(back) if found and not request.mapped else ""
+    remarks = (*_remarks(partitions, state), *filter(None, (room.words, part)), guarded)
+    return SwitchPlan(steps, shown, remarks, state=state)
 
 
-def _link_of(asked: FailbackRequest, links: Sequence[Link], store: Store) -> tuple[Link, tuple[TopicMove, ...]]:
-    wanted = [re.compile(pattern) for pattern in asked.topics]
+def _link_of(request: FailbackRequest, links: Sequence[Link], store: Store) -> tuple[Link, tuple[TopicMove, ...]]:
+    wanted = [re.compile(pattern) for pattern in request.topics]
     found: dict[str, list[TwinRow]] = {}
     for link in links:
         if (
-            link.target != asked.old
+            link.target != request.old
             or link.naming is not TwinNaming.SAME
-            or (asked.links and link.name not in asked.links)
+            or (request.links and link.name not in request.links)
         ):
             continue
         rows = [row for row in store.twins.of(link.name) if row.epoch and not is_heartbeats_topic(row.topic)]
         if ours := [row for row in rows if any(one.fullmatch(row.topic) for one in wanted)]:
             found[link.name] = ours
     if not found:
-        raise ConfigError("switch.not-moved-away", topics=join_names(list(asked.topics), NAMED_MAX), cluster=asked.old)
+        raise ConfigError(
+            "switch.not-moved-away", topics=join_names(list(request.topics), NAMED_MAX), cluster=request.old
+        )
     if len(found) > 1:
         raise ConfigError(
             "switch.several-links",
-            topics=join_names(list(asked.topics), NAMED_MAX),
+            topics=join_names(list(request.topics), NAMED_MAX),
             links=join_names(sorted(found), NAMED_MAX),
         )
     ((name, rows),) = found.items()
@@ -173,39 +177,39 @@ def new_switch_state(
         by=by,
         begun_ms=wall_ms(),
         hold_s_max=0.0,
-        deed=STEPS[kind][0],
+        step=STEPS[kind][0],
         folder=folder,
     )
 
 
 def _shown(
-    record: SwitchState, found: Sequence[UnreplicatedRange], old: KafkaCluster, new: KafkaCluster, store: Store
+    state: SwitchState, found: Sequence[UnreplicatedRange], old: KafkaCluster, new: KafkaCluster, store: Store
 ) -> Iterator[str]:
     if not found:
-        yield f"nothing diverged: {record.old} holds nothing that {record.new} lacks"
+        yield f"nothing diverged: {state.old} holds nothing that {state.new} lacks"
         yield "nothing is rescued, nothing is deleted"
         return
-    for tail in found:
-        home = rescue_steps.home_to_compare(record.back, tail, new, store, 0) if tail.beside else None
-        count = rescue_steps.count_unreplicated_records(old, origin_of(record, tail), home)
+    for offset_range in found:
+        home = rescue_steps.home_to_compare(state.back, offset_range, new, store, 0) if offset_range.beside else None
+        count = rescue_steps.count_unreplicated_records(old, origin_of(state, offset_range), home)
         some = f"{count_phrase(count.records, 'record')}, {count.committed} of them committed"
-        if tail.gone:
-            offsets = f"{count_phrase(tail.gone, 'offset')} of {tail.topic}-{tail.partition}"
-            yield f"lost: {offsets} were deleted on {record.old} before anybody saw them"
-        if tail.end <= tail.first:
+        if offset_range.gone:
+            offsets = f"{count_phrase(offset_range.gone, 'offset')} of {offset_range.topic}-{offset_range.partition}"
+            yield f"lost: {offsets} were deleted on {state.old} before anybody saw them"
+        if offset_range.end <= offset_range.first:
             continue
-        if tail.beside:
-            lacks = f"{record.new} lacks of {tail} of {record.old}"
+        if offset_range.beside:
+            lacks = f"{state.new} lacks of {offset_range} of {state.old}"
             yield f"to be rescued: {some}: all that {lacks}; where both part is not known"
             continue
-        yield f"to be rescued: {tail} of {record.old}, {some}"
-    if any(tail.end > tail.first for tail in found):
-        yield f"rescued to {RESCUED_TOPIC} on {record.new}, and exported to {record.folder}"
+        yield f"to be rescued: {offset_range} of {state.old}, {some}"
+    if any(offset_range.end > offset_range.first for offset_range in found):
+        yield f"rescued to {RESCUED_TOPIC} on {state.new}, and exported to {state.folder}"
     for topic in topics_of_ranges(found):
-        if record.kind is SwitchKind.MAPPED_FAILBACK:
-            yield f"goes on behind that, mapped, and nothing is deleted: topic {topic} on {record.old}"
+        if state.kind is SwitchKind.MAPPED_FAILBACK:
+            yield f"goes on behind that, mapped, and nothing is deleted: topic {topic} on {state.old}"
             continue
-        yield f"to be deleted, and filled again from {record.new}: topic {topic} on {record.old}"
+        yield f"to be deleted, and filled again from {state.new}: topic {topic} on {state.old}"
 
 
 def _refused(
@@ -231,12 +235,14 @@ def _refused(
 
 
 def _unmappable(
-    found: Sequence[UnreplicatedRange], record: SwitchState, old: KafkaCluster, store: Store
+    found: Sequence[UnreplicatedRange], state: SwitchState, old: KafkaCluster, store: Store
 ) -> TwinshoreError | None:
-    why = why_not_mapped(replace(record, tails=ranges_to_json(found)), old, store) if found else ""
+    why = why_not_mapped(replace(state, tails=ranges_to_json(found)), old, store) if found else ""
     return RefusedError("switch.not-mappable", cause=why) if why else None
 
 
-def _remarks(seen: Sequence[OldHomePartition], record: SwitchState) -> Iterator[str]:
-    if waits := [f"{one.topic}-{one.partition}" for one in seen if has_unchecked_records(one)]:
-        yield f"the mirror of {record.back} has not looked at {join_names(waits, NAMED_MAX)} yet; it must run"
+def _remarks(partitions: Sequence[OldHomePartition], state: SwitchState) -> Iterator[str]:
+    if waits := [
+        f"{partition.topic}-{partition.partition}" for partition in partitions if has_unchecked_records(partition)
+    ]:
+        yield f"the mirror of {state.back} has not looked at {join_names(waits, NAMED_MAX)} yet; it must run"

@@ -33,27 +33,29 @@ class SwitchView:
     """A switch for people and programs. `lifeless`: by the lease in the store, no process runs the switch."""
 
     id: str
-    record: SwitchState
+    state: SwitchState
     lifeless: bool = False
 
     def sentence(self) -> str:
-        one = self.record
-        begun = datetime.fromtimestamp(one.begun_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        ended = "failed" if one.state is SwitchStatus.DONE and not self.done else one.state
-        now = ended if one.ended else "done without the store" if one.awaits_store else f"{one.state}, {one.deed}"
-        waits = f": {one.waits}" if one.waits and not one.ended else ""
-        why = f": {one.why}" if one.why else ""
-        took = "took" if one.kind is SwitchKind.DRILL else self._waited()
-        held = f", {took} {one.held_s:.1f} s" if one.held_s else ""
-        if one.writable_s:
-            held = f", {one.new} writable {one.writable_s:.1f} s after the command"
-        return f"{self.id[:ID_SHOWN]}  {begun}  {one.called()}, by {one.by}: {now}{why}{waits}{held}{self._dead()}"
+        state = self.state
+        begun = datetime.fromtimestamp(state.begun_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        ended = "failed" if state.state is SwitchStatus.DONE and not self.done else state.state
+        now = (
+            ended if state.ended else "done without the store" if state.awaits_store else f"{state.state}, {state.step}"
+        )
+        waits = f": {state.waits}" if state.waits and not state.ended else ""
+        why = f": {state.why}" if state.why else ""
+        took = "took" if state.kind is SwitchKind.DRILL else self._waited()
+        held = f", {took} {state.held_s:.1f} s" if state.held_s else ""
+        if state.writable_s:
+            held = f", {state.new} writable {state.writable_s:.1f} s after the command"
+        return f"{self.id[:ID_SHOWN]}  {begun}  {state.called()}, by {state.by}: {now}{why}{waits}{held}{self._dead()}"
 
     def _dead(self) -> str:
-        if not self.lifeless or self.record.ended:
+        if not self.lifeless or self.state.ended:
             return ""
-        held = "; WRITERS WAIT" if self.record.holds_writers else ""
-        back = "" if self.record.committed else f", `twinshore switch rollback {self.id[:ID_SHOWN]}` turns it back"
+        held = "; WRITERS WAIT" if self.state.holds_writers else ""
+        back = "" if self.state.committed else f", `twinshore switch rollback {self.id[:ID_SHOWN]}` turns it back"
         onward = f"`twinshore switch resume {self.id[:ID_SHOWN]}` goes on"
         return f"; its process gives no sign of life{held}: {onward}{back}"
 
@@ -61,92 +63,93 @@ class SwitchView:
         """Writers that are no subscribers are stopped by rules alone, if an authorizer runs."""
         rules: dict[str, Any] = {}
         with suppress(ValueError):
-            rules = json.loads(self.record.rights)
+            rules = json.loads(self.state.rights)
         return "writers waited" if rules.get("ruled") and not rules["open_to_all"] else "writers that follow waited"
 
     @property
     def done(self) -> bool:
         """Whether the topics moved, or a drill found no obstacle."""
-        in_the_way = self.record.kind is SwitchKind.DRILL and self.record.why
-        return self.record.state is SwitchStatus.DONE and not in_the_way
+        in_the_way = self.state.kind is SwitchKind.DRILL and self.state.why
+        return self.state.state is SwitchStatus.DONE and not in_the_way
 
     def verdict(self) -> str:
-        left = self.record.unfinished
+        left = self.state.unfinished
         return f"{self._ended()}; run it by hand: {left}" if left else self._ended()
 
     def onward(self) -> tuple[str, ...]:
-        one = self.record
+        state = self.state
         if not self.done:
             return ()
-        if one.kind in MOVES_HOMES:
+        if state.kind in MOVES_HOMES:
             return tuple(self._moved_on())
-        if one.kind in MAKES_TWINS and any(tail.records for tail in ranges_from_json(one.tails)):
+        if state.kind in MAKES_TWINS and any(offset_range.records for offset_range in ranges_from_json(state.tails)):
             return ("next: `twinshore switch rescue list` names the files; `rescue reinject` writes one to a topic",)
         return ()
 
     def _moved_on(self) -> Iterator[str]:
-        one = self.record
-        yield f"next: point producers and consumers to {one.new}; those that follow homes go there by themselves"
-        if one.kind is SwitchKind.FORCED:
-            named = [escape_topic(name) for name in one.names()]
-            if one.plan or len(named) > NAMED_MAX:
-                begins = "" if one.plan else commonprefix(one.names())  # noqa: RUF071  # sign by sign is meant
+        state = self.state
+        yield f"next: point producers and consumers to {state.new}; those that follow homes go there by themselves"
+        if state.kind is SwitchKind.FORCED:
+            named = [escape_topic(name) for name in state.names()]
+            if state.plan or len(named) > NAMED_MAX:
+                begins = "" if state.plan else commonprefix(state.names())  # noqa: RUF071  # sign by sign is meant
                 named = [f"{escape_topic(begins)}.*"]
             topics = " ".join(map(quote, named))
             yield (
-                f"once {one.old} is back, and its mirror runs: `twinshore switch failback {topics} --old {one.old}` "
+                f"once {state.old} is back, and its mirror runs: `twinshore switch failback {topics} --old"
+                f" {state.old}` "
                 "saves what never crossed"
             )
 
     def _ended(self) -> str:
-        one, topics = self.record, self.record.moves()
-        if self.done and one.why:
-            return f"done: nothing is left to be done, as {one.why}"
-        if one.kind in (SwitchKind.FAILBACK, SwitchKind.MAPPED_FAILBACK):
+        state, topics = self.state, self.state.moves()
+        if self.done and state.why:
+            return f"done: nothing is left to be done, as {state.why}"
+        if state.kind in (SwitchKind.FAILBACK, SwitchKind.MAPPED_FAILBACK):
             return self._came_back(topics)
-        if one.kind is SwitchKind.REBUILD:
+        if state.kind is SwitchKind.REBUILD:
             return self._rebuilt(topics)
-        if one.kind is SwitchKind.GROUP:
+        if state.kind is SwitchKind.GROUP:
             return self._group_moved(topics)
-        if one.state is not SwitchStatus.DONE:
-            return f"turned back: {one.why}; {topics} {is_or_are(one.names())} at home on {one.old}"
-        if one.kind is SwitchKind.DRILL:
-            took = f"to catch up and to prove the tails took {one.held_s:.1f} s"
-            return f"{one.why or f'nothing stands in the way of switching {topics} to {one.new}'}; {took}"
-        held = f"; {self._waited()} {one.held_s:.1f} s" if one.held_s else ""
-        return f"done: {topics} {is_or_are(one.names())} at home on {one.new}{held}"
+        if state.state is not SwitchStatus.DONE:
+            return f"turned back: {state.why}; {topics} {is_or_are(state.names())} at home on {state.old}"
+        if state.kind is SwitchKind.DRILL:
+            took = f"to catch up and to prove the tails took {state.held_s:.1f} s"
+            return f"{state.why or f'nothing stands in the way of switching {topics} to {state.new}'}; {took}"
+        held = f"; {self._waited()} {state.held_s:.1f} s" if state.held_s else ""
+        return f"done: {topics} {is_or_are(state.names())} at home on {state.new}{held}"
 
     def _group_moved(self, group: str) -> str:
-        one = self.record
+        state = self.state
         if not self.done:
-            return f"turned back: {one.why}; {group} stays on {one.old}"
-        return f"done: {group} continues on {one.new}: start its consumers there"
+            return f"turned back: {state.why}; {group} stays on {state.old}"
+        return f"done: {group} continues on {state.new}: start its consumers there"
 
     def _came_back(self, topics: str) -> str:
-        one = self.record
+        state = self.state
         if not self.done:
-            return f"turned back: {one.why}; nothing was deleted on {one.old}"
-        found = ranges_from_json(one.tails)
+            return f"turned back: {state.why}; nothing was deleted on {state.old}"
+        found = ranges_from_json(state.tails)
         if not found:
-            return f"done: nothing diverged, and nothing was rescued; {topics} on {one.old} is a twin of {one.new}"
-        records = count_phrase(sum(tail.records for tail in found), "record")
-        saved = f"{records} rescued to {one.folder}{describe_deleted_offsets(found)}"
-        return f"done: {saved}; {topics} on {one.old} is a twin of {one.new}"
+            return f"done: nothing diverged, and nothing was rescued; {topics} on {state.old} is a twin of {state.new}"
+        records = count_phrase(sum(offset_range.records for offset_range in found), "record")
+        saved = f"{records} rescued to {state.folder}{describe_deleted_offsets(found)}"
+        return f"done: {saved}; {topics} on {state.old} is a twin of {state.new}"
 
     def _rebuilt(self, topics: str) -> str:
-        one = self.record
+        state = self.state
         if not self.done:
-            return f"turned back: {one.why}; nothing was deleted on {one.old}"
-        records = sum(tail.records for tail in ranges_from_json(one.tails))
-        saved = f"{count_phrase(records, 'record')} rescued to {one.folder}" if records else "nothing was rescued"
-        return f"done: {saved}; {topics} on {one.old} is filled anew from {one.new}"
+            return f"turned back: {state.why}; nothing was deleted on {state.old}"
+        records = sum(offset_range.records for offset_range in ranges_from_json(state.tails))
+        saved = f"{count_phrase(records, 'record')} rescued to {state.folder}" if records else "nothing was rescued"
+        return f"done: {saved}; {topics} on {state.old} is filled anew from {state.new}"
 
     def history(self) -> list[str]:
-        first = self.record.begun_ms
-        return [f"  {(one.at_ms - first) / 1000:8.2f} s  {one.sentence}" for one in self.record.told]
+        first = self.state.begun_ms
+        return [f"  {(entry.at_ms - first) / 1000:8.2f} s  {entry.sentence}" for entry in self.state.history]
 
     def as_values(self) -> dict[str, Any]:
-        return asdict(self.record) | {"held_s": self.record.held_s}
+        return asdict(self.state) | {"held_s": self.state.held_s}
 
 
 def list_switches(store: Store, *, open_only: bool = False) -> list[SwitchView]:
@@ -160,7 +163,7 @@ def list_switches(store: Store, *, open_only: bool = False) -> list[SwitchView]:
 
 def mark_lifeless(store: Store, found: Sequence[SwitchView]) -> list[SwitchView]:
     """Marks open switches whose lease is not renewed while this watches. A switch without the store has no lease."""
-    first = {one.id: store.leases.read(f"switch {one.id}") for one in found if _leased(one)}
+    first = {view.id: store.leases.read(f"switch {view.id}") for view in found if _leased(view)}
     until_s = steady_s() + LEASE_WATCH_S
     alive: set[str] = set()
     while first.keys() - alive and steady_s() < until_s:
@@ -169,18 +172,18 @@ def mark_lifeless(store: Store, found: Sequence[SwitchView]) -> list[SwitchView]
             row = store.leases.read(f"switch {switch}")
             if row is not None and not row.released and row != first[switch]:
                 alive.add(switch)
-    return [replace(one, lifeless=one.id in first and one.id not in alive) for one in found]
+    return [replace(view, lifeless=view.id in first and view.id not in alive) for view in found]
 
 
-def _leased(one: SwitchView) -> bool:
-    return not one.record.ended and not one.record.kept
+def _leased(view: SwitchView) -> bool:
+    return not view.state.ended and not view.state.kept
 
 
 def find_switch(store: Store, asked: str, *, open_only: bool = False) -> SwitchView:
     """Returns the switch whose id begins with `asked`; if empty, the only open one. Raises ConfigError unless one
     matches.
     """
-    found = [one for one in list_switches(store, open_only=open_only or not asked) if one.id.startswith(asked)]
+    found = [view for view in list_switches(store, open_only=open_only or not asked) if view.id.startswith(asked)]
     if len(found) == 1:
         return found[0]
     if not found:
@@ -189,7 +192,7 @@ def find_switch(store: Store, asked: str, *, open_only: bool = False) -> SwitchV
 
 
 def _ids(found: list[SwitchView]) -> list[str]:
-    return [one.id[:ID_SHOWN] for one in found]
+    return [view.id[:ID_SHOWN] for view in found]
 
 
 def _shown(row: SwitchRow) -> SwitchView:

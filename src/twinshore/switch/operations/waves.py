@@ -27,52 +27,56 @@ ALL_TOPICS = ".*"
 class WavesPlan(SwitchPlan):
     """`waves`: topics by wave. `record`: a state with all topics, which is not run."""
 
-    asked: SwitchPlanRequest | None = None
+    request: SwitchPlanRequest | None = None
     waves: tuple[Wave, ...] = ()
 
 
-def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "") -> WavesPlan:
+def plan(request: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "") -> WavesPlan:
     """Plans all topics that one link replicates to `asked.to`: an obstacle for one refuses all."""
-    if asked.topics or asked.group:
+    if request.topics or request.group:
         raise ConfigError("switch.all-or-topics")
-    if asked.wave < 1:
+    if request.wave < 1:
         raise ConfigError("switch.bad-wave")
-    whole = planning.plan(replace(asked, topics=[ALL_TOPICS]), settings, store, by=by)
-    if whole.record is None:
-        return WavesPlan(shown=whole.shown, refused=whole.refused)
-    record = whole.record
+    whole = planning.plan(replace(request, topics=[ALL_TOPICS]), settings, store, by=by)
+    if whole.state is None:
+        return WavesPlan(shown=whole.shown, refusal=whole.refusal)
+    state = whole.state
     shared: list[set[str]] = []
-    if asked.kind is not SwitchKind.FORCED:
-        links = [one for one in links_between(settings, store, record.old, record.new) if one.name == record.link]
-        shared = [{part.topic for part in view.parts} for link in links for view in view_groups(link, settings, store)]
-    waves = split_into_waves(record.names(), shared, asked.wave)
+    if request.kind is not SwitchKind.FORCED:
+        links = [one for one in links_between(settings, store, state.old, state.new) if one.name == state.link]
+        shared = [
+            {partition.topic for partition in view.parts}
+            for link in links
+            for view in view_groups(link, settings, store)
+        ]
+    waves = split_into_waves(state.names(), shared, request.wave)
     shown = [*whole.shown, f"in {count_phrase(len(waves), 'wave')}, one after the other, until one turns back:"]
     for number, wave in enumerate(waves, 1):
-        large = "; groups read them together" if len(wave) > asked.wave else ""
+        large = "; groups read them together" if len(wave) > request.wave else ""
         shown.append(f"  wave {number}: {count_phrase(len(wave), 'topic')}: {join_names(wave, NAMED_MAX)}{large}")
     steps, remarks = whole.steps, whole.remarks
-    return WavesPlan(steps, tuple(shown), remarks, record=record, alive=whole.alive, asked=asked, waves=waves)
+    return WavesPlan(steps, tuple(shown), remarks, state=state, alive=whole.alive, request=request, waves=waves)
 
 
-def run(planned: WavesPlan, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchView:
+def run(planned: WavesPlan, settings: Settings, store: Store, caller: SwitchCaller) -> SwitchView:
     """Returns the last wave that began, at the end."""
-    if planned.record is None or planned.asked is None:
-        raise planned.refused or ConfigError("switch.nothing-to-switch")
-    return _go_on(planned.asked, secrets.token_hex(16), 1, planned.waves, settings, store, asking)
+    if planned.state is None or planned.request is None:
+        raise planned.refusal or ConfigError("switch.nothing-to-switch")
+    return _go_on(planned.request, secrets.token_hex(16), 1, planned.waves, settings, store, caller)
 
 
-def resume(asked: str, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchView:
+def resume(asked: str, settings: Settings, store: Store, caller: SwitchCaller) -> SwitchView:
     """Resumes a switch whose process is gone, and the waves after it."""
     waves = find_unfinished_waves(store, asked)
     if waves is None:
-        ended = resume_switch(asked, settings, store, asking)
-        last = ended.record
+        ended = resume_switch(asked, settings, store, caller)
+        last = ended.state
     else:
         last, ended = waves.last, SwitchView(waves.last.id, waves.last)
     if not last.left or not ended.done:
         return ended
     again = SwitchPlanRequest((), last.new, last.kind, (last.link,) if last.link else (), last.hold_s_max)
-    return _go_on(again, last.plan, last.wave + 1, last.left, settings, store, asking)
+    return _go_on(again, last.plan, last.wave + 1, last.left, settings, store, caller)
 
 
 def find_unfinished_waves(store: Store, asked: str = "") -> WaveProgress | None:
@@ -80,50 +84,64 @@ def find_unfinished_waves(store: Store, asked: str = "") -> WaveProgress | None:
     last switch's; if empty, the newest.
     """
     found = list_switches(store)
-    if any(not one.record.ended and one.id.startswith(asked) for one in found):
+    if any(not view.state.ended and view.id.startswith(asked) for view in found):
         return None
-    plans = [one for one in find_wave_plans(one.record for one in found) if not one.over and one.last.ended]
-    return next((one for one in plans if one.id.startswith(asked) or one.last.id.startswith(asked)), None)
+    plans = [
+        progress
+        for progress in find_wave_plans(view.state for view in found)
+        if not progress.over and progress.last.ended
+    ]
+    return next(
+        (progress for progress in plans if progress.id.startswith(asked) or progress.last.id.startswith(asked)), None
+    )
 
 
 def describe_waves(store: Store) -> list[str]:
-    plans = find_wave_plans(one.record for one in list_switches(store))
-    return [one.sentence() for number, one in enumerate(plans) if not one.over or (number == 0 and one.left)]
+    plans = find_wave_plans(view.state for view in list_switches(store))
+    return [
+        progress.sentence()
+        for number, progress in enumerate(plans)
+        if not progress.over or (number == 0 and progress.left)
+    ]
 
 
 def topics_moved_by(store: Store, asked: str) -> list[str]:
-    found = [one for one in find_wave_plans(one.record for one in list_switches(store)) if one.id.startswith(asked)]
-    names = found[0].moved if len(found) == 1 else find_switch(store, asked).record.names()
+    found = [
+        progress
+        for progress in find_wave_plans(view.state for view in list_switches(store))
+        if progress.id.startswith(asked)
+    ]
+    names = found[0].moved if len(found) == 1 else find_switch(store, asked).state.names()
     if not names:
         raise RefusedError("switch.moved-nothing", switch=asked)
     return [re.escape(name) for name in names]
 
 
 def _go_on(
-    asked: SwitchPlanRequest,
+    request: SwitchPlanRequest,
     plan_id: str,
     first: int,
     waves: tuple[Wave, ...],
     settings: Settings,
     store: Store,
-    asking: SwitchCaller,
+    caller: SwitchCaller,
 ) -> SwitchView:
     ended: SwitchView | None = None
     for number, wave in enumerate(waves, first):
         left = waves[number - first + 1 :]
         topics = [re.escape(topic) for topic in wave]
-        one = planning.plan(replace(asked, topics=topics), settings, store, by=asking.by)
+        plan = planning.plan(replace(request, topics=topics), settings, store, by=caller.by)
         behind = f"; {count_phrase(len(left), 'wave')} behind it did not begin" if left else ""
-        if one.record is None:
-            refused = one.refused or ConfigError("switch.nothing-to-switch")
-            raise RefusedError("switch.wave-refused", wave=number, cause=refused.message, left=behind)
-        asking.tell(f"wave {number} of {first + len(waves) - 1}: {join_names(wave, NAMED_MAX)}")
-        record = as_wave(one.record, plan_id, number, left)
-        ended = run_switch(replace(one, record=record), settings, store, asking)
+        if plan.state is None:
+            refusal = plan.refusal or ConfigError("switch.nothing-to-switch")
+            raise RefusedError("switch.wave-refused", wave=number, cause=refusal.message, left=behind)
+        caller.tell(f"wave {number} of {first + len(waves) - 1}: {join_names(wave, NAMED_MAX)}")
+        state = as_wave(plan.state, plan_id, number, left)
+        ended = run_switch(replace(plan, state=state), settings, store, caller)
         if not ended.done:
-            asking.tell(f"stopped at wave {number}{behind}")
+            caller.tell(f"stopped at wave {number}{behind}")
             return ended
-        asking.tell(ended.verdict())
+        caller.tell(ended.verdict())
     if ended is None:
         raise ConfigError("switch.nothing-to-switch")
     return ended

@@ -54,29 +54,29 @@ class OldHomeOffsets:
         return sum(self.ends.values()) - sum(self.begins.values())
 
 
-def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
+def plan(request: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
     """Raises ConfigError if no topic matches; obstacles are `refused`, in one sentence."""
-    settings.cluster(asked.to)
-    names = [one.replace("\\", "") for one in asked.topics if TOPIC_NAME_PATTERN.fullmatch(one)]
-    alone = asked.kind is SwitchKind.PLANNED and not (asked.group or asked.wave or asked.of or asked.producer)
-    if not names or len(names) < len(asked.topics) or not alone:
+    settings.cluster(request.to)
+    names = [one.replace("\\", "") for one in request.topics if TOPIC_NAME_PATTERN.fullmatch(one)]
+    alone = request.kind is SwitchKind.PLANNED and not (request.group or request.wave or request.of or request.producer)
+    if not names or len(names) < len(request.topics) or not alone:
         raise ConfigError("switch.whole-names-only")
-    links = [one.link for one in effective_links(settings.links, store).values()]
+    links = [effective.link for effective in effective_links(settings.links, store).values()]
     with ExitStack() as stack:
-        old = stack.enter_context(closing(_home(asked, names, settings, links)))
-        new = stack.enter_context(closing(_opened(asked.to, settings)))
+        old = stack.enter_context(closing(_home(request, names, settings, links)))
+        new = stack.enter_context(closing(_opened(request.to, settings)))
         link = Link(old.name, new.name)
         if carried := _carried(link, names, links):
-            return SwitchPlan(refused=carried)
+            return SwitchPlan(refusal=carried)
         topics, refused = _moved(names, link, old, new, store)
         refused = refused or refuse_claimed_topics(store, pair_name(link), names) or find_obstacle(old, new, ())
         held = _held(old, names)
         refused = refused or _own(new, held)
         shown = tuple(_shown(names, old, new.name, held))
         if refused:
-            return SwitchPlan(shown=shown, refused=refused)
+            return SwitchPlan(shown=shown, refusal=refused)
         open_to = describe_unheld_writers(old, names)
-    record = SwitchState(
+    state = SwitchState(
         id=secrets.token_hex(16),
         kind=SwitchKind.DATALESS,
         old=old.name,
@@ -86,11 +86,11 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str 
         topics=topics,
         by=by,
         begun_ms=wall_ms(),
-        hold_s_max=asked.hold_s,
-        deed=STEPS[SwitchKind.DATALESS][0],
+        hold_s_max=request.hold_s,
+        step=STEPS[SwitchKind.DATALESS][0],
     )
-    steps = tuple(SwitchPlanStep(deed) for deed in STEPS[SwitchKind.DATALESS])
-    return SwitchPlan(steps, shown, open_to, record=record)
+    steps = tuple(SwitchPlanStep(step) for step in STEPS[SwitchKind.DATALESS])
+    return SwitchPlan(steps, shown, open_to, state=state)
 
 
 def _opened(name: str, settings: Settings) -> KafkaCluster:
@@ -99,18 +99,18 @@ def _opened(name: str, settings: Settings) -> KafkaCluster:
     )
 
 
-def _home(asked: SwitchPlanRequest, names: Sequence[str], settings: Settings, links: Sequence[Link]) -> KafkaCluster:
+def _home(request: SwitchPlanRequest, names: Sequence[str], settings: Settings, links: Sequence[Link]) -> KafkaCluster:
     """Returns the one other cluster that has these topics; with `links`, only their sources count."""
-    others = [name for name in settings.clusters if name != asked.to]
-    if asked.links:
-        others = sorted({one.source for one in links_leading_to(asked, links)})
+    others = [name for name in settings.clusters if name != request.to]
+    if request.links:
+        others = sorted({link.source for link in links_leading_to(request, links)})
     known: set[str] = set()
     found: list[str] = []
     for name in others:
         with closing(_opened(name, settings)) as cluster:
-            there = _there(cluster, None)
-        known |= there.keys()
-        found += [name] if set(names) <= there.keys() else []
+            topics = _there(cluster, None)
+        known |= topics.keys()
+        found += [name] if set(names) <= topics.keys() else []
     if not found:
         missing = next((one for one in names if one not in known), names[0])
         raise ConfigError(
@@ -129,8 +129,8 @@ def _home(asked: SwitchPlanRequest, names: Sequence[str], settings: Settings, li
 
 
 def _there(cluster: KafkaCluster, names: Sequence[str] | None) -> dict[str, TopicMetadata]:
-    seen = cluster.metadata(names, refresh=True).topics
-    return {name: one for name, one in seen.items() if not one.error and not one.internal}
+    topics = cluster.metadata(names, refresh=True).topics
+    return {name: topic for name, topic in topics.items() if not topic.error and not topic.internal}
 
 
 def _carried(link: Link, names: Sequence[str], links: Sequence[Link]) -> RefusedError | None:
@@ -184,16 +184,24 @@ def _moved(
 
 
 def _held(cluster: KafkaCluster, names: Sequence[str]) -> OldHomeOffsets:
-    seen = _there(cluster, names)
-    parts = [TopicPartition(name, part.partition) for name, one in seen.items() for part in one.partitions]
-    return OldHomeOffsets(*(cluster.list_offsets(parts, kind) for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END)))
+    topics = _there(cluster, names)
+    partitions = [
+        TopicPartition(name, partition.partition) for name, topic in topics.items() for partition in topic.partitions
+    ]
+    return OldHomeOffsets(
+        *(cluster.list_offsets(partitions, kind) for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END))
+    )
 
 
 def _own(new: KafkaCluster, old: OldHomeOffsets) -> RefusedError | None:
     """A log with records, or past the end of the old one, cannot begin there."""
-    there = _held(new, sorted({named.topic for named in old.ends}))
+    there = _held(new, sorted({tp.topic for tp in old.ends}))
     holds = sorted(
-        {one.topic for one, end in there.ends.items() if end > there.begins[one] or end > old.ends.get(one, 0)}
+        {
+            partition.topic
+            for partition, end in there.ends.items()
+            if end > there.begins[partition] or end > old.ends.get(partition, 0)
+        }
     )
     if not holds:
         return None
@@ -236,9 +244,9 @@ def _unread(old: KafkaCluster, held: OldHomeOffsets) -> dict[str, int]:
     for name, places in found.items():
         ours = {TopicPartition(*where): place.offset for where, place in places.places.items()}
         left = [
-            held.ends[named] - max(ours[named], held.begins[named])
-            for named in ours.keys() & held.ends.keys()
-            if held.ends[named] > ours[named]
+            held.ends[partition] - max(ours[partition], held.begins[partition])
+            for partition in ours.keys() & held.ends.keys()
+            if held.ends[partition] > ours[partition]
         ]
         if sum(left):
             unread[name] = sum(left)

@@ -47,12 +47,12 @@ class ClientAudit:
     waived: tuple[WaivedClientFinding, ...]
     unseen: tuple[BlindSpot, ...]
     remarks: tuple[str, ...]
-    uses: UsageByFlow
+    usages: UsageByFlow
     stretch_ms: int
 
     def exit_code(self, policy: AdvisorPolicy) -> int:
         """As for `twinshore advise`."""
-        if any(policy.fails(one.weight) for one in self.findings):
+        if any(policy.fails(client_finding.weight) for client_finding in self.findings):
             return 1
         return 2 if self.unseen else 0
 
@@ -63,7 +63,7 @@ class ClientAudit:
             "to_ms": self.to_ms,
             "clients": self.clients,
             "exit_code": self.exit_code(policy),
-            "findings": [one.as_values() for one in self.findings],
+            "findings": [client_finding.as_values() for client_finding in self.findings],
             "waived": [
                 {
                     **one.finding.as_values(),
@@ -93,19 +93,28 @@ def judge_client(
 def build_client_audit(
     found: Iterable[ClientFinding],
     policy: AdvisorPolicy,
-    uses: UsageByFlow,
+    usages: UsageByFlow,
     span: tuple[int, int, int],
-    unseen: Sequence[BlindSpot],
+    blind_spots: Sequence[BlindSpot],
 ) -> ClientAudit:
     """Builds the audit, the most severe findings first. `span`: start, end and chart interval in ms."""
     from_ms, to_ms, stretch_ms = span
     day = datetime.datetime.fromtimestamp(to_ms / 1000, datetime.UTC).date()
-    findings = sorted(found, key=lambda one: (SEVERITIES.index(one.weight), one.rule, one.subject))
+    findings = sorted(
+        found,
+        key=lambda client_finding: (
+            SEVERITIES.index(client_finding.weight),
+            client_finding.rule,
+            client_finding.subject,
+        ),
+    )
     waived = [
-        WaivedClientFinding(one, waiver) for one in findings if (waiver := policy.waiver_of(one, day)) is not None
+        WaivedClientFinding(client_finding, waiver)
+        for client_finding in findings
+        if (waiver := policy.waiver_of(client_finding, day)) is not None
     ]
     passed = {(one.finding.rule, one.finding.subject) for one in waived}
-    names = {key.client for key in uses}
+    names = {key.client for key in usages}
     remarks = list(policy.remarks(findings, day))
     if OTHER_NAMES in names:
         remarks.append("some clients were too many to be told apart: they are not judged")
@@ -113,21 +122,23 @@ def build_client_audit(
         from_ms,
         to_ms,
         len(names - {OTHER_NAMES}),
-        tuple(one for one in findings if (one.rule, one.subject) not in passed),
+        tuple(
+            client_finding for client_finding in findings if (client_finding.rule, client_finding.subject) not in passed
+        ),
         tuple(waived),
-        tuple(unseen),
+        tuple(blind_spots),
         tuple(remarks),
-        uses,
+        usages,
         stretch_ms,
     )
 
 
-def find_usage(finding: ClientFinding, uses: UsageByFlow) -> ClientUsage:
+def find_usage(finding: ClientFinding, usages: UsageByFlow) -> ClientUsage:
     """The usage behind a finding; all of the client's if the finding has no topic."""
     found = ClientUsage()
-    for key, use in uses.items():
+    for key, usage in usages.items():
         if key.client == finding.client and _meant(key, finding):
-            found.add(use)
+            found.add(usage)
     return found
 
 
@@ -141,7 +152,9 @@ FINDINGS_PER_RULE_MAX = 10
 
 
 def describe_verdict(audit: ClientAudit) -> str:
-    found = describe_counts([one.weight for one in audit.findings], len(audit.waived), len(audit.unseen))
+    found = describe_counts(
+        [client_finding.weight for client_finding in audit.findings], len(audit.waived), len(audit.unseen)
+    )
     between = f"{format_time(audit.from_ms)} to {format_time(audit.to_ms)}"
     return f"{count_phrase(audit.clients, 'client')}, {between}: {found}"
 
@@ -150,13 +163,15 @@ def describe_client_audit(audit: ClientAudit, *, everything: bool = False) -> It
     """The verdict, then findings by rule: ten of a rule, or all with `everything`."""
     yield describe_verdict(audit)
     most = len(audit.findings) if everything else FINDINGS_PER_RULE_MAX
-    for rule in dict.fromkeys(one.rule for one in audit.findings):
+    for rule in dict.fromkeys(client_finding.rule for client_finding in audit.findings):
         yield ""
-        yield from _of_rule([one for one in audit.findings if one.rule == rule], most)
+        yield from _of_rule([client_finding for client_finding in audit.findings if client_finding.rule == rule], most)
     for row in audit.waived:
         yield f"waived until {row.waiver.until}: {row.finding.rule}, {row.finding.subject}: {row.waiver.reason}"
-    for one in audit.unseen:
-        yield f"could not see {one.what}: {one.why}" + (f" (try: {one.hint})" if one.hint else "")
+    for blind_spot in audit.unseen:
+        yield f"could not see {blind_spot.what}: {blind_spot.why}" + (
+            f" (try: {blind_spot.hint})" if blind_spot.hint else ""
+        )
     yield from audit.remarks
 
 
@@ -164,12 +179,12 @@ def _of_rule(findings: list[ClientFinding], most: int) -> Iterable[str]:
     first = findings[0]
     yield f"{first.weight.upper()} {first.rule}: {first.says}"
     yield f"  it costs: {first.costs}"
-    for one in findings[:most]:
-        yield f"  {one.subject}: {one.evidence}"
-        yield f"      cost: {one.cost}"
-        for line in one.settings:
+    for client_finding in findings[:most]:
+        yield f"  {client_finding.subject}: {client_finding.evidence}"
+        yield f"      cost: {client_finding.cost}"
+        for line in client_finding.settings:
             yield f"      {line}"
-        yield f"      then: {one.effect}"
+        yield f"      then: {client_finding.effect}"
     if len(findings) > most:
         yield f"  and {len(findings) - most:,} more: --all shows them, --json has them"
 
@@ -191,9 +206,11 @@ def render_audit_page(audit: ClientAudit) -> str:
 
 
 def _body(audit: ClientAudit) -> Iterator[str]:
-    for weight in SEVERITIES:
-        for rule in dict.fromkeys(one.rule for one in audit.findings if one.weight is weight):
-            yield _rule([one for one in audit.findings if one.rule == rule], audit)
+    for severity in SEVERITIES:
+        for rule in dict.fromkeys(
+            client_finding.rule for client_finding in audit.findings if client_finding.weight is severity
+        ):
+            yield _rule([client_finding for client_finding in audit.findings if client_finding.rule == rule], audit)
     yield _flows("What producers send, bytes", audit, TrafficKind.PRODUCE)
     yield _flows("What consumers are given, bytes", audit, TrafficKind.FETCH)
     yield _requests(audit)
@@ -202,46 +219,52 @@ def _body(audit: ClientAudit) -> Iterator[str]:
         for one in audit.waived
     )
     yield render_list("Waived", waived)
-    yield render_list("Could not be seen", (append_hint(f"{one.what}: {one.why}", one.hint) for one in audit.unseen))
+    yield render_list(
+        "Could not be seen",
+        (append_hint(f"{blind_spot.what}: {blind_spot.why}", blind_spot.hint) for blind_spot in audit.unseen),
+    )
     yield render_list("To be known", audit.remarks)
 
 
 def _rule(findings: Sequence[ClientFinding], audit: ClientAudit) -> str:
     first = findings[0]
     some, more = findings[:FINDINGS_SHOWN_MAX], findings[FINDINGS_SHOWN_MAX:]
-    rest = "".join(f"<li>{escape(one.subject)}: {escape(one.evidence)}</li>" for one in more)
+    rest = "".join(
+        f"<li>{escape(client_finding.subject)}: {escape(client_finding.evidence)}</li>" for client_finding in more
+    )
     hidden = f"<details><summary>{len(more):,} more</summary><ul>{rest}</ul></details>" if more else ""
     return (
         f'<article class="{first.weight}" id="{escape(first.rule)}">\n'
         f'<h2><span class="weight">{first.weight}</span> {escape(first.says)}</h2>\n'
         f"<p><b>It costs:</b> {escape(first.costs)}.</p>\n"
-        f"{''.join(_finding(one, audit) for one in some)}{hidden}</article>"
+        f"{''.join(_finding(client_finding, audit) for client_finding in some)}{hidden}</article>"
     )
 
 
-def _finding(one: ClientFinding, audit: ClientAudit) -> str:
-    lines = "".join(f"<pre>{escape(line)}</pre>\n" for line in one.settings)
-    use = find_usage(one, audit.uses)
-    drawn = draw_timeline(use.points, (audit.from_ms, audit.to_ms, audit.stretch_ms), "requests a second")
+def _finding(client_finding: ClientFinding, audit: ClientAudit) -> str:
+    lines = "".join(f"<pre>{escape(line)}</pre>\n" for line in client_finding.settings)
+    usage = find_usage(client_finding, audit.usages)
+    drawn = draw_timeline(usage.points, (audit.from_ms, audit.to_ms, audit.stretch_ms), "requests a second")
     return (
-        f"<p><b>{escape(one.subject)}</b>: {escape(one.evidence)}</p>\n<p>Cost: {escape(one.cost)}.</p>\n{drawn}"
-        f"{lines}<p>Then: {escape(one.effect)}.</p>\n"
+        f"<p><b>{escape(client_finding.subject)}</b>: {escape(client_finding.evidence)}</p>\n<p>Cost:"
+        f" {escape(client_finding.cost)}.</p>\n{drawn}"
+        f"{lines}<p>Then: {escape(client_finding.effect)}.</p>\n"
     )
 
 
 def _flows(title: str, audit: ClientAudit, kind: TrafficKind) -> str:
-    def told(key: TrafficKey, use: ClientUsage) -> tuple[str, float, str]:
+    def told(key: TrafficKey, usage: ClientUsage) -> tuple[str, float, str]:
         name = f"{key.client or 'no id'}, {key.topic or 'several topics'} on {key.cluster}"
-        return name, float(use.flow.bytes), format_size(use.flow.bytes)
+        return name, float(usage.counter.bytes), format_size(usage.counter.bytes)
 
-    rows = [told(key, use) for key, use in audit.uses.items() if key.kind is kind and use.flow.bytes]
+    rows = [told(key, usage) for key, usage in audit.usages.items() if key.kind is kind and usage.counter.bytes]
     return _drawn(title, rows)
 
 
 def _requests(audit: ClientAudit) -> str:
     rows = [
-        (key.client or "no id", float(use.flow.requests), f"{use.flow.requests:,}")
-        for key, use in audit.uses.items()
+        (key.client or "no id", float(usage.counter.requests), f"{usage.counter.requests:,}")
+        for key, usage in audit.usages.items()
         if key.kind is TrafficKind.CLIENT
     ]
     return _drawn("What clients ask, requests", rows)

@@ -42,10 +42,10 @@ DEFAULT_CLIENT_IDS = re.compile(r"(producer|consumer|adminclient)(-.*)?-\d+|rdka
 
 
 def _many_connections(client: AuditedClient, limits: LimitValues) -> ClientCases:
-    for key, use in client.of(TrafficKind.CLIENT):
-        count = use.flow.connected_max
+    for key, usage in client.of(TrafficKind.CLIENT):
+        count = usage.counter.connected_max
         if count > limits["connections"] and not DEFAULT_CLIENT_IDS.fullmatch(client.name):
-            requests = compute_share(use.flow.requests, count)
+            requests = compute_share(usage.counter.requests, count)
             yield ClientCase(
                 key,
                 f"{count:,} connections at once, {requests:,.0f} requests by each",
@@ -57,10 +57,10 @@ def _many_connections(client: AuditedClient, limits: LimitValues) -> ClientCases
 
 
 def _reconnects(client: AuditedClient, limits: LimitValues) -> ClientCases:
-    for key, use in client.of(TrafficKind.CLIENT):
-        flow = use.flow
-        opened_s, each = use.per_s(flow.connections), compute_share(flow.requests, flow.connections)
-        if not has_enough_traffic(use, limits["seconds"]) or opened_s <= limits["connections_s"]:
+    for key, usage in client.of(TrafficKind.CLIENT):
+        counter = usage.counter
+        opened_s, each = usage.per_s(counter.connections), compute_share(counter.requests, counter.connections)
+        if not has_enough_traffic(usage, limits["seconds"]) or opened_s <= limits["connections_s"]:
             continue
         # Connections now, divided by new ones per second: the longest life of a connection.
         lives_s = client.connected / opened_s
@@ -76,10 +76,14 @@ def _reconnects(client: AuditedClient, limits: LimitValues) -> ClientCases:
 
 
 def _metadata_storm(client: AuditedClient, limits: LimitValues) -> ClientCases:
-    ours = [(key, use) for key, use in client.of(TrafficKind.METADATA) if not key.topic]
-    for key, use in ours:
-        asked_s, each_s = use.per_s(use.flow.requests), client.each_s(use, use.flow.requests)
-        if has_enough_traffic(use, limits["seconds"]) and asked_s > limits["requests_s"] and each_s > limits["each_s"]:
+    ours = [(key, usage) for key, usage in client.of(TrafficKind.METADATA) if not key.topic]
+    for key, usage in ours:
+        asked_s, each_s = usage.per_s(usage.counter.requests), client.each_s(usage, usage.counter.requests)
+        if (
+            has_enough_traffic(usage, limits["seconds"])
+            and asked_s > limits["requests_s"]
+            and each_s > limits["each_s"]
+        ):
             yield ClientCase(
                 key,
                 f"{asked_s:,.1f} questions a second where topics are",
@@ -91,21 +95,21 @@ def _metadata_storm(client: AuditedClient, limits: LimitValues) -> ClientCases:
 
 
 def _unknown_topics(client: AuditedClient, limits: LimitValues) -> ClientCases:
-    for key, use in client.of(TrafficKind.METADATA):
-        asked_s = use.per_s(use.flow.errors)
-        if key.topic and use.flow.errors > limits["requests"] and asked_s > limits["requests_s"]:
+    for key, usage in client.of(TrafficKind.METADATA):
+        asked_s = usage.per_s(usage.counter.errors)
+        if key.topic and usage.counter.errors > limits["requests"] and asked_s > limits["requests_s"]:
             yield ClientCase(
                 key,
-                f"asked for {use.flow.errors:,} times, {asked_s:,.1f} times a second, and nobody has it",
+                f"asked for {usage.counter.errors:,} times, {asked_s:,.1f} times a second, and nobody has it",
                 format_processor_time(asked_s),
                 "none of these questions",
-                {"requests": use.flow.errors, "requests_s": asked_s},
+                {"requests": usage.counter.errors, "requests_s": asked_s},
             )
 
 
 def _old_client(client: AuditedClient, _limits: LimitValues) -> ClientCases:
-    for key, use in client.of(TrafficKind.CLIENT):
-        name, _, version = use.flow.software.partition(" ")
+    for key, usage in client.of(TrafficKind.CLIENT):
+        name, _, version = usage.counter.software.partition(" ")
         known, number = OLD_CLIENT_VERSIONS.get(name), re.match(r"(\d+)\.(\d+)", version)
         if known is None or number is None:
             continue
@@ -182,18 +186,18 @@ ANY_CLIENT_RULES = (
 
 def _busy_polling(client: AuditedClient, limits: LimitValues) -> ClientCases:
     """Judges by the responses' maximum wait: several consumers may share one id, so the rate is no evidence."""
-    for key, use in client.of(TrafficKind.FETCH):
-        flow = use.flow
-        empty_s, part = use.per_s(flow.empty), compute_share(flow.empty, flow.requests)
-        wait_ms = compute_share(flow.wait_ms, flow.requests)
-        if not has_enough_traffic(use, limits["seconds"]) or empty_s <= limits["empty_s"]:
+    for key, usage in client.of(TrafficKind.FETCH):
+        counter = usage.counter
+        empty_s, part = usage.per_s(counter.empty), compute_share(counter.empty, counter.requests)
+        wait_ms = compute_share(counter.wait_ms, counter.requests)
+        if not has_enough_traffic(usage, limits["seconds"]) or empty_s <= limits["empty_s"]:
             continue
         if part > limits["part"] and wait_ms < limits["wait_ms"]:
             fewer = empty_s * wait_ms / FETCH_WAIT_MS
             yield ClientCase(
                 key,
                 f"{empty_s:,.0f} answers a second are empty, {part:.0%} of all: an answer may wait for"
-                f" {wait_ms:,.0f} ms for {compute_share(flow.min_bytes, flow.requests):,.0f} bytes",
+                f" {wait_ms:,.0f} ms for {compute_share(counter.min_bytes, counter.requests):,.0f} bytes",
                 format_processor_time(empty_s),
                 f"about {max(fewer, 1):,.0f} empty answers a second; records that come are answered as soon as before",
                 {"empty_s": empty_s, "part": part, "wait_ms": wait_ms, "empty_s_mended": fewer},
@@ -202,9 +206,9 @@ def _busy_polling(client: AuditedClient, limits: LimitValues) -> ClientCases:
 
 def _small_fetches(client: AuditedClient, limits: LimitValues) -> ClientCases:
     whole = client.whole(TrafficKind.FETCH)
-    flow = whole.flow
-    full = flow.requests - flow.empty
-    full_s, mean = whole.per_s(full), compute_share(flow.bytes, full)
+    counter = whole.counter
+    full = counter.requests - counter.empty
+    full_s, mean = whole.per_s(full), compute_share(counter.bytes, full)
     # A client that would poll as often while waiting gains nothing by waiting.
     often = client.each_s(whole, full) > 1_000 / FETCH_WAIT_MS
     if (
@@ -225,13 +229,13 @@ def _small_fetches(client: AuditedClient, limits: LimitValues) -> ClientCases:
 
 
 def _commit_storm(client: AuditedClient, limits: LimitValues) -> ClientCases:
-    for key, use in client.of(TrafficKind.COMMIT):
-        flow = use.flow
-        commits_s, each = use.per_s(flow.requests), compute_share(flow.records, flow.requests)
-        if not has_enough_traffic(use, limits["seconds"]) or commits_s <= limits["commits_s"]:
+    for key, usage in client.of(TrafficKind.COMMIT):
+        counter = usage.counter
+        commits_s, each = usage.per_s(counter.requests), compute_share(counter.records, counter.requests)
+        if not has_enough_traffic(usage, limits["seconds"]) or commits_s <= limits["commits_s"]:
             continue
         # Many members that share an id and commit periodically reach this number, mostly without progress.
-        often = client.each_s(use, flow.requests) > limits["each_s"]
+        often = client.each_s(usage, counter.requests) > limits["each_s"]
         if often and limits["moved"] <= each < limits["records"]:
             yield ClientCase(
                 key,
@@ -290,21 +294,24 @@ CONSUMER_RULES = (
 
 
 def _produced(client: AuditedClient, limits: LimitValues) -> Iterator[tuple[TrafficKey, ClientUsage, TrafficCounter]]:
-    for key, use in client.of(TrafficKind.PRODUCE):
-        if has_enough_traffic(use, limits["seconds"]):
-            yield key, use, use.flow
+    for key, usage in client.of(TrafficKind.PRODUCE):
+        if has_enough_traffic(usage, limits["seconds"]):
+            yield key, usage, usage.counter
 
 
 def _no_compression(client: AuditedClient, limits: LimitValues) -> ClientCases:
-    for key, use, flow in _produced(client, limits):
-        plain_s, part = use.per_s(flow.uncompressed_bytes), compute_share(flow.uncompressed_bytes, flow.bytes)
-        to_part = compute_share(flow.lz4_sample_compressed_bytes, flow.lz4_sample_bytes)
+    for key, usage, counter in _produced(client, limits):
+        plain_s, part = (
+            usage.per_s(counter.uncompressed_bytes),
+            compute_share(counter.uncompressed_bytes, counter.bytes),
+        )
+        to_part = compute_share(counter.lz4_sample_compressed_bytes, counter.lz4_sample_bytes)
         if plain_s > limits["bytes_s"] and part > limits["part"] and to_part < limits["lz4_part"]:
             a_day = format_size(plain_s * DAY_S)
             saved = (
-                f"lz4 took samples of {format_size(flow.lz4_sample_bytes)} to {to_part:.0%}:"
+                f"lz4 took samples of {format_size(counter.lz4_sample_bytes)} to {to_part:.0%}:"
                 f" {format_size(plain_s * to_part)} a second in place of {format_size(plain_s)}"
-                if flow.lz4_sample_bytes
+                if counter.lz4_sample_bytes
                 else "how much they shrink one producer tries: no sample was taken"
             )
             yield ClientCase(
@@ -313,39 +320,39 @@ def _no_compression(client: AuditedClient, limits: LimitValues) -> ClientCases:
                 f"{a_day} a day on the way to the leader, as much to each further replica and to each group that reads"
                 " it, and on each replica's disk",
                 f"{saved}; in larger batches it does more",
-                {"plain_bytes_s": plain_s, "part": part, "bytes_s": use.per_s(flow.bytes), "lz4_part": to_part},
+                {"plain_bytes_s": plain_s, "part": part, "bytes_s": usage.per_s(counter.bytes), "lz4_part": to_part},
             )
 
 
-def _singles(flow: TrafficCounter) -> float:
-    return compute_share(flow.single_record_batches, flow.batches)
+def _singles(counter: TrafficCounter) -> float:
+    return compute_share(counter.single_record_batches, counter.batches)
 
 
 def _single_records(client: AuditedClient, limits: LimitValues) -> ClientCases:
-    for key, use, flow in _produced(client, limits):
+    for key, usage, counter in _produced(client, limits):
         # Of many clients that share an id each may send a record now and then: nothing to wait for.
-        often = client.each_s(use, flow.batches) > limits["batches_s"]
-        if often and _singles(flow) > limits["part"]:
-            yield _small(client, key, use, f"{_singles(flow):.0%} of its batches hold one record")
+        often = client.each_s(usage, counter.batches) > limits["batches_s"]
+        if often and _singles(counter) > limits["part"]:
+            yield _small(client, key, usage, f"{_singles(counter):.0%} of its batches hold one record")
 
 
 def _tiny_batches(client: AuditedClient, limits: LimitValues) -> ClientCases:
-    for key, use, flow in _produced(client, limits):
-        mean = compute_share(flow.bytes, flow.batches)
-        often = client.each_s(use, flow.requests) > limits["each_s"]
-        if use.per_s(flow.requests) <= limits["requests_s"] or not often:
+    for key, usage, counter in _produced(client, limits):
+        mean = compute_share(counter.bytes, counter.batches)
+        often = client.each_s(usage, counter.requests) > limits["each_s"]
+        if usage.per_s(counter.requests) <= limits["requests_s"] or not often:
             continue
-        if mean < limits["bytes"] and _singles(flow) <= 0.9:
-            yield _small(client, key, use, f"a batch has {format_size(mean)} on average")
+        if mean < limits["bytes"] and _singles(counter) <= 0.9:
+            yield _small(client, key, usage, f"a batch has {format_size(mean)} on average")
 
 
-def _small(client: AuditedClient, key: TrafficKey, use: ClientUsage, what: str) -> ClientCase:
-    flow = use.flow
-    batches_s, requests_s = use.per_s(flow.batches), use.per_s(flow.requests)
+def _small(client: AuditedClient, key: TrafficKey, usage: ClientUsage, what: str) -> ClientCase:
+    counter = usage.counter
+    batches_s, requests_s = usage.per_s(counter.batches), usage.per_s(counter.requests)
     fewer = min(requests_s, client.connected * 1_000 / LINGER_MS)
     return ClientCase(
         key,
-        f"{what}: {flow.records:,} records in {flow.batches:,} batches, {requests_s:,.0f} requests a second",
+        f"{what}: {counter.records:,} records in {counter.batches:,} batches, {requests_s:,.0f} requests a second",
         f"{format_processor_time(requests_s)}; and each batch has a header, an index entry and a check of its own",
         f"with linger.ms={LINGER_MS} a connection sends {1_000 / LINGER_MS:.0f} requests a second at most: with"
         f" {client.connected:,.0f} of them {fewer:,.0f} in place of {requests_s:,.0f}. An application that waits for"
@@ -353,57 +360,66 @@ def _small(client: AuditedClient, key: TrafficKey, use: ClientUsage, what: str) 
         {
             "requests_s": requests_s,
             "batches_s": batches_s,
-            "records_per_batch": compute_share(flow.records, flow.batches),
-            "bytes_per_batch": compute_share(flow.bytes, flow.batches),
+            "records_per_batch": compute_share(counter.records, counter.batches),
+            "bytes_per_batch": compute_share(counter.bytes, counter.batches),
             "requests_s_mended": fewer,
         },
     )
 
 
 def _weak_acks(client: AuditedClient, limits: LimitValues) -> ClientCases:
-    for key, use in client.of(TrafficKind.PRODUCE):
+    for key, usage in client.of(TrafficKind.PRODUCE):
         minimum = client.min_insync.get((key.cluster, key.topic), 0)
-        weak = use.flow.acks_none + use.flow.acks_leader
+        weak = usage.counter.acks_none + usage.counter.acks_leader
         if minimum >= limits["min_insync"] and weak:
             yield ClientCase(
                 key,
-                f"min.insync.replicas={minimum}, and {weak:,} of {use.flow.requests:,} requests asked for less:"
-                f" {use.flow.acks_leader:,} with acks=1, {use.flow.acks_none:,} with acks=0",
-                f"{format_size(use.flow.bytes)} were sent; what only a leader has when it dies is lost, though it was"
+                f"min.insync.replicas={minimum}, and {weak:,} of {usage.counter.requests:,} requests asked for less:"
+                f" {usage.counter.acks_leader:,} with acks=1, {usage.counter.acks_none:,} with acks=0",
+                f"{format_size(usage.counter.bytes)} were sent; what only a leader has when it dies is lost,"
+                f" though it was"
                 " acknowledged",
                 f"each record is on {minimum} replicas before it is acknowledged; a request waits for the slowest of"
                 " them",
-                {"min_insync": minimum, "requests_weak": weak, "requests": use.flow.requests},
+                {"min_insync": minimum, "requests_weak": weak, "requests": usage.counter.requests},
             )
 
 
 def _unheard(client: AuditedClient, limits: LimitValues) -> ClientCases:
-    for key, use in client.of(TrafficKind.PRODUCE):
+    for key, usage in client.of(TrafficKind.PRODUCE):
         minimum = client.min_insync.get((key.cluster, key.topic), 0)
-        none = use.flow.acks_none
+        none = usage.counter.acks_none
         if none > limits["requests"] and minimum < 2:
             yield ClientCase(
                 key,
                 f"{none:,} requests with acks=0",
                 "whatever a broker refuses is lost, and neither it nor the application hears of it",
                 "with acks=1 each request is answered: the same records, and a refusal is told and tried again",
-                {"requests_unheard": none, "requests": use.flow.requests},
+                {"requests_unheard": none, "requests": usage.counter.requests},
             )
 
 
 def _not_idempotent(client: AuditedClient, limits: LimitValues) -> ClientCases:
-    for key, use in client.of(TrafficKind.PRODUCE):
-        flow = use.flow
-        strong = flow.requests - flow.acks_none - flow.acks_leader
-        part = compute_share(flow.non_idempotent_batches, flow.batches)
-        if strong * 2 > flow.requests and flow.non_idempotent_batches > limits["batches"] and part > limits["part"]:
+    for key, usage in client.of(TrafficKind.PRODUCE):
+        counter = usage.counter
+        strong = counter.requests - counter.acks_none - counter.acks_leader
+        part = compute_share(counter.non_idempotent_batches, counter.batches)
+        if (
+            strong * 2 > counter.requests
+            and counter.non_idempotent_batches > limits["batches"]
+            and part > limits["part"]
+        ):
             yield ClientCase(
                 key,
-                f"{flow.non_idempotent_batches:,} of {flow.batches:,} batches bear no producer id",
+                f"{counter.non_idempotent_batches:,} of {counter.batches:,} batches bear no producer id",
                 "a batch whose acknowledgement is lost is written twice, and with several requests under way a retry"
-                f" comes behind its successors; {flow.errors:,} were refused meanwhile",
+                f" comes behind its successors; {counter.errors:,} were refused meanwhile",
                 "the broker takes each batch once and in order; a request grows by nothing",
-                {"batches_unnumbered": flow.non_idempotent_batches, "batches": flow.batches, "errors": flow.errors},
+                {
+                    "batches_unnumbered": counter.non_idempotent_batches,
+                    "batches": counter.batches,
+                    "errors": counter.errors,
+                },
             )
 
 

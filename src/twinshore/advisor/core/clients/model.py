@@ -21,7 +21,7 @@ class ClientUsage:
     chart interval.
     """
 
-    flow: TrafficCounter = field(default_factory=TrafficCounter)
+    counter: TrafficCounter = field(default_factory=TrafficCounter)
     told_ms: dict[str, int] = field(default_factory=dict)
     points: dict[int, tuple[int, int]] = field(default_factory=dict)
 
@@ -41,7 +41,7 @@ class ClientUsage:
 
     def add(self, other: ClientUsage) -> ClientUsage:
         """Adds `other` in place and returns self."""
-        self.flow.add(other.flow)
+        self.counter.add(other.counter)
         for instance, told_ms in other.told_ms.items():
             self.told_ms[instance] = self.told_ms.get(instance, 0) + told_ms
         for number, (requests, size) in other.points.items():
@@ -62,23 +62,23 @@ class AuditedClient:
     min_insync: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def of(self, kind: TrafficKind) -> Iterable[tuple[TrafficKey, ClientUsage]]:
-        return sorted(((key, use) for key, use in self.uses.items() if key.kind is kind), key=lambda one: one[0])
+        return sorted(((key, usage) for key, usage in self.uses.items() if key.kind is kind), key=lambda one: one[0])
 
     @property
     def connected(self) -> float:
         """Upper bound of processes that share the id: the busiest proxy's connections times the parallel proxies."""
-        uses = [use for key, use in self.uses.items() if key.kind is TrafficKind.CLIENT]
-        return max(1.0, sum(use.flow.connected_max * use.beside for use in uses))
+        uses = [usage for key, usage in self.uses.items() if key.kind is TrafficKind.CLIENT]
+        return max(1.0, sum(usage.counter.connected_max * usage.beside for usage in uses))
 
-    def each_s(self, use: ClientUsage, count: float) -> float:
+    def each_s(self, usage: ClientUsage, count: float) -> float:
         """As a rate per connection, since many processes may share an id."""
-        return use.per_s(count) / self.connected
+        return usage.per_s(count) / self.connected
 
     def whole(self, kind: TrafficKind) -> ClientUsage:
         found = ClientUsage()
-        for _, use in self.of(kind):
-            found.add(ClientUsage(use.flow, {}, {}))
-            for instance, told_ms in use.told_ms.items():  # of several topics at the same time
+        for _, usage in self.of(kind):
+            found.add(ClientUsage(usage.counter, {}, {}))
+            for instance, told_ms in usage.told_ms.items():  # of several topics at the same time
                 found.told_ms[instance] = max(found.told_ms.get(instance, 0), told_ms)
         return found
 
@@ -96,26 +96,26 @@ def sum_usages(rows: Iterable[TrafficRow], stretch_ms: int) -> UsageByFlow:
     return found
 
 
-def merge_usage(known: UsageByFlow, key: TrafficKey, use: ClientUsage) -> None:
+def merge_usage(known: UsageByFlow, key: TrafficKey, usage: ClientUsage) -> None:
     if key in known:
-        known[key].add(use)
+        known[key].add(usage)
     else:
-        known[key] = use
+        known[key] = usage
 
 
-def group_usage_by_client(uses: UsageByFlow, min_insync: Mapping[tuple[str, str], int]) -> list[AuditedClient]:
+def group_usage_by_client(usages: UsageByFlow, min_insync: Mapping[tuple[str, str], int]) -> list[AuditedClient]:
     found: dict[str, UsageByFlow] = {}
-    for key, use in uses.items():
-        found.setdefault(key.client, {})[key] = use
+    for key, usage in usages.items():
+        found.setdefault(key.client, {})[key] = usage
     return [AuditedClient(name, ours, min_insync) for name, ours in sorted(found.items())]
 
 
-def find_weak_acks_topics(uses: UsageByFlow) -> list[tuple[str, str]]:
+def find_weak_acks_topics(usages: UsageByFlow) -> list[tuple[str, str]]:
     """Cluster and name of topics written with less than acks=all."""
     weak = {
         (key.cluster, key.topic)
-        for key, use in uses.items()
-        if key.kind is TrafficKind.PRODUCE and use.flow.acks_none + use.flow.acks_leader
+        for key, usage in usages.items()
+        if key.kind is TrafficKind.PRODUCE and usage.counter.acks_none + usage.counter.acks_leader
     }
     return sorted(weak)
 
@@ -129,8 +129,8 @@ DAY_S: Final = 86_400
 SECONDS_LIMIT = RuleLimit("seconds", 20, "seconds of traffic from which on it is judged")
 
 
-def has_enough_traffic(use: ClientUsage, seconds: float) -> bool:
-    return use.lasted_s >= seconds
+def has_enough_traffic(usage: ClientUsage, seconds: float) -> bool:
+    return usage.lasted_s >= seconds
 
 
 def format_size(count: float) -> str:
@@ -180,7 +180,7 @@ class ClientRule:
     """
 
     name: str
-    weight: Severity
+    severity: Severity
     says: str
     costs: str
     settings: tuple[str, ...]
@@ -215,7 +215,7 @@ def build_client_finding(rule: ClientRule, case: ClientCase) -> ClientFinding:
     key = case.key
     return ClientFinding(
         rule.name,
-        rule.weight,
+        rule.severity,
         describe_subject(key),
         key.client,
         key.topic,

@@ -34,18 +34,18 @@ def describe_metadata_version(level: int) -> str:
     return f"{level} (Kafka {known})" if known else str(level)
 
 
-def _racks_unset(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
-    bare = [str(one.node) for one in seen.brokers if not one.rack]
-    if bare and len(seen.brokers) > 1:
+def _racks_unset(snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
+    bare = [str(broker.node) for broker in snapshot.brokers if not broker.rack]
+    if bare and len(snapshot.brokers) > 1:
         by_hand = advice_report.describe_server_properties({"broker.rack": "NAME OF ITS ZONE"})
         yield RuleCase("cluster", f"no broker.rack at broker {join_names(bare, ITEMS_NAMED_MAX)}", by_hand=by_hand)
 
 
-def _versions(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
+def _versions(snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
     by_level: dict[int, list[str]] = {}
-    for one in seen.brokers:
-        if one.supports:
-            by_level.setdefault(one.supports, []).append(str(one.node))
+    for broker in snapshot.brokers:
+        if broker.supports:
+            by_level.setdefault(broker.supports, []).append(str(broker.node))
     if len(by_level) > 1:
         told = "; ".join(
             f"broker {join_names(nodes, ITEMS_NAMED_MAX)} up to {describe_metadata_version(at)}"
@@ -56,38 +56,38 @@ def _versions(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
         )
 
 
-def _unfinished(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
-    levels = {one.supports for one in seen.brokers}
+def _unfinished(snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
+    levels = {broker.supports for broker in snapshot.brokers}
     least = min(levels, default=0)
-    if len(levels) == 1 and 0 < seen.finalized < least:
+    if len(levels) == 1 and 0 < snapshot.finalized < least:
         line = (
-            f"kafka-features.sh {advice_report.build_bootstrap_options(seen)} upgrade --feature "
+            f"kafka-features.sh {advice_report.build_bootstrap_options(snapshot)} upgrade --feature "
             f"metadata.version={least}"
         )
         yield RuleCase(
             "cluster",
-            f"it works by {describe_metadata_version(seen.finalized)}, all brokers know "
+            f"it works by {describe_metadata_version(snapshot.finalized)}, all brokers know "
             f"{describe_metadata_version(least)}",
             (line,),
         )
 
 
-def _with(seen: ClusterSnapshot, setting: str) -> dict[str, list[BrokerSnapshot]]:
+def _with(snapshot: ClusterSnapshot, setting: str) -> dict[str, list[BrokerSnapshot]]:
     """Brokers by their value of a setting, as far as readable."""
     found: dict[str, list[BrokerSnapshot]] = {}
-    for one in seen.brokers:
-        if (value := one.says(setting)) is not None:
-            found.setdefault(value, []).append(one)
+    for broker in snapshot.brokers:
+        if (value := broker.says(setting)) is not None:
+            found.setdefault(value, []).append(broker)
     return found
 
 
 def _at(brokers: list[BrokerSnapshot]) -> str:
-    return f"broker {join_names([str(one.node) for one in brokers], ITEMS_NAMED_MAX)}"
+    return f"broker {join_names([str(broker.node) for broker in brokers], ITEMS_NAMED_MAX)}"
 
 
-def _auto_create(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
+def _auto_create(snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
     setting = "auto.create.topics.enable"
-    if brokers := _with(seen, setting).get("true"):
+    if brokers := _with(snapshot, setting).get("true"):
         yield RuleCase(
             "cluster",
             f"{setting}=true at {_at(brokers)}",
@@ -95,42 +95,42 @@ def _auto_create(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
         )
 
 
-def _least(seen: ClusterSnapshot, setting: str) -> tuple[int, list[BrokerSnapshot]] | None:
-    numbers = [(number, one) for one in seen.brokers if (number := one.number(setting)) is not None]
+def _least(snapshot: ClusterSnapshot, setting: str) -> tuple[int, list[BrokerSnapshot]] | None:
+    numbers = [(number, broker) for broker in snapshot.brokers if (number := broker.number(setting)) is not None]
     if not numbers:
         return None
     low = min(number for number, _ in numbers)
-    return low, [one for number, one in numbers if number == low]
+    return low, [broker for number, broker in numbers if number == low]
 
 
-def _offsets_retention(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
+def _offsets_retention(snapshot: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
     setting, hours = "offsets.retention.minutes", limits["hours"]
-    least = _least(seen, setting)
+    least = _least(snapshot, setting)
     if least and least[0] < hours * 60:
         by_hand = advice_report.describe_server_properties({setting: f"{hours * 60:.0f}"})
         yield RuleCase("cluster", f"{setting}={least[0]} ({least[0] / 60:g} h) at {_at(least[1])}", by_hand=by_hand)
 
 
-def _transaction_timeout(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
+def _transaction_timeout(snapshot: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
     setting, minutes = "transaction.max.timeout.ms", limits["minutes"]
-    high = [one for one in seen.brokers if (one.number(setting) or 0) > minutes * 60_000]
+    high = [broker for broker in snapshot.brokers if (broker.number(setting) or 0) > minutes * 60_000]
     if high:
-        most = max(one.number(setting) or 0 for one in high)
+        most = max(broker.number(setting) or 0 for broker in high)
         by_hand = advice_report.describe_server_properties({setting: f"{minutes * 60_000:.0f}"})
         yield RuleCase("cluster", f"{setting}={most} ({most / 60_000:.7g} min) at {_at(high)}", by_hand=by_hand)
 
 
-def _transactional_expiry(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
+def _transactional_expiry(snapshot: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
     for setting in ("transactional.id.expiration.ms", "producer.id.expiration.ms"):
-        least = _least(seen, setting)
+        least = _least(snapshot, setting)
         if least and least[0] < limits["hours"] * HOUR_MS:
             by_hand = advice_report.describe_server_properties({setting: f"{limits['hours'] * HOUR_MS:.0f}"})
             evidence = f"{setting}={least[0]} ({least[0] / HOUR_MS:g} h) at {_at(least[1])}"
             yield RuleCase(f"cluster, {setting}", evidence, by_hand=by_hand)
 
 
-def _new_topics(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
-    copies, minimum = _least(seen, "default.replication.factor"), _least(seen, MIN_ISR_CONFIG)
+def _new_topics(snapshot: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
+    copies, minimum = _least(snapshot, "default.replication.factor"), _least(snapshot, MIN_ISR_CONFIG)
     weak: list[str] = []
     lines: tuple[str, ...] = ()
     by_hand: list[str] = []
@@ -141,29 +141,29 @@ def _new_topics(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase
         )
     if minimum and minimum[0] < limits["min_insync"]:
         weak.append(f"{MIN_ISR_CONFIG}={minimum[0]} at {_at(minimum[1])}")
-        lines, before = _of_all_topics(seen, int(limits["min_insync"]))
+        lines, before = _of_all_topics(snapshot, int(limits["min_insync"]))
         by_hand += before
     if weak:
         yield RuleCase("cluster", "; ".join(weak), lines, "; ".join(by_hand))
 
 
-def _of_all_topics(seen: ClusterSnapshot, minimum: int) -> tuple[tuple[str, ...], list[str]]:
+def _of_all_topics(snapshot: ClusterSnapshot, minimum: int) -> tuple[tuple[str, ...], list[str]]:
     """The command that raises the brokers' min.insync.replicas, and the steps before it.
 
     The value also applies to topics without their own, and those with few replicas would refuse writers with one broker
     away.
     """
-    line = advice_report.build_set_brokers_command(seen, {MIN_ISR_CONFIG: str(minimum)})
+    line = advice_report.build_set_brokers_command(snapshot, {MIN_ISR_CONFIG: str(minimum)})
     meant = f"{MIN_ISR_CONFIG} of brokers is also that of each topic without its own"
-    if seen.in_part:
+    if snapshot.in_part:
         return (), [f"{meant}: look at all topics before it is raised"]
-    those = [one for one in seen.topics if not one.is_set_on_topic(MIN_ISR_CONFIG)]
-    few = [one for one in those if one.copies <= minimum]
+    those = [topic for topic in snapshot.topics if not topic.is_set_on_topic(MIN_ISR_CONFIG)]
+    few = [topic for topic in those if topic.copies <= minimum]
     pins = [
-        advice_report.build_set_topic_command(seen, one.name, {MIN_ISR_CONFIG: one.says(MIN_ISR_CONFIG) or "1"})
-        for one in few
+        advice_report.build_set_topic_command(snapshot, topic.name, {MIN_ISR_CONFIG: topic.says(MIN_ISR_CONFIG) or "1"})
+        for topic in few
     ]
-    settled = all(one.settled for one in those)
+    settled = all(topic.settled for topic in those)
     if settled and not pins:
         return (line,), []
     keep = (
@@ -256,14 +256,15 @@ def _of(group: ConsumerGroupSnapshot, topic: str) -> str:
     return f"group {group.name} on {topic}"
 
 
-def _lost(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
-    for group in seen.groups:
-        for topic, places in group.by_topic().items():
-            gone = [one for one in places if one.offset < one.log_start]
+def _lost(snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
+    for group in snapshot.groups:
+        for topic, positions in group.by_topic().items():
+            gone = [position for position in positions if position.offset < position.log_start]
             if gone:
-                total = sum(one.log_start - one.offset for one in gone)
+                total = sum(position.log_start - position.offset for position in gone)
                 named = join_names(
-                    [f"{one}: at {one.offset}, log begins at {one.log_start}" for one in gone], ITEMS_NAMED_MAX
+                    [f"{position}: at {position.offset}, log begins at {position.log_start}" for position in gone],
+                    ITEMS_NAMED_MAX,
                 )
                 yield RuleCase(
                     _of(group, topic),
@@ -272,50 +273,60 @@ def _lost(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
                 )
 
 
-def estimate_hours_left(place: GroupPosition, retention_ms: int) -> float | None:
+def estimate_hours_left(position: GroupPosition, retention_ms: int) -> float | None:
     """Hours until the group's next record is deleted, at the earliest: Kafka deletes whole segments.
 
     None if unknown, if the group catches up, or had read everything earlier. A slower group loses time by the
     difference of the rates.
     """
-    if place.next_age_ms is None:
+    if position.next_age_ms is None:
         return None
-    left_h = max(0.0, (retention_ms - place.next_age_ms) / HOUR_MS)
-    before = place.before
+    left_h = max(0.0, (retention_ms - position.next_age_ms) / HOUR_MS)
+    before = position.before
     if before is not None and before.offset >= before.log_end:
         return None
-    if before is None or before.apart_s <= 0 or place.next_age_ms <= 0:
+    if before is None or before.apart_s <= 0 or position.next_age_ms <= 0:
         return left_h
-    read_s = max(0, place.offset - before.offset) / before.apart_s
-    written_s = place.lag / (place.next_age_ms / 1000)
+    read_s = max(0, position.offset - before.offset) / before.apart_s
+    written_s = position.lag / (position.next_age_ms / 1000)
     if read_s >= written_s:
         return None
     return left_h / (1 - read_s / written_s)
 
 
-def _retention(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
-    for group in seen.groups:
-        for name, places in group.by_topic().items():
-            topic = seen.topic(name)
+def _retention(snapshot: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
+    for group in snapshot.groups:
+        for name, positions in group.by_topic().items():
+            topic = snapshot.topic(name)
             retention_ms = topic.number(RETENTION_MS_CONFIG) if topic else None
             deletes = topic is not None and "delete" in (topic.says("cleanup.policy") or "delete")
             if retention_ms is None or retention_ms < 0 or not deletes:
                 continue
             aged_ms = limits["part"] * retention_ms
-            waits = [one for one in places if one.lag and one.offset >= one.log_start and _at_least(one, aged_ms)]
-            known = [(left, one) for one in waits if (left := estimate_hours_left(one, retention_ms)) is not None]
-            soon = sorted(((left, one) for left, one in known if left < limits["hours"]), key=lambda pair: pair[0])
+            waits = [
+                position
+                for position in positions
+                if position.lag and position.offset >= position.log_start and _at_least(position, aged_ms)
+            ]
+            known = [
+                (left, position)
+                for position in waits
+                if (left := estimate_hours_left(position, retention_ms)) is not None
+            ]
+            soon = sorted(
+                ((left, position) for left, position in known if left < limits["hours"]), key=lambda pair: pair[0]
+            )
             if soon:
-                yield _will_lose(seen, group, name, soon, retention_ms)
+                yield _will_lose(snapshot, group, name, soon, retention_ms)
 
 
-def _at_least(place: GroupPosition, age_ms: float) -> bool:
+def _at_least(position: GroupPosition, age_ms: float) -> bool:
     """A minimum age: with short retention, records that a group reads in time are also hours from deletion."""
-    return place.next_age_ms is not None and place.next_age_ms >= age_ms
+    return position.next_age_ms is not None and position.next_age_ms >= age_ms
 
 
 def _will_lose(
-    seen: ClusterSnapshot,
+    snapshot: ClusterSnapshot,
     group: ConsumerGroupSnapshot,
     topic: str,
     soon: list[tuple[float, GroupPosition]],
@@ -332,7 +343,7 @@ def _will_lose(
         f" {_in_hours(retention_ms / HOUR_MS)}{grows}"
     )
     more = f"; {count_phrase(len(soon) - 1, 'more partition')} as well" if len(soon) > 1 else ""
-    line = advice_report.build_set_topic_command(seen, topic, {RETENTION_MS_CONFIG: str(retention_ms * 2)})
+    line = advice_report.build_set_topic_command(snapshot, topic, {RETENTION_MS_CONFIG: str(retention_ms * 2)})
     return RuleCase(_of(group, topic), evidence + more, (line,), "let its consumers read faster, or start them")
 
 
@@ -340,28 +351,28 @@ def _in_hours(hours: float) -> str:
     return f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.0f} min"
 
 
-def _abandoned(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
-    for group in seen.groups:
+def _abandoned(snapshot: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
+    for group in snapshot.groups:
         if group.live:
             continue
-        for topic, places in group.by_topic().items():
+        for topic, positions in group.by_topic().items():
             # Some applications assign partitions themselves, as Flink does, and commit without being members.
-            lag = sum(one.lag for one in places if one.waits is not False and not _moved(one))
+            lag = sum(position.lag for position in positions if position.waits is not False and not _moved(position))
             if lag > limits["records"]:
                 yield RuleCase(
                     _of(group, topic),
-                    f"no members, and {count_phrase(lag, 'record')} to read{_kept_until(seen, topic, places)}",
-                    (advice_report.build_describe_group_command(seen, group.name),),
+                    f"no members, and {count_phrase(lag, 'record')} to read{_kept_until(snapshot, topic, positions)}",
+                    (advice_report.build_describe_group_command(snapshot, group.name),),
                     "start its consumers, or delete the group if nobody needs it; an application that commits without"
                     " being a member, as Flink does, may be between two commits: look again some minutes later",
                 )
 
 
-def _kept_until(seen: ClusterSnapshot, topic: str, places: Iterable[GroupPosition]) -> str:
+def _kept_until(snapshot: ClusterSnapshot, topic: str, positions: Iterable[GroupPosition]) -> str:
     """The oldest next record's age beside the retention, or empty if unknown."""
-    known = seen.topic(topic)
-    retention_ms = known.number(RETENTION_MS_CONFIG) if known else None
-    ages = [one.next_age_ms for one in places if one.lag and one.next_age_ms is not None]
+    topic_snapshot = snapshot.topic(topic)
+    retention_ms = topic_snapshot.number(RETENTION_MS_CONFIG) if topic_snapshot else None
+    ages = [position.next_age_ms for position in positions if position.lag and position.next_age_ms is not None]
     if not ages or retention_ms is None or retention_ms < 0:
         return ""
     return (
@@ -369,18 +380,18 @@ def _kept_until(seen: ClusterSnapshot, topic: str, places: Iterable[GroupPositio
     )
 
 
-def _moved(place: GroupPosition) -> bool:
-    return place.before is not None and place.offset != place.before.offset
+def _moved(position: GroupPosition) -> bool:
+    return position.before is not None and position.offset != position.before.offset
 
 
-def _stuck(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
-    for group in seen.groups:
+def _stuck(snapshot: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
+    for group in snapshot.groups:
         if not group.live:
             continue
-        for topic, places in group.by_topic().items():
-            still = [one for one in places if _stands(one, limits["seconds"])]
+        for topic, positions in group.by_topic().items():
+            still = [position for position in positions if _stands(position, limits["seconds"])]
             if still:
-                apart_s = min(one.before.apart_s for one in still if one.before)
+                apart_s = min(position.before.apart_s for position in still if position.before)
                 by_hand = "see whether a record stops its consumer, or whether it commits at all"
                 if apart_s < COMMIT_INTERVAL_MAX_S:
                     by_hand += (
@@ -388,47 +399,49 @@ def _stuck(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
                         f" look again with --apart {COMMIT_INTERVAL_MAX_S}"
                     )
                 named = join_names(
-                    [f"{one} at {one.offset} with {one.lag:,} to read" for one in still], ITEMS_NAMED_MAX
+                    [f"{position} at {position.offset} with {position.lag:,} to read" for position in still],
+                    ITEMS_NAMED_MAX,
                 )
                 yield RuleCase(
                     _of(group, topic),
                     f"it has members, and committed nothing in {apart_s:.0f} s: {named}",
-                    (advice_report.build_describe_group_command(seen, group.name),),
+                    (advice_report.build_describe_group_command(snapshot, group.name),),
                     by_hand,
                 )
 
 
-def _stands(place: GroupPosition, seconds: float) -> bool:
-    before = place.before
-    if before is None or before.apart_s < seconds or not place.lag or not place.waits:
+def _stands(position: GroupPosition, seconds: float) -> bool:
+    before = position.before
+    if before is None or before.apart_s < seconds or not position.lag or not position.waits:
         return False
     # There was something to read at the earlier reading too.
-    return place.offset == before.offset and before.log_end > before.offset
+    return position.offset == before.offset and before.log_end > before.offset
 
 
-def _beyond(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
-    for group in seen.groups:
-        for topic, places in group.by_topic().items():
-            ahead = [one for one in places if one.offset > one.log_end]
+def _beyond(snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
+    for group in snapshot.groups:
+        for topic, positions in group.by_topic().items():
+            ahead = [position for position in positions if position.offset > position.log_end]
             if ahead:
                 named = join_names(
-                    [f"{one}: at {one.offset}, log ends at {one.log_end}" for one in ahead], ITEMS_NAMED_MAX
+                    [f"{position}: at {position.offset}, log ends at {position.log_end}" for position in ahead],
+                    ITEMS_NAMED_MAX,
                 )
                 yield RuleCase(
                     _of(group, topic),
                     named,
-                    (advice_report.build_describe_group_command(seen, group.name),),
+                    (advice_report.build_describe_group_command(snapshot, group.name),),
                     "its log lost its end, or the topic was made again: set the group where it should read on",
                 )
 
 
-def _unplaced(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
-    for group in seen.groups:
+def _unplaced(snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
+    for group in snapshot.groups:
         if group.unplaced:
             yield RuleCase(
                 f"group {group.name}",
                 f"no place in {join_names(group.unplaced, ITEMS_NAMED_MAX)}, which hold records",
-                (advice_report.build_describe_group_command(seen, group.name),),
+                (advice_report.build_describe_group_command(snapshot, group.name),),
                 "let it commit at its first poll, or set auto.offset.reset=earliest",
             )
 
@@ -500,24 +513,32 @@ def _status(link: LinkSnapshot) -> str:
     return f"twinshore status --link {shlex.quote(link.name)} --topics"
 
 
-def _not_running(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
-    for link in seen.links:
+def _not_running(snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
+    for link in snapshot.links:
         if link.twins and not link.runs:
             yield RuleCase(f"link {link.name}", link.says, (_status(link),), "start `twinshore mirror run`")
 
 
-def _behind(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
-    for link in seen.links:
-        late = [(one.lag, one.topic) for one in link.twins if one.lag is not None and one.lag > limits["records"]]
+def _behind(cluster_snapshot: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
+    for link in cluster_snapshot.links:
+        late = [
+            (snapshot.lag, snapshot.topic)
+            for snapshot in link.twins
+            if snapshot.lag is not None and snapshot.lag > limits["records"]
+        ]
         if late:
             named = join_names([f"{topic} {lag:,}" for lag, topic in sorted(late, reverse=True)], ITEMS_NAMED_MAX)
             total = sum(lag for lag, _ in late)
             yield RuleCase(f"link {link.name}", f"{total:,} records are not on the twins: {named}", (_status(link),))
 
 
-def _stopped(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
-    for link in seen.links:
-        rest = [f"{one.topic} ({count_phrase(one.stopped, 'partition')})" for one in link.twins if one.stopped]
+def _stopped(cluster_snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
+    for link in cluster_snapshot.links:
+        rest = [
+            f"{snapshot.topic} ({count_phrase(snapshot.stopped, 'partition')})"
+            for snapshot in link.twins
+            if snapshot.stopped
+        ]
         if rest:
             why = f"; {join_names(link.incidents, ITEMS_NAMED_MAX, '; ')}" if link.incidents else ""
             by_hand = "each incident names what lets its partition go on"
@@ -526,8 +547,8 @@ def _stopped(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
             )
 
 
-def _differs(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
-    for link in seen.links:
+def _differs(snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
+    for link in snapshot.links:
         for twin in link.twins:
             if not twin.differs:
                 continue
@@ -543,8 +564,8 @@ def _differs(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
             yield RuleCase(f"twin {twin.name} of {link.name}", told, tuple(lines), by_hand)
 
 
-def _rights(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
-    for link in seen.links:
+def _rights(snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
+    for link in snapshot.links:
         there = advice_report.ClusterAddress(link.bootstrap, link.secured)
         if link.open:
             evidence = "only this cluster has an authorizer: whoever reaches the other one may do everything there"

@@ -22,10 +22,10 @@ TABLE_BEGIN, TABLE_END = "<!-- rules -->\n", "<!-- end of rules -->\n"
 
 
 def update_rules_table(page: str) -> str:
-    shared = "\n".join(f"- `{one.name}` = {one.default:g}: {one.says}" for one in SHARED_LIMITS)
+    shared = "\n".join(f"- `{limit.name}` = {limit.default:g}: {limit.says}" for limit in SHARED_LIMITS)
     rows = (
-        (_code(one.name), one.weight, one.says, one.risk, one.event, _limits(one.limits), _code(one.story))
-        for one in RULES
+        (_code(rule.name), rule.severity, rule.says, rule.risk, rule.event, _limits(rule.limits), _code(rule.story))
+        for rule in RULES
     )
     names = ("rule", "weight", "it is found where", "at risk", "when", "limits", "story")
     return _with(page, f"In `[limits]`, for all rules:\n\n{shared}\n\n{_table(names, rows)}")
@@ -33,8 +33,8 @@ def update_rules_table(page: str) -> str:
 
 def update_client_rules_table(page: str) -> str:
     rows = (
-        (_code(one.name), one.weight, one.says, one.costs, "; ".join(one.settings), _limits(one.limits))
-        for one in CLIENT_RULES
+        (_code(rule.name), rule.severity, rule.says, rule.costs, "; ".join(rule.settings), _limits(rule.limits))
+        for rule in CLIENT_RULES
     )
     return _with(page, _table(("rule", "weight", "it is found where", "it costs", "settings", "limits"), rows))
 
@@ -54,4 +54,4 @@ def _code(name: str) -> str:
 
 
 def _limits(limits: Iterable[RuleLimit]) -> str:
-    return "; ".join(f"`{one.name}` = {one.default:g}: {one.says}" for one in limits)
+    return "; ".join(f"`{limit.name}` = {limit.default:g}: {limit.says}" for limit in limits)

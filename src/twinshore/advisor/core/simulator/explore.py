@@ -60,52 +60,54 @@ class ExplorationRequest:
     capped: bool = True
 
 
-def build_model_config(asked: ExplorationRequest) -> ModelConfig:
+def build_model_config(request: ExplorationRequest) -> ModelConfig:
     """Raises ConfigError for an unknown value, or for settings that Kafka refuses together."""
     for name, value, least, most in (
-        ("replicas", asked.replicas, 1, REPLICAS_MAX),
-        ("records", asked.records, 1, RECORDS_MAX),
-        ("faults", asked.faults_max, 0, FAULTS_MAX),
-        ("min-insync", asked.min_insync, 1, REPLICAS_MAX + 1),
-        ("away", asked.away, 0, asked.replicas - 1),
+        ("replicas", request.replicas, 1, REPLICAS_MAX),
+        ("records", request.records, 1, RECORDS_MAX),
+        ("faults", request.faults_max, 0, FAULTS_MAX),
+        ("min-insync", request.min_insync, 1, REPLICAS_MAX + 1),
+        ("away", request.away, 0, request.replicas - 1),
     ):
         if not least <= value <= most:
             raise ConfigError("advisor.out-of-range", option=name, value=value, least=least, most=most)
-    acks = parse_member(ProducerAcks, "acks", asked.acks)
-    able = acks is ProducerAcks.ALL and asked.retries
-    truncation = parse_member(TruncationMode, "truncation", asked.truncation)
-    setup = ModelConfig(
-        asked.replicas,
-        asked.records,
+    acks = parse_member(ProducerAcks, "acks", request.acks)
+    able = acks is ProducerAcks.ALL and request.retries
+    truncation = parse_member(TruncationMode, "truncation", request.truncation)
+    config = ModelConfig(
+        request.replicas,
+        request.records,
         acks,
-        asked.min_insync,
-        asked.unclean,
-        parse_member(FlushMode, "flush", asked.flush),
+        request.min_insync,
+        request.unclean,
+        parse_member(FlushMode, "flush", request.flush),
         truncation,
-        asked.elr,
-        able if asked.idempotent is None else asked.idempotent,
-        asked.retries and acks is not ProducerAcks.NONE,
-        asked.in_flight,
-        parse_member(CommitMode, "commit", asked.commit),
-        away=asked.away,
-        reset=parse_member(AutoOffsetReset, "reset", asked.reset),
-        capped=asked.capped and truncation is TruncationMode.EPOCH,
+        request.elr,
+        able if request.idempotent is None else request.idempotent,
+        request.retries and acks is not ProducerAcks.NONE,
+        request.in_flight,
+        parse_member(CommitMode, "commit", request.commit),
+        away=request.away,
+        reset=parse_member(AutoOffsetReset, "reset", request.reset),
+        capped=request.capped and truncation is TruncationMode.EPOCH,
     )
-    if setup.idempotent and not able:
+    if config.idempotent and not able:
         raise ConfigError("advisor.idempotence-needs-acks")
-    if setup.reset is not AutoOffsetReset.NONE and setup.commit is CommitMode.NONE:
+    if config.reset is not AutoOffsetReset.NONE and config.commit is CommitMode.NONE:
         raise ConfigError("advisor.reset-without-commit")
-    if setup.elr and setup.truncation is TruncationMode.HIGH_WATERMARK:
+    if config.elr and config.truncation is TruncationMode.HIGH_WATERMARK:
         raise ConfigError("advisor.elr-with-high-watermark")
-    kinds = frozenset(parse_member(FaultKind, "fault", kind) for kind in asked.kinds)
-    return replace(setup, faults=kinds) if kinds else setup
+    kinds = frozenset(parse_member(FaultKind, "fault", kind) for kind in request.kinds)
+    return replace(config, faults=kinds) if kinds else config
 
 
-def run_exploration(asked: ExplorationRequest) -> Exploration:
+def run_exploration(request: ExplorationRequest) -> Exploration:
     """Runs the search. Equal requests give equal results on any machine."""
-    harms = tuple(parse_member(Anomaly, "harm", harm) for harm in asked.harms) or tuple(Anomaly)
+    harms = tuple(parse_member(Anomaly, "harm", harm) for harm in request.harms) or tuple(Anomaly)
     sought = tuple(dict.fromkeys(harms))
-    return explore(build_model_config(asked), faults_max=asked.faults_max, sought=sought, states_max=asked.states_max)
+    return explore(
+        build_model_config(request), faults_max=request.faults_max, sought=sought, states_max=request.states_max
+    )
 
 
 def exit_code(found: Exploration) -> int:
@@ -130,10 +132,10 @@ def exploration_as_values(found: Exploration) -> dict[str, Any]:
             "faults": schedule.faults,
             "record": schedule.damage.record,
             "says": schedule.damage.says,
-            "steps": steps_as_values(found.setup, schedule.steps),
+            "steps": steps_as_values(found.config, schedule.steps),
         }
     return {
-        "settings": model_config_as_values(found.setup),
+        "settings": model_config_as_values(found.config),
         "faults_max": found.faults_max,
         "states": found.states,
         "whole": found.whole,

@@ -289,21 +289,21 @@ class ModelPartition(NamedTuple):
         return self._replace(sent=sent)
 
 
-def build_initial_state(setup: ModelConfig) -> ModelPartition:
+def build_initial_state(config: ModelConfig) -> ModelPartition:
     """Broker 1 leads, and all brokers but those `away` are in sync.
 
     With brokers away, record 1 was acknowledged before, and only the in-sync brokers have it. Otherwise nothing is
     written.
     """
-    there, held = setup.replicas - setup.away, 1 if setup.away else 0
-    flushed = held if setup.flush is FlushMode.EACH else 0
+    there, held = config.replicas - config.away, 1 if config.away else 0
+    flushed = held if config.flush is FlushMode.EACH else 0
     whole = ModelReplica((ModelLogEntry(1, 0),) * held, flushed, held, told=held)
     gone = ModelReplica(up=False, in_sync=False)
-    replicas = (whole._replace(leads=True), *[whole] * (there - 1), *[gone] * setup.away)
-    sent = (int(SendState.ACKNOWLEDGED),) * held + (int(SendState.NOT_YET),) * setup.records
+    replicas = (whole._replace(leads=True), *[whole] * (there - 1), *[gone] * config.away)
+    sent = (int(SendState.ACKNOWLEDGED),) * held + (int(SendState.NOT_YET),) * config.records
     # The consumer exists from the beginning; a group with a reset has committed nothing yet.
-    committed = 0 if setup.reset is AutoOffsetReset.NONE or setup.commit is CommitMode.WITH_RESULTS else NO_OFFSET
-    reader = None if setup.commit is CommitMode.NONE else ModelConsumer(0, committed, 0, (0,) * len(sent))
+    committed = 0 if config.reset is AutoOffsetReset.NONE or config.commit is CommitMode.WITH_RESULTS else NO_OFFSET
+    reader = None if config.commit is CommitMode.NONE else ModelConsumer(0, committed, 0, (0,) * len(sent))
     return ModelPartition(replicas, 1, 0, 0, 0, sent, 0, reader)
 
 
@@ -354,28 +354,28 @@ def _read(state: ModelPartition, records: list[int]) -> Iterator[AnomalyCase]:
 Transitions = Iterator[tuple[ModelEvent, ModelPartition]]
 
 
-def replication_transitions(setup: ModelConfig, state: ModelPartition) -> Transitions:
+def replication_transitions(config: ModelConfig, state: ModelPartition) -> Transitions:
     for broker in state.brokers:
         replica = state.of(broker)
         if replica.reachable and broker != state.leader:
-            if setup.truncation is TruncationMode.HIGH_WATERMARK and state.leader and replica.epoch < state.epoch:
+            if config.truncation is TruncationMode.HIGH_WATERMARK and state.leader and replica.epoch < state.epoch:
                 yield ModelEvent(ModelAction.LET_OFFSETS_FOLLOW, broker), _followed(state, broker)
             elif _can_fetch(state, broker):
-                yield ModelEvent(ModelAction.FETCH, broker), _fetched(setup, state, broker)
-        yield from _shrunk(setup, state, broker)
+                yield ModelEvent(ModelAction.FETCH, broker), _fetched(config, state, broker)
+        yield from _shrunk(config, state, broker)
         if not replica.reachable:
-            yield from _noticed(setup, state, broker)
-        elif not state.leader and _may_lead(setup, state, broker):
+            yield from _noticed(config, state, broker)
+        elif not state.leader and _may_lead(config, state, broker):
             yield ModelEvent(ModelAction.ELECT, broker), _elected(state, broker)
-        yield from _returned(setup, state, broker)
+        yield from _returned(config, state, broker)
 
 
-def advance_high_watermark(setup: ModelConfig, state: ModelPartition, broker: int) -> ModelPartition:
+def advance_high_watermark(config: ModelConfig, state: ModelPartition, broker: int) -> ModelPartition:
     """Advances the leader's high watermark and answers the producers whose records are below."""
     leader = state.of(broker)
     isolated = leader.cut or state.leader != broker
     in_sync = leader.view if isolated else len(state.in_sync)
-    if not setup.elr or in_sync >= setup.effective_min_insync:
+    if not config.elr or in_sync >= config.effective_min_insync:
         # A cut-off leader receives no fetches: its own log end counts only if it was alone in sync.
         ends = [] if isolated else [state.of(other).told for other in state.in_sync if other != broker]
         high = leader.high if isolated and in_sync > 1 else min([len(leader.log), *ends])
@@ -383,13 +383,13 @@ def advance_high_watermark(setup: ModelConfig, state: ModelPartition, broker: in
     done = tuple(one for one in leader.waiting if any(entry.record == one for entry in leader.log[: leader.high]))
     leader = leader._replace(waiting=tuple(one for one in leader.waiting if one not in done))
     # Too few in sync by now: the producer gets NOT_ENOUGH_REPLICAS_AFTER_APPEND, though the record is there.
-    status = SendState.ACKNOWLEDGED if in_sync >= setup.effective_min_insync else SendState.REFUSED
+    status = SendState.ACKNOWLEDGED if in_sync >= config.effective_min_insync else SendState.REFUSED
     return state.with_replica(broker, leader).answered(done, status)
 
 
-def append_log(setup: ModelConfig, replica: ModelReplica, log: ModelReplica) -> ModelReplica:
+def append_log(config: ModelConfig, replica: ModelReplica, log: ModelReplica) -> ModelReplica:
     """Returns `replica` with the log of `log`, flushed if the configuration says so."""
-    flushed = len(log.log) if setup.flush is FlushMode.EACH else replica.flushed
+    flushed = len(log.log) if config.flush is FlushMode.EACH else replica.flushed
     return replica._replace(log=log.log, flushed=flushed)
 
 
@@ -412,29 +412,29 @@ def find_divergence(one: ModelReplica, other: ModelReplica) -> int:
     return min(len(one.log), len(other.log))
 
 
-def _fetched(setup: ModelConfig, state: ModelPartition, broker: int) -> ModelPartition:
+def _fetched(config: ModelConfig, state: ModelPartition, broker: int) -> ModelPartition:
     """The request reports the follower's log end; the response brings records and the high watermark."""
     leader, replica = state.of(state.leader), state.of(broker)
-    by_epoch = setup.truncation is TruncationMode.EPOCH
+    by_epoch = config.truncation is TruncationMode.EPOCH
     replica = replica.cut_to(find_divergence(replica, leader) if by_epoch else min(len(replica.log), len(leader.log)))
     end = len(replica.log)
     caught_up = end >= leader.high and end >= state.start
     replica = replica._replace(told=end, epoch=state.epoch, leads=False)
     if caught_up and not replica.in_sync:
         replica = replica._replace(in_sync=True, eligible=False)
-    state = _eligible(setup, state.with_replica(broker, replica), ())
-    state = advance_high_watermark(setup, state, state.leader)
+    state = _eligible(config, state.with_replica(broker, replica), ())
+    state = advance_high_watermark(config, state, state.leader)
     leader = state.of(state.leader)
     longer = replica._replace(log=replica.log + leader.log[end:])
-    replica = append_log(setup, state.of(broker), longer)
+    replica = append_log(config, state.of(broker), longer)
     return state.with_replica(broker, replica._replace(high=min(leader.high, len(replica.log))))
 
 
-def _eligible(setup: ModelConfig, state: ModelPartition, left: tuple[int, ...]) -> ModelPartition:
+def _eligible(config: ModelConfig, state: ModelPartition, left: tuple[int, ...]) -> ModelPartition:
     """A broker that left the in-sync set stays eligible while the set is too small."""
-    if not setup.elr:
+    if not config.elr:
         return state
-    few = len(state.in_sync) < min(setup.min_insync, setup.replicas)
+    few = len(state.in_sync) < min(config.min_insync, config.replicas)
     for broker in state.brokers:
         replica = state.of(broker)
         eligible = few and not replica.in_sync and (replica.eligible or broker in left)
@@ -443,13 +443,13 @@ def _eligible(setup: ModelConfig, state: ModelPartition, left: tuple[int, ...]) 
     return state
 
 
-def _removed(setup: ModelConfig, state: ModelPartition, brokers: tuple[int, ...]) -> ModelPartition:
+def _removed(config: ModelConfig, state: ModelPartition, brokers: tuple[int, ...]) -> ModelPartition:
     for broker in brokers:
         state = state.with_replica(broker, state.of(broker)._replace(in_sync=False))
-    return _eligible(setup, state, brokers)
+    return _eligible(config, state, brokers)
 
 
-def _shrunk(setup: ModelConfig, state: ModelPartition, broker: int) -> Transitions:
+def _shrunk(config: ModelConfig, state: ModelPartition, broker: int) -> Transitions:
     """The leader drops a slow follower, or all followers if the leader itself is slow."""
     leader = state.led
     if leader is None or leader.cut:
@@ -460,34 +460,34 @@ def _shrunk(setup: ModelConfig, state: ModelPartition, broker: int) -> Transitio
         replica = state.of(broker)
         dropped = (broker,) if broker != state.leader and replica.in_sync and replica.slow else ()
     if dropped:
-        after = _removed(setup, state, dropped)
-        yield ModelEvent(ModelAction.SHRINK, broker), advance_high_watermark(setup, after, state.leader)
+        after = _removed(config, state, dropped)
+        yield ModelEvent(ModelAction.SHRINK, broker), advance_high_watermark(config, after, state.leader)
 
 
-def _noticed(setup: ModelConfig, state: ModelPartition, broker: int) -> Transitions:
+def _noticed(config: ModelConfig, state: ModelPartition, broker: int) -> Transitions:
     """The controller removes an unreachable broker from the in-sync set, unless it is the last there and ELR is off."""
     replica = state.of(broker)
-    stays = not setup.elr and state.in_sync == (broker,)
+    stays = not config.elr and state.in_sync == (broker,)
     if broker != state.leader and (stays or not replica.in_sync):
         return
-    after = state if stays or not replica.in_sync else _removed(setup, state, (broker,))
+    after = state if stays or not replica.in_sync else _removed(config, state, (broker,))
     if broker != state.leader:
         # A cut-off leader does not learn of this.
         listens = after.led is not None and not after.led.cut
         yield (
             ModelEvent(ModelAction.NOTICE, broker),
-            advance_high_watermark(setup, after, after.leader) if listens else after,
+            advance_high_watermark(config, after, after.leader) if listens else after,
         )
         return
-    after = after._replace(leader=0, last=broker if setup.elr and not after.in_sync else 0)
-    heirs = [one for one in after.brokers if after.of(one).reachable and _may_lead(setup, after, one)]
+    after = after._replace(leader=0, last=broker if config.elr and not after.in_sync else 0)
+    heirs = [one for one in after.brokers if after.of(one).reachable and _may_lead(config, after, one)]
     for heir in heirs:
         yield ModelEvent(ModelAction.NOTICE, broker, heir), _elected(after, heir)
     if not heirs:
         yield ModelEvent(ModelAction.NOTICE, broker), after
 
 
-def _may_lead(setup: ModelConfig, state: ModelPartition, broker: int) -> bool:
+def _may_lead(config: ModelConfig, state: ModelPartition, broker: int) -> bool:
     """Among reachable brokers: one in sync; else, with ELR, an eligible one or the last leader; else any, if unclean
     election is allowed.
     """
@@ -497,13 +497,13 @@ def _may_lead(setup: ModelConfig, state: ModelPartition, broker: int) -> bool:
     able = [one for one in state.brokers if state.of(one).reachable]
     if any(state.of(one).in_sync for one in able):
         return False
-    if setup.elr and not in_sync:
+    if config.elr and not in_sync:
         eligible = [one for one in state.brokers if state.of(one).eligible]
         if not eligible and state.last in able:
             return broker == state.last
         if any(one in able for one in eligible):
             return broker in eligible
-    return setup.unclean
+    return config.unclean
 
 
 def _elected(state: ModelPartition, broker: int) -> ModelPartition:
@@ -518,48 +518,48 @@ def _elected(state: ModelPartition, broker: int) -> ModelPartition:
     return state.with_replica(broker, leader)._replace(leader=broker, epoch=epoch, start=len(leader.log), last=0)
 
 
-def _returned(setup: ModelConfig, state: ModelPartition, broker: int) -> Transitions:
+def _returned(config: ModelConfig, state: ModelPartition, broker: int) -> Transitions:
     replica = state.of(broker)
     # The controller must have noticed the broker's absence. Without ELR the last in-sync replica stays in sync.
-    missed = broker != state.leader and (not replica.in_sync or (not setup.elr and state.in_sync == (broker,)))
+    missed = broker != state.leader and (not replica.in_sync or (not config.elr and state.in_sync == (broker,)))
     if not replica.up and missed:
         # The stop was not orderly, so ELR does not trust the log any more.
-        eligible = replica.eligible and not setup.elr
+        eligible = replica.eligible and not config.elr
         yield (
             ModelEvent(ModelAction.RESTART, broker),
             state.with_replica(broker, replica._replace(up=True, eligible=eligible)),
         )
     if replica.up and replica.cut:
-        yield ModelEvent(ModelAction.HEAL, broker), _healed(setup, state, broker)
+        yield ModelEvent(ModelAction.HEAL, broker), _healed(config, state, broker)
     if replica.up and replica.slow:
         yield ModelEvent(ModelAction.RECOVER, broker), state.with_replica(broker, replica._replace(slow=False))
 
 
-def _healed(setup: ModelConfig, state: ModelPartition, broker: int) -> ModelPartition:
+def _healed(config: ModelConfig, state: ModelPartition, broker: int) -> ModelPartition:
     replica = state.of(broker)._replace(cut=False, view=0)
     if state.leader == broker:
-        return advance_high_watermark(setup, state.with_replica(broker, replica), broker)
+        return advance_high_watermark(config, state.with_replica(broker, replica), broker)
     refused = replica.waiting
     replica = replica._replace(leads=False, waiting=())
     return state.with_replica(broker, replica).answered(refused, SendState.REFUSED)
 
 
-def producer_transitions(setup: ModelConfig, state: ModelPartition, *, faults: bool) -> Transitions:
+def producer_transitions(config: ModelConfig, state: ModelPartition, *, faults: bool) -> Transitions:
     """Sends without fault. With `faults`: a lost response, or with acks=0 a lost record."""
-    for record in _next_records(setup, state):
+    for record in _next_records(config, state):
         for broker in state.brokers:
             replica = state.of(broker)
             if replica.epoch < state.seen or not (replica.leads or broker == state.leader):
                 continue
             if not replica.up:
-                if setup.acks is ProducerAcks.NONE and not faults:
+                if config.acks is ProducerAcks.NONE and not faults:
                     yield (
                         ModelEvent(ModelAction.SEND, broker, record),
                         state.answered((record,), SendState.ACKNOWLEDGED),
                     )
                 continue
             move = ModelEvent(ModelAction.UNANSWERED if faults else ModelAction.SEND, broker, record)
-            after = _unanswered(setup, state, broker, record) if faults else _sent(setup, state, broker, record)
+            after = _unanswered(config, state, broker, record) if faults else _sent(config, state, broker, record)
             if after != state:
                 yield move, after
 
@@ -575,61 +575,63 @@ def producer_timeout_transitions(state: ModelPartition) -> Transitions:
             yield ModelEvent(ModelAction.GIVE_UP, broker), after._replace(seen=state.epoch)
 
 
-def _next_records(setup: ModelConfig, state: ModelPartition) -> list[int]:
-    again = [at for at, status in enumerate(state.sent, 1) if status == SendState.REFUSED] if setup.retries else []
+def _next_records(config: ModelConfig, state: ModelPartition) -> list[int]:
+    again = [at for at, status in enumerate(state.sent, 1) if status == SendState.REFUSED] if config.retries else []
     fresh = [at for at, status in enumerate(state.sent, 1) if status == SendState.NOT_YET]
     busy = SendState.WAITING in state.sent or bool(again)
-    return again[:1] + (fresh[:1] if setup.in_flight or not busy else [])
+    return again[:1] + (fresh[:1] if config.in_flight or not busy else [])
 
 
-def _takes(setup: ModelConfig, state: ModelPartition, broker: int, record: int) -> bool:
+def _takes(config: ModelConfig, state: ModelPartition, broker: int, record: int) -> bool:
     """Whether this leader accepts the record, or already has it."""
     replica = state.of(broker)
     in_sync = replica.view if replica.cut or state.leader != broker else len(state.in_sync)
-    if setup.acks is ProducerAcks.ALL and in_sync < setup.effective_min_insync:
+    if config.acks is ProducerAcks.ALL and in_sync < config.effective_min_insync:
         return False
-    if not setup.idempotent or replica.holds(record):
+    if not config.idempotent or replica.holds(record):
         return True
     # A sequence gap is refused. A gap that the cluster lost is passed with a new producer epoch (KIP-360).
     return all(replica.holds(one) or state.sent[one - 1] == SendState.ACKNOWLEDGED for one in range(1, record))
 
 
-def _written(setup: ModelConfig, state: ModelPartition, broker: int, record: int) -> ModelPartition:
+def _written(config: ModelConfig, state: ModelPartition, broker: int, record: int) -> ModelPartition:
     replica = state.of(broker)
-    if not (setup.idempotent and replica.holds(record)):
-        replica = append_log(setup, replica, replica._replace(log=(*replica.log, ModelLogEntry(record, replica.epoch))))
+    if not (config.idempotent and replica.holds(record)):
+        replica = append_log(
+            config, replica, replica._replace(log=(*replica.log, ModelLogEntry(record, replica.epoch)))
+        )
     return state.with_replica(broker, replica)._replace(seen=max(state.seen, replica.epoch))
 
 
-def _sent(setup: ModelConfig, state: ModelPartition, broker: int, record: int) -> ModelPartition:
-    if not _takes(setup, state, broker, record):
-        return state.answered((record,), SendState.REFUSED) if setup.in_flight else state
-    state = _written(setup, state, broker, record)
-    if setup.acks is not ProducerAcks.ALL:
-        return advance_high_watermark(setup, state.answered((record,), SendState.ACKNOWLEDGED), broker)
+def _sent(config: ModelConfig, state: ModelPartition, broker: int, record: int) -> ModelPartition:
+    if not _takes(config, state, broker, record):
+        return state.answered((record,), SendState.REFUSED) if config.in_flight else state
+    state = _written(config, state, broker, record)
+    if config.acks is not ProducerAcks.ALL:
+        return advance_high_watermark(config, state.answered((record,), SendState.ACKNOWLEDGED), broker)
     replica = state.of(broker)
     state = state.with_replica(broker, replica._replace(waiting=(*replica.waiting, record)))
-    return advance_high_watermark(setup, state.answered((record,), SendState.WAITING), broker)
+    return advance_high_watermark(config, state.answered((record,), SendState.WAITING), broker)
 
 
-def _unanswered(setup: ModelConfig, state: ModelPartition, broker: int, record: int) -> ModelPartition:
-    if setup.acks is ProducerAcks.NONE:
+def _unanswered(config: ModelConfig, state: ModelPartition, broker: int, record: int) -> ModelPartition:
+    if config.acks is ProducerAcks.NONE:
         return state.answered((record,), SendState.ACKNOWLEDGED)
-    if not _takes(setup, state, broker, record):
+    if not _takes(config, state, broker, record):
         return state
     return advance_high_watermark(
-        setup, _written(setup, state, broker, record).answered((record,), SendState.REFUSED), broker
+        config, _written(config, state, broker, record).answered((record,), SendState.REFUSED), broker
     )
 
 
-def consumer_transitions(setup: ModelConfig, state: ModelPartition) -> Transitions:
+def consumer_transitions(config: ModelConfig, state: ModelPartition) -> Transitions:
     reader, leader = state.reader, state.led
     if reader is None:
         return
     free = not reader.hand and leader is not None and not leader.cut
-    if free and leader is not None and reader.place < state.first and setup.reset is not AutoOffsetReset.NONE:
-        if _tells_reset(setup, state, leader):
-            to = state.first if setup.reset is AutoOffsetReset.EARLIEST else leader.high
+    if free and leader is not None and reader.place < state.first and config.reset is not AutoOffsetReset.NONE:
+        if _tells_reset(config, state, leader):
+            to = state.first if config.reset is AutoOffsetReset.EARLIEST else leader.high
             yield ModelEvent(ModelAction.SEEK, state.leader), _with(state, reader._replace(place=to))
     elif free and leader is not None and reader.place < leader.high:
         record = leader.log[reader.place].record
@@ -637,22 +639,22 @@ def consumer_transitions(setup: ModelConfig, state: ModelPartition) -> Transitio
             ModelEvent(ModelAction.POLL, state.leader, record),
             _with(state, reader._replace(place=reader.place + 1, hand=record)),
         )
-    if reader.hand and (setup.commit is not CommitMode.BEFORE or reader.committed == reader.place):
+    if reader.hand and (config.commit is not CommitMode.BEFORE or reader.committed == reader.place):
         handled = tuple(count + (at == reader.hand) for at, count in enumerate(reader.handled, 1))
-        committed = reader.place if setup.commit is CommitMode.WITH_RESULTS else reader.committed
+        committed = reader.place if config.commit is CommitMode.WITH_RESULTS else reader.committed
         after = reader._replace(hand=0, handled=handled, committed=committed)
         yield ModelEvent(ModelAction.HANDLE, 0, reader.hand), _with(state, after)
     may = {CommitMode.AUTO: True, CommitMode.BEFORE: bool(reader.hand), CommitMode.AFTER: not reader.hand}.get(
-        setup.commit
+        config.commit
     )
     if may and reader.committed != reader.place != NO_OFFSET:
         yield ModelEvent(ModelAction.COMMIT), _with(state, reader._replace(committed=reader.place))
 
 
-def _tells_reset(setup: ModelConfig, state: ModelPartition, leader: ModelReplica) -> bool:
+def _tells_reset(config: ModelConfig, state: ModelPartition, leader: ModelReplica) -> bool:
     """A new leader reports no end offset before its high watermark reaches the start of its epoch (KIP-207)."""
-    old = setup.truncation is TruncationMode.HIGH_WATERMARK
-    return setup.reset is AutoOffsetReset.EARLIEST or old or leader.high >= state.start
+    old = config.truncation is TruncationMode.HIGH_WATERMARK
+    return config.reset is AutoOffsetReset.EARLIEST or old or leader.high >= state.start
 
 
 def _with(state: ModelPartition, reader: ModelConsumer) -> ModelPartition:

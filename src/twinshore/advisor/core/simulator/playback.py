@@ -50,20 +50,20 @@ _BROKER = {
 }
 
 
-def describe_steps(setup: ModelConfig, steps: Iterable[ScheduleStep]) -> Iterator[str]:
+def describe_steps(config: ModelConfig, steps: Iterable[ScheduleStep]) -> Iterator[str]:
     for number, step in enumerate(steps, 1):
-        yield f"{number}. {'Fault: ' if step.move.is_fault else ''}{describe_step(setup, step)}"
+        yield f"{number}. {'Fault: ' if step.move.is_fault else ''}{describe_step(config, step)}"
 
 
-def describe_step(setup: ModelConfig, step: ScheduleStep) -> str:
+def describe_step(config: ModelConfig, step: ScheduleStep) -> str:
     move, before, after = step.move, step.before, step.after
-    return "; ".join([_deed(setup, move, before, after), *_changes(step)]) + "."
+    return "; ".join([_deed(config, move, before, after), *_changes(step)]) + "."
 
 
-def _deed(setup: ModelConfig, move: ModelEvent, before: ModelPartition, after: ModelPartition) -> str:
+def _deed(config: ModelConfig, move: ModelEvent, before: ModelPartition, after: ModelPartition) -> str:
     broker = move.broker
     if move.deed in (ModelAction.SEND, ModelAction.UNANSWERED):
-        return _sending(setup, move, before, after)
+        return _sending(config, move, before, after)
     if move.deed is ModelAction.FETCH:
         return f"Broker {broker} fetches from broker {before.leader}"
     if move.deed is ModelAction.SHRINK:
@@ -76,7 +76,7 @@ def _deed(setup: ModelConfig, move: ModelEvent, before: ModelPartition, after: M
     if move.deed is ModelAction.COMMIT and after.reader is not None:
         return f"The consumer commits place {after.reader.committed}"
     if move.deed is ModelAction.SEEK and after.reader is not None:
-        to = f"offset {after.reader.place} (auto.offset.reset={setup.reset})"
+        to = f"offset {after.reader.place} (auto.offset.reset={config.reset})"
         return f"The consumer has no place there, and goes to {to}"
     if move.deed is ModelAction.POWER:
         return f"Broker {broker} loses its power, and with it what was not on disk"
@@ -86,18 +86,18 @@ def _deed(setup: ModelConfig, move: ModelEvent, before: ModelPartition, after: M
     return _BROKER[move.deed].format(b=broker, o=move.other)
 
 
-def _sending(setup: ModelConfig, move: ModelEvent, before: ModelPartition, after: ModelPartition) -> str:
+def _sending(config: ModelConfig, move: ModelEvent, before: ModelPartition, after: ModelPartition) -> str:
     broker, record = move.broker, move.other
     old, new = before.of(broker), after.of(broker)
     again = " again" if before.sent[record - 1] == SendState.REFUSED else ""
     sends = f"The producer sends record {record}{again} to broker {broker}"
     if len(new.log) > len(old.log):
         does = f"it is appended at offset {len(old.log)}"
-    elif setup.acks is ProducerAcks.NONE:
+    elif config.acks is ProducerAcks.NONE:
         return f"{sends}, and it never arrives"
     elif old.holds(record):
         does = "the broker knows its sequence number, and does not append it again"
-    elif len(before.in_sync) < setup.effective_min_insync:
+    elif len(before.in_sync) < config.effective_min_insync:
         does = "too few replicas are in sync (NOT_ENOUGH_REPLICAS)"
     else:
         does = "an earlier record is missing (OUT_OF_ORDER_SEQUENCE_NUMBER)"
@@ -179,26 +179,26 @@ def _place(offset: int) -> str:
     return "nothing" if offset == NO_OFFSET else f"offset {offset}"
 
 
-def describe_model_config(setup: ModelConfig) -> str:
+def describe_model_config(config: ModelConfig) -> str:
     parts = [
-        count_phrase(setup.replicas, "replica"),
-        f"acks={setup.acks}",
-        f"min.insync.replicas={setup.min_insync}{_taken(setup)}",
-        f"unclean election {'on' if setup.unclean else 'off'}",
-        f"idempotence {'on' if setup.idempotent else 'off'}",
-        f"retries {'on' if setup.retries else 'off'}",
-        f"eligible leader replicas {'on' if setup.elr else 'off'}",
+        count_phrase(config.replicas, "replica"),
+        f"acks={config.acks}",
+        f"min.insync.replicas={config.min_insync}{_taken(config)}",
+        f"unclean election {'on' if config.unclean else 'off'}",
+        f"idempotence {'on' if config.idempotent else 'off'}",
+        f"retries {'on' if config.retries else 'off'}",
+        f"eligible leader replicas {'on' if config.elr else 'off'}",
     ]
-    parts += [f"{setup.away} away, and a record acknowledged before"] if setup.away else []
-    parts += ["each record flushed"] if setup.flush is FlushMode.EACH else []
-    parts += ["followers cut by high watermark"] if setup.truncation is TruncationMode.HIGH_WATERMARK else []
-    parts += [] if setup.commit == "none" else [f"commit: {setup.commit}"]
-    parts += [] if setup.reset == "none" else [f"auto.offset.reset={setup.reset}"]
+    parts += [f"{config.away} away, and a record acknowledged before"] if config.away else []
+    parts += ["each record flushed"] if config.flush is FlushMode.EACH else []
+    parts += ["followers cut by high watermark"] if config.truncation is TruncationMode.HIGH_WATERMARK else []
+    parts += [] if config.commit == "none" else [f"commit: {config.commit}"]
+    parts += [] if config.reset == "none" else [f"auto.offset.reset={config.reset}"]
     return ", ".join(parts)
 
 
-def _taken(setup: ModelConfig) -> str:
-    return f" (Kafka takes {setup.effective_min_insync})" if setup.effective_min_insync < setup.min_insync else ""
+def _taken(config: ModelConfig) -> str:
+    return f" (Kafka takes {config.effective_min_insync})" if config.effective_min_insync < config.min_insync else ""
 
 
 def describe_outcome(explored: Exploration, *, steps: bool = True, pictures: bool = False) -> Iterator[str]:
@@ -206,8 +206,8 @@ def describe_outcome(explored: Exploration, *, steps: bool = True, pictures: boo
 
     Without `steps` only their number; with `pictures` also the state after each.
     """
-    setup = explored.setup
-    yield f"With {describe_model_config(setup)}:"
+    config = explored.config
+    yield f"With {describe_model_config(config)}:"
     for harm in explored.sought:
         yield from [""] if steps else []
         found = explored.found.get(harm)
@@ -216,37 +216,37 @@ def describe_outcome(explored: Exploration, *, steps: bool = True, pictures: boo
                 f"{harm.upper()} by {count_phrase(found.faults, 'fault')} in {count_phrase(len(found.steps), 'step')}"
             )
             yield f"{many}{':' if steps else '.'}"
-            yield from _played(setup, found, pictures=pictures) if steps else []
+            yield from _played(config, found, pictures=pictures) if steps else []
         elif explored.whole:
             yield f"{harm.upper()}: by no schedule within {_bounds(explored)}; {explored.states} states were looked at."
         else:
             yield f"{harm.upper()}: cannot tell. {explored.states} states were looked at, and there are more."
     # A fault that was not searched must not look safe.
-    if left := [fault.value for fault in FaultKind if fault not in setup.able]:
+    if left := [fault.value for fault in FaultKind if fault not in config.able]:
         yield from [""] if steps else []
         yield f"Left out: {', '.join(left)}."
 
 
-def _played(setup: ModelConfig, found: Schedule, *, pictures: bool) -> Iterator[str]:
-    for line, step in zip(describe_steps(setup, found.steps), found.steps, strict=True):
+def _played(config: ModelConfig, found: Schedule, *, pictures: bool) -> Iterator[str]:
+    for line, step in zip(describe_steps(config, found.steps), found.steps, strict=True):
         yield f"  {line}"
         yield from (f"       {broker}" for broker in draw_state(step.after) if pictures)
     yield f"  So it ends: {found.damage.says}."
 
 
 def _bounds(explored: Exploration) -> str:
-    return f"{count_phrase(explored.faults_max, 'fault')} and {count_phrase(explored.setup.records, 'record')}"
+    return f"{count_phrase(explored.faults_max, 'fault')} and {count_phrase(explored.config.records, 'record')}"
 
 
-def model_config_as_values(setup: ModelConfig) -> dict[str, Any]:
+def model_config_as_values(config: ModelConfig) -> dict[str, Any]:
     """`faults`: those searched, which are possible under these settings."""
-    return {**asdict(setup), "faults": [fault for fault in FaultKind if fault in setup.able]}
+    return {**asdict(config), "faults": [fault for fault in FaultKind if fault in config.able]}
 
 
-def steps_as_values(setup: ModelConfig, steps: Iterable[ScheduleStep]) -> list[dict[str, Any]]:
+def steps_as_values(config: ModelConfig, steps: Iterable[ScheduleStep]) -> list[dict[str, Any]]:
     return [
         {
-            "says": describe_step(setup, step),
+            "says": describe_step(config, step),
             "deed": step.move.deed,
             "fault": FAULT_BY_ACTION.get(step.move.deed),
             "broker": step.move.broker or None,
@@ -288,7 +288,7 @@ class Playback:
 
     name: str
     title: str
-    setup: ModelConfig
+    config: ModelConfig
     steps: tuple[ScheduleStep, ...]
     end: str
     moral: str = ""
@@ -296,14 +296,14 @@ class Playback:
 
 def build_story_playback(story: Story) -> Playback:
     steps = play_story(story)
-    return Playback(story.name, story.title, story.setup, steps, describe_ending(steps), story.moral)
+    return Playback(story.name, story.title, story.config, steps, describe_ending(steps), story.moral)
 
 
 def build_exploration_playbacks(explored: Exploration, before: str = "") -> Iterator[Playback]:
     """`before`: a prefix of the playbacks' names, to tell several searches apart."""
     for harm, found in explored.found.items():
-        title = f"{harm.capitalize()} with acks={explored.setup.acks}"
-        yield Playback(f"{before}{harm}", title, explored.setup, found.steps, found.damage.says)
+        title = f"{harm.capitalize()} with acks={explored.config.acks}"
+        yield Playback(f"{before}{harm}", title, explored.config, found.steps, found.damage.says)
 
 
 def describe_ending(steps: tuple[ScheduleStep, ...]) -> str:
@@ -313,10 +313,12 @@ def describe_ending(steps: tuple[ScheduleStep, ...]) -> str:
 
 def render_playbacks(title: str, plays: Sequence[Playback], notes: Iterable[str] = ()) -> str:
     """The HTML page. `notes`: sentences above the playbacks."""
-    values = json.dumps([_values(one) for one in plays]).replace("<", "\\u003c")
+    values = json.dumps([_values(playback) for playback in plays]).replace("<", "\\u003c")
     above = "".join(f"<p>{escape(note)}</p>\n" for note in notes)
-    listed = "".join(f'<li><a href="#{escape(one.name)}">{escape(one.title)}</a></li>\n' for one in plays)
-    head = "" if [one.title for one in plays] == [title] else f"<h1>{escape(title)}</h1>\n"
+    listed = "".join(
+        f'<li><a href="#{escape(playback.name)}">{escape(playback.title)}</a></li>\n' for playback in plays
+    )
+    head = "" if [playback.title for playback in plays] == [title] else f"<h1>{escape(title)}</h1>\n"
     all_of_them = f"<details><summary>All {len(plays)}</summary><ul>\n{listed}</ul></details>"
     index = f"<nav>{all_of_them}</nav>\n" if len(plays) > 1 else ""
     body = (
@@ -326,31 +328,31 @@ def render_playbacks(title: str, plays: Sequence[Playback], notes: Iterable[str]
     return html_page(title, PAGE_CSS, body)
 
 
-def _told(one: Playback) -> str:
+def _told(playback: Playback) -> str:
     """The playback in sentences; with JavaScript one step is visible, without it all are."""
     steps = "".join(
-        f"<li{' class=fault' if step.move.is_fault else ''}>{escape(describe_step(one.setup, step))}</li>\n"
-        for step in one.steps
+        f"<li{' class=fault' if step.move.is_fault else ''}>{escape(describe_step(playback.config, step))}</li>\n"
+        for step in playback.steps
     )
-    moral = f"<p class=moral>{escape(one.moral)}</p>\n" if one.moral else ""
+    moral = f"<p class=moral>{escape(playback.moral)}</p>\n" if playback.moral else ""
     return (
-        f'<section class=play id="{escape(one.name)}">\n<h2>{escape(one.title)}</h2>\n'
-        f"<p class=settings>With {escape(describe_model_config(one.setup))}. {KEYS_HINT_HTML}</p>\n<ol "
+        f'<section class=play id="{escape(playback.name)}">\n<h2>{escape(playback.title)}</h2>\n'
+        f"<p class=settings>With {escape(describe_model_config(playback.config))}. {KEYS_HINT_HTML}</p>\n<ol "
         f"class=steps>\n{steps}</ol>\n"
-        f"<div class=close><p>So it ends: {escape(one.end)}.</p>\n{moral}</div>\n</section>\n"
+        f"<div class=close><p>So it ends: {escape(playback.end)}.</p>\n{moral}</div>\n</section>\n"
     )
 
 
-def _values(one: Playback) -> dict[str, Any]:
-    states = [build_initial_state(one.setup), *(step.after for step in one.steps)]
+def _values(playback: Playback) -> dict[str, Any]:
+    states = [build_initial_state(playback.config), *(step.after for step in playback.steps)]
     return {
-        "name": one.name,
+        "name": playback.name,
         "states": [
             {**state_as_values(state), "harm": [damage.record for damage in find_anomalies(state)]} for state in states
         ],
-        "says": [describe_step(one.setup, step) for step in one.steps],
-        "brokers": [step.move.broker for step in one.steps],
-        "faults": [step.move.is_fault for step in one.steps],
+        "says": [describe_step(playback.config, step) for step in playback.steps],
+        "brokers": [step.move.broker for step in playback.steps],
+        "faults": [step.move.is_fault for step in playback.steps],
     }
 
 

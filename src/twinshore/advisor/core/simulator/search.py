@@ -63,7 +63,7 @@ class Exploration:
     expanded.
     """
 
-    setup: ModelConfig
+    config: ModelConfig
     faults_max: int
     sought: tuple[Anomaly, ...]
     found: dict[Anomaly, Schedule]
@@ -71,24 +71,24 @@ class Exploration:
     whole: bool
 
 
-def faultless_transitions(setup: ModelConfig, state: ModelPartition) -> Iterator[tuple[ModelEvent, ModelPartition]]:
+def faultless_transitions(config: ModelConfig, state: ModelPartition) -> Iterator[tuple[ModelEvent, ModelPartition]]:
     """All transitions without a fault, in a fixed order."""
     return chain(
-        producer_transitions(setup, state, faults=False),
+        producer_transitions(config, state, faults=False),
         producer_timeout_transitions(state),
-        replication_transitions(setup, state),
-        consumer_transitions(setup, state),
+        replication_transitions(config, state),
+        consumer_transitions(config, state),
     )
 
 
 def explore(
-    setup: ModelConfig, *, faults_max: int, sought: tuple[Anomaly, ...] = tuple(Anomaly), states_max: int = STATES_MAX
+    config: ModelConfig, *, faults_max: int, sought: tuple[Anomaly, ...] = tuple(Anomaly), states_max: int = STATES_MAX
 ) -> Exploration:
     """Searches until each sought harm is found, all states are seen, or `states_max` are.
 
     The search also stops once ten times as many states are known: most of those wait and fill memory.
     """
-    first = build_initial_state(setup)
+    first = build_initial_state(config)
     queue: list[tuple[int, int, int, ModelPartition]] = [(0, 0, 0, first)]
     came: dict[int, tuple[int, ModelEvent, ModelPartition]] = {}
     waiting: dict[ModelPartition, tuple[int, int]] = {first: (0, 0)}
@@ -98,7 +98,7 @@ def explore(
     only_losses, known_max = set(sought) == {Anomaly.LOST}, max(KNOWN_STATES_FACTOR * states_max, KNOWN_STATES_MIN)
     while queue and len(found) < len(sought) and len(seen) < states_max and len(waiting) < known_max:
         spent, steps, at, state = heappop(queue)
-        key = canonicalize_state(setup, state)
+        key = canonicalize_state(config, state)
         if key in seen:
             continue
         seen.add(key)
@@ -106,7 +106,7 @@ def explore(
             if damage.harm in sought and damage.harm not in found:
                 found[damage.harm] = Schedule(damage, _way(came, at, state))
         after = chain(
-            faultless_transitions(setup, state), fault_transitions(setup, state) if spent < faults_max else ()
+            faultless_transitions(config, state), fault_transitions(config, state) if spent < faults_max else ()
         )
         for move, then in after:
             cost = (spent + move.is_fault, steps + 1)
@@ -119,7 +119,7 @@ def explore(
             number += 1
             came[number] = (at, move, state)
             heappush(queue, (*cost, number, then))
-    return Exploration(setup, faults_max, sought, found, len(seen), not queue)
+    return Exploration(config, faults_max, sought, found, len(seen), not queue)
 
 
 def _way(
@@ -133,7 +133,7 @@ def _way(
     return tuple(reversed(steps))
 
 
-def canonicalize_state(setup: ModelConfig, state: ModelPartition) -> Any:
+def canonicalize_state(config: ModelConfig, state: ModelPartition) -> Any:
     """Returns equal keys for states from which the same moves lead to the same harm.
 
     Broker numbers are only names. Of epochs only the order counts, and of the producer's epoch only which leaders it
@@ -144,7 +144,7 @@ def canonicalize_state(setup: ModelConfig, state: ModelPartition) -> Any:
     leading = [one.epoch for broker, one in enumerate(state.replicas, 1) if one.leads or broker == leader]
     epochs = {entry.epoch for one in state.replicas for entry in one.log}
     rank = {epoch: at for at, epoch in enumerate(sorted({*epochs, *leading}))}
-    by_epoch = setup.truncation is TruncationMode.EPOCH
+    by_epoch = config.truncation is TruncationMode.EPOCH
     ranked = sorted(
         (
             tuple((entry.record, rank[entry.epoch]) for entry in one.log),
@@ -172,41 +172,45 @@ def is_safe_without_faults(state: ModelPartition) -> bool:
     return not any(one.leads for broker, one in enumerate(state.replicas, 1) if broker != state.leader)
 
 
-def fault_transitions(setup: ModelConfig, state: ModelPartition) -> Transitions:
+def fault_transitions(config: ModelConfig, state: ModelPartition) -> Transitions:
     for broker in state.brokers:
         replica = state.of(broker)
         if not replica.up:
             continue
-        if FaultKind.CRASH in setup.faults:
+        if FaultKind.CRASH in config.faults:
             yield ModelEvent(ModelAction.CRASH, broker), _down(state, broker, len(replica.log))
-        if FaultKind.POWER in setup.faults and replica.flushed < len(replica.log):
+        if FaultKind.POWER in config.faults and replica.flushed < len(replica.log):
             yield ModelEvent(ModelAction.POWER, broker), _down(state, broker, replica.flushed)
         alone = len(state.replicas) == 1
-        if FaultKind.CUT in setup.faults and not replica.cut and not alone:
+        if FaultKind.CUT in config.faults and not replica.cut and not alone:
             yield (
                 ModelEvent(ModelAction.CUT, broker),
                 state.with_replica(broker, replica._replace(cut=True, view=_view(state, broker))),
             )
-        if FaultKind.SLOW in setup.faults and not replica.slow and not replica.cut and not alone:
+        if FaultKind.SLOW in config.faults and not replica.slow and not replica.cut and not alone:
             yield ModelEvent(ModelAction.SLOW, broker), state.with_replica(broker, replica._replace(slow=True))
-    if FaultKind.LOST_RESPONSE in setup.faults:
-        yield from producer_transitions(setup, state, faults=True)
-    yield from _of_reading(setup, state)
+    if FaultKind.LOST_RESPONSE in config.faults:
+        yield from producer_transitions(config, state, faults=True)
+    yield from _of_reading(config, state)
 
 
-def _of_reading(setup: ModelConfig, state: ModelPartition) -> Transitions:
+def _of_reading(config: ModelConfig, state: ModelPartition) -> Transitions:
     reader, leader = state.reader, state.led
     if reader is None:
         return
-    if FaultKind.READER in setup.faults:
+    if FaultKind.READER in config.faults:
         yield ModelEvent(ModelAction.READER), state._replace(reader=reader._replace(place=reader.committed, hand=0))
-    if setup.reset is AutoOffsetReset.NONE:
+    if config.reset is AutoOffsetReset.NONE:
         return
     # If the application stores its offset, brokers have none to expire.
-    if FaultKind.REST in setup.faults and reader.committed != NO_OFFSET and setup.commit is not CommitMode.WITH_RESULTS:
+    if (
+        FaultKind.REST in config.faults
+        and reader.committed != NO_OFFSET
+        and config.commit is not CommitMode.WITH_RESULTS
+    ):
         gone = reader._replace(place=NO_OFFSET, committed=NO_OFFSET, hand=0)
         yield ModelEvent(ModelAction.REST), state._replace(reader=gone)
-    if FaultKind.RETENTION in setup.faults and leader is not None and state.first < leader.high:
+    if FaultKind.RETENTION in config.faults and leader is not None and state.first < leader.high:
         yield ModelEvent(ModelAction.DELETE, 0, leader.log[state.first].record), state._replace(first=state.first + 1)
 
 
@@ -227,7 +231,7 @@ class Story:
 
     name: str
     title: str
-    setup: ModelConfig
+    config: ModelConfig
     script: tuple[ModelEvent, ...]
     ends: Anomaly | None
     moral: str
@@ -235,9 +239,9 @@ class Story:
 
 def play_story(story: Story) -> tuple[ScheduleStep, ...]:
     """Plays the script. Raises ValueError if the model does not allow a step."""
-    state, steps = build_initial_state(story.setup), []
+    state, steps = build_initial_state(story.config), []
     for move in story.script:
-        able = dict(chain(faultless_transitions(story.setup, state), fault_transitions(story.setup, state)))
+        able = dict(chain(faultless_transitions(story.config, state), fault_transitions(story.config, state)))
         if move not in able:
             raise ValueError(f"{story.name}: {move} cannot happen; what can: {', '.join(map(str, able))}")
         steps.append(ScheduleStep(move, state, able[move]))

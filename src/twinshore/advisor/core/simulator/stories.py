@@ -42,9 +42,9 @@ def find_story(name: str) -> Story:
 
 def describe_story(story: Story) -> Iterator[str]:
     yield f"{story.title}."
-    yield f"With {describe_model_config(story.setup)}."
+    yield f"With {describe_model_config(story.config)}."
     steps = play_story(story)
-    for line, step in zip(describe_steps(story.setup, steps), steps, strict=True):
+    for line, step in zip(describe_steps(story.config, steps), steps, strict=True):
         yield ""
         yield line
         yield from (f"     {broker}" for broker in draw_state(step.after))
@@ -58,8 +58,8 @@ def story_as_values(story: Story) -> dict[str, Any]:
     return {
         "name": story.name,
         "title": story.title,
-        "settings": model_config_as_values(story.setup),
-        "steps": steps_as_values(story.setup, steps),
+        "settings": model_config_as_values(story.config),
+        "steps": steps_as_values(story.config, steps),
         "harm": [damage._asdict() for damage in find_anomalies(steps[-1].after)],
         "moral": story.moral,
     }

@@ -211,18 +211,18 @@ class AclContext:
     open_unless_ruled: bool = False
     shut_unless_ruled: bool = False
     gone: frozenset[str] = frozenset()
-    given: frozenset[Acl] = frozenset()
+    acls: frozenset[Acl] = frozenset()
 
-    def ruled(self, target: Iterable[Acl], written: frozenset[Acl]) -> AclContext:
+    def ruled(self, target: Iterable[Acl], acls: frozenset[Acl]) -> AclContext:
         """Adds what the target's own rules allow the mirror from any host, as the mirror's host is unknown."""
-        rules = [acl for acl in target if acl not in written and (acl.principal, acl.host) == (self.us, WILDCARD)]
+        rules = [acl for acl in target if acl not in acls and (acl.principal, acl.host) == (self.us, WILDCARD)]
         allow = [acl for acl in rules if acl.permission == AclPermission.ALLOW]
         makes = [
             replace(acl, resource=int(ResourceType.TOPIC), name=WILDCARD, operation=int(AclOperation.CREATE))
             for acl in allow
             if acl.resource == ResourceType.CLUSTER and acl.operation in (AclOperation.CREATE, AclOperation.ALL)
         ]
-        return replace(self, given=frozenset([*makes, *(acl for acl in allow if acl.resource == ResourceType.TOPIC)]))
+        return replace(self, acls=frozenset([*makes, *(acl for acl in allow if acl.resource == ResourceType.TOPIC)]))
 
     def unruled(self, names: Iterable[str]) -> list[str]:
         """The topics where the target's own rules allow less than the mirror needs. Elsewhere these decide alone: an
@@ -230,7 +230,7 @@ class AclContext:
         """
         of_one: dict[str, set[int]] = {}
         wide = []
-        for acl in self.given:
+        for acl in self.acls:
             if acl.names_one():
                 of_one.setdefault(acl.name, set()).add(acl.operation)
             else:
@@ -274,10 +274,10 @@ class AclSyncPlan:
     def creating(self) -> list[list[Acl]]:
         """In order: the mirror's access, denials, permissions. If one fails for a topic, the next would open that."""
         own = [acl for acl in self.create if acl.principal == self.us]
-        rest = [acl for acl in self.create if acl.principal != self.us]
+        acls = [acl for acl in self.create if acl.principal != self.us]
         return [
             own,
-            *([acl for acl in rest if acl.permission == kind] for kind in (AclPermission.DENY, AclPermission.ALLOW)),
+            *([acl for acl in acls if acl.permission == kind] for kind in (AclPermission.DENY, AclPermission.ALLOW)),
         ]
 
     def removing(self) -> list[list[Acl]]:
@@ -345,13 +345,13 @@ def _of_topics(topics: list[Acl], ground: AclContext) -> tuple[set[Acl], dict[Ac
     return write, held
 
 
-def plan_acls(want: WantedAcls, target: frozenset[Acl], written: frozenset[Acl], ground: AclContext) -> AclSyncPlan:
+def plan_acls(want: WantedAcls, target: frozenset[Acl], acls: frozenset[Acl], ground: AclContext) -> AclSyncPlan:
     """Plans changes. Foreign rules are never removed. If the cluster lets all users use a topic without rules, the
     link's own rule replaces a topic's last one.
     """
-    keep = want.write | _last((written - want.write) & target, ground)
+    keep = want.write | _last((acls - want.write) & target, ground)
     create = sorted(keep - target, key=lambda acl: (acl.permission, acl))
-    over = written - keep
+    over = acls - keep
     remove = sorted(over & target, key=lambda acl: (-acl.permission, acl))
     return AclSyncPlan(tuple(create), tuple(remove), tuple(sorted(over - target)), ground.us)
 
@@ -402,7 +402,9 @@ def describe_open_topics(cluster: str, bootstrap: str, rules: Collection[Acl]) -
         return ""
     named = sorted({acl.principal for acl in rules} - {ANY_USER})
     who = [f"--deny-principal {shlex.quote(one)}" for one in named]
-    what = [f"--operation {kafka_name(AclOperation, one).title().replace(' ', '')}" for one in WRITE_OPERATIONS]
+    what = [
+        f"--operation {kafka_name(AclOperation, operation).title().replace(' ', '')}" for operation in WRITE_OPERATIONS
+    ]
     where = [f"--topic {topic}" for topic in OWN_TOPICS]
     command = " ".join(
         [f"kafka-acls.sh --bootstrap-server {bootstrap} --command-config admin.properties --add", *who, *what, *where]
@@ -500,7 +502,7 @@ def _meets(denial: Acl, allow: Acl) -> bool:
     """Whether the denial may forbid a part of what the other allows. A principal that is no plain user may be a group
     of users.
     """
-    plain = all(one.principal.startswith("User:") for one in (denial, allow))
+    plain = all(acl.principal.startswith("User:") for acl in (denial, allow))
     same = denial.principal == allow.principal or ANY_USER in (denial.principal, allow.principal) or not plain
     places = denial.covers(allow.name) or allow.covers(denial.name) or not allow.names_one()
     return same and places

@@ -143,7 +143,10 @@ def describe_ranges(topic: str, spans: Sequence[TwinRange]) -> str:
     held = [span for span in spans if span.end > span.start]
     if not held:
         return "its twin holds nothing"
-    shown = ", ".join(f"{topic}-{one.partition} {one.start} to {one.end - 1}" for one in held[:SHOWN_MAX])
+    shown = ", ".join(
+        f"{topic}-{offset_range.partition} {offset_range.start} to {offset_range.end - 1}"
+        for offset_range in held[:SHOWN_MAX]
+    )
     more = f" and {len(held) - SHOWN_MAX} partitions more" if len(held) > SHOWN_MAX else ""
     return f"its twin holds {shown}{more}"
 
@@ -176,7 +179,7 @@ RECREATED_KIND = IncidentKind.RECREATED_TOPIC
 DELETED_KIND = IncidentKind.DELETED_TOPIC
 DELETION_HELD_KIND = IncidentKind.DELETION_HELD
 # Operators' orders for a topic.
-BEGIN_AGAIN_APPROVAL = "begin again"
+RECREATE_APPROVAL = "recreate"
 DELETE_APPROVAL = "delete"
 KEEP_TWIN = "keep"
 MISSED_POLLS_MIN = 2  # consecutive polls without a topic before it counts as gone
@@ -234,95 +237,114 @@ class LifecycleState:
 class DeletionRules:
     """The rules for a topic now. `against`: why its twin must not be deleted. `many`: why that needs an approval."""
 
-    follow: SyncRules
+    rules: SyncRules
     against: str = ""
     many: str = ""
 
     @property
     def deletes(self) -> bool:
-        return self.follow.deleted is DeletedTopicPolicy.DELETE and not self.against
+        return self.rules.deleted is DeletedTopicPolicy.DELETE and not self.against
 
     @property
     def begins(self) -> bool:
-        return self.follow.recreated is RecreatedTopicPolicy.BEGIN_AGAIN and not self.against
+        return self.rules.recreated is RecreatedTopicPolicy.RECREATE and not self.against
 
     def due_ms(self, now_ms: int) -> int:
         """When a deletion announced now is due."""
-        return now_ms + int(self.follow.delete_after_s * 1000)
+        return now_ms + int(self.rules.delete_after_s * 1000)
 
-    def as_announced(self, memory: LifecycleState) -> bool:
-        return memory.due_ms == self.due_ms(memory.since_ms)
+    def as_announced(self, lifecycle_state: LifecycleState) -> bool:
+        return lifecycle_state.due_ms == self.due_ms(lifecycle_state.since_ms)
 
-    def is_over(self, memory: LifecycleState, now_ms: int) -> bool:
+    def is_over(self, lifecycle_state: LifecycleState, now_ms: int) -> bool:
         """Whether the delay has passed, by the announced wall clock and by monotonic clocks: another host's wall clock
         may be ahead.
         """
-        return now_ms >= memory.due_ms and memory.served_s >= self.follow.delete_after_s
+        return now_ms >= lifecycle_state.due_ms and lifecycle_state.served_s >= self.rules.delete_after_s
 
 
 def adapt_to_mapped(
-    look: TopicObservation, memory: LifecycleState, rules: DeletionRules
+    observation: TopicObservation, lifecycle_state: LifecycleState, rules: DeletionRules
 ) -> tuple[TopicObservation, LifecycleState, DeletionRules]:
     """Adapts to a mapped twin: it holds other data, so it is never deleted, and may have more partitions."""
-    target = replace(look.target, partitions=min(look.target.partitions, look.source.partitions))
-    look = replace(look, mapped=True)
-    if look.source.presence is Presence.THERE:
-        look = replace(look, target=target)
-    return look, replace(memory, begin=None, let=None), replace(rules, against="a mapped twin holds data of others")
+    target = replace(observation.target, partitions=min(observation.target.partitions, observation.source.partitions))
+    observation = replace(observation, mapped=True)
+    if observation.source.presence is Presence.THERE:
+        observation = replace(observation, target=target)
+    return (
+        observation,
+        replace(lifecycle_state, begin=None, let=None),
+        replace(rules, against="a mapped twin holds data of others"),
+    )
 
 
 def decide_actions(
-    look: TopicObservation, memory: LifecycleState, rules: DeletionRules, spans: Sequence[TwinRange] | None, now_ms: int
+    observation: TopicObservation,
+    lifecycle_state: LifecycleState,
+    rules: DeletionRules,
+    spans: Sequence[TwinRange] | None,
+    now_ms: int,
 ) -> list[LifecycleAction]:
     """Decides what to do now, always the same for one observation, so that a killed mirror continues. `spans`: what the
     twin holds, None if not read. If needed and incomplete, returns only AskTwinRanges.
     """
-    if look.source.presence is Presence.HIDDEN or look.target.presence is Presence.HIDDEN:
-        return _hidden(look)
-    if look.source.presence is Presence.GONE:
-        return _source_gone(look, memory, rules, spans, now_ms) if look.missed >= MISSED_POLLS_MIN else []
-    if is_source_lost(look):
-        return _made_again(look, memory, rules, spans, now_ms)
-    return _source_there(look, memory, now_ms)
+    if observation.source.presence is Presence.HIDDEN or observation.target.presence is Presence.HIDDEN:
+        return _hidden(observation)
+    if observation.source.presence is Presence.GONE:
+        return (
+            _source_gone(observation, lifecycle_state, rules, spans, now_ms)
+            if observation.missed >= MISSED_POLLS_MIN
+            else []
+        )
+    if is_source_lost(observation):
+        return _made_again(observation, lifecycle_state, rules, spans, now_ms)
+    return _source_there(observation, lifecycle_state, now_ms)
 
 
-def would_delete(look: TopicObservation, memory: LifecycleState, rules: DeletionRules, now_ms: int) -> bool:
+def would_delete(
+    observation: TopicObservation, lifecycle_state: LifecycleState, rules: DeletionRules, now_ms: int
+) -> bool:
     """Whether a policy is about to delete the twin without an approval."""
-    if memory.state in (DeletionState.KEPT, DeletionState.ARCHIVED) or not is_source_lost(look):
+    if lifecycle_state.state in (DeletionState.KEPT, DeletionState.ARCHIVED) or not is_source_lost(observation):
         return False
-    if look.source.presence is Presence.GONE:
-        return rules.deletes and not _let(memory, now_ms)
-    return rules.begins and not _begin(look, memory, now_ms)
+    if observation.source.presence is Presence.GONE:
+        return rules.deletes and not _let(lifecycle_state, now_ms)
+    return rules.begins and not _begin(observation, lifecycle_state, now_ms)
 
 
-def is_source_lost(look: TopicObservation) -> bool:
-    if look.source.presence is Presence.THERE:
-        return look.source.topic_id != look.known_source_id
-    return look.source.presence is Presence.GONE
+def is_source_lost(observation: TopicObservation) -> bool:
+    if observation.source.presence is Presence.THERE:
+        return observation.source.topic_id != observation.known_source_id
+    return observation.source.presence is Presence.GONE
 
 
-def describe_topic_state(look: TopicObservation, memory: LifecycleState, rules: DeletionRules) -> str:
+def describe_topic_state(observation: TopicObservation, lifecycle_state: LifecycleState, rules: DeletionRules) -> str:
     """Describes a topic without action now; "" if both sides are as known."""
-    if look.source.presence is Presence.HIDDEN or look.target.presence is Presence.HIDDEN:
-        return f"the {'source' if look.source.presence is Presence.HIDDEN else 'target'} does not show it to the mirror"
-    if not is_source_lost(look):
+    if observation.source.presence is Presence.HIDDEN or observation.target.presence is Presence.HIDDEN:
+        return (
+            f"the {'source' if observation.source.presence is Presence.HIDDEN else 'target'} does not show"
+            f" it to the mirror"
+        )
+    if not is_source_lost(observation):
         return ""
-    again = look.source.presence is Presence.THERE
+    again = observation.source.presence is Presence.THERE
     became = "was deleted and made again on the source" if again else "was deleted on the source"
-    if memory.state is DeletionState.ARCHIVED:
+    if lifecycle_state.state is DeletionState.ARCHIVED:
         return f"{became}; {ARCHIVED_OUTCOME}"
-    if memory.state not in (DeletionState.ANNOUNCED, DeletionState.BEGIN_ANNOUNCED):
+    if lifecycle_state.state not in (DeletionState.ANNOUNCED, DeletionState.BEGIN_ANNOUNCED):
         why = rules.against or (
-            "an operator must decide" if memory.state in (DeletionState.KEPT, DeletionState.NEEDS_APPROVAL) else ""
+            "an operator must decide"
+            if lifecycle_state.state in (DeletionState.KEPT, DeletionState.NEEDS_APPROVAL)
+            else ""
         )
         return f"{became}; the twin is kept" + (f": {why}" if why else "")
-    if look.target.presence is Presence.THERE and look.target.topic_id != look.known_target_id:
+    if observation.target.presence is Presence.THERE and observation.target.topic_id != observation.known_target_id:
         return f"{became}; the topic that stands in its twin's place is somebody else's, and stays"
-    return f"{became}; {_announced(look.topic, memory.due_ms)}"
+    return f"{became}; {_announced(observation.topic, lifecycle_state.due_ms)}"
 
 
-def incident_policies(follow: SyncRules) -> Mapping[IncidentKind, IncidentPolicy]:
-    after = f"after {follow.delete_after_s:g} s"
+def incident_policies(rules: SyncRules) -> Mapping[IncidentKind, IncidentPolicy]:
+    after = f"after {rules.delete_after_s:g} s"
     deleted = {
         DeletedTopicPolicy.KEEP: POLICY_KEEP_TWIN,
         DeletedTopicPolicy.ARCHIVE: IncidentPolicy("archive the twin", IncidentEffect.TWIN),
@@ -330,69 +352,73 @@ def incident_policies(follow: SyncRules) -> Mapping[IncidentKind, IncidentPolicy
     }
     recreated = {
         RecreatedTopicPolicy.STOP: POLICY_TOPIC,
-        RecreatedTopicPolicy.BEGIN_AGAIN: IncidentPolicy(f"begin again {after}", IncidentEffect.TWIN),
+        RecreatedTopicPolicy.RECREATE: IncidentPolicy(f"begin again {after}", IncidentEffect.TWIN),
     }
-    return {DELETED_KIND: deleted[follow.deleted], RECREATED_KIND: recreated[follow.recreated]}
+    return {DELETED_KIND: deleted[rules.deleted], RECREATED_KIND: recreated[rules.recreated]}
 
 
-def _hidden(look: TopicObservation) -> list[LifecycleAction]:
-    if not look.doubted:
+def _hidden(observation: TopicObservation) -> list[LifecycleAction]:
+    if not observation.doubted:
         return []
-    side = "source" if look.source.presence is Presence.HIDDEN else "target"
-    sentence = f"the {side} does not show topic {look.topic} to the mirror; it is not carried meanwhile"
+    side = "source" if observation.source.presence is Presence.HIDDEN else "target"
+    sentence = f"the {side} does not show topic {observation.topic} to the mirror; it is not carried meanwhile"
     return [
-        ReportIncident(look.topic, IncidentKind.RIGHTS_LOST, sentence, POLICY_TOPIC, side=IncidentSide(side)),
-        WithdrawTopic(look.topic),
-        ReplanTopic(look.topic),
+        ReportIncident(observation.topic, IncidentKind.RIGHTS_LOST, sentence, POLICY_TOPIC, side=IncidentSide(side)),
+        WithdrawTopic(observation.topic),
+        ReplanTopic(observation.topic),
     ]
 
 
 def _source_gone(
-    look: TopicObservation, memory: LifecycleState, rules: DeletionRules, spans: Sequence[TwinRange] | None, now_ms: int
+    observation: TopicObservation,
+    lifecycle_state: LifecycleState,
+    rules: DeletionRules,
+    spans: Sequence[TwinRange] | None,
+    now_ms: int,
 ) -> list[LifecycleAction]:
-    topic, state = look.topic, memory.state
+    topic, state = observation.topic, lifecycle_state.state
     fresh = state in (None, DeletionState.BEGIN_ANNOUNCED)
-    if not fresh and look.target.presence is Presence.GONE:
+    if not fresh and observation.target.presence is Presence.GONE:
         # The twin is deleted too: nothing is left of the topic.
         return [DropTopicState(topic)]
-    if state in (DeletionState.GONE, DeletionState.ANNOUNCED) and rules.follow.deleted is DeletedTopicPolicy.ARCHIVE:
+    if state in (DeletionState.GONE, DeletionState.ANNOUNCED) and rules.rules.deleted is DeletedTopicPolicy.ARCHIVE:
         return [ArchiveTwin(topic), RememberState(topic, DeletionState.ARCHIVED)]
-    as_told = state is DeletionState.ANNOUNCED and rules.deletes and rules.as_announced(memory)
-    agreed = state is DeletionState.NEEDS_APPROVAL and rules.deletes and _let(memory, now_ms)
+    as_told = state is DeletionState.ANNOUNCED and rules.deletes and rules.as_announced(lifecycle_state)
+    agreed = state is DeletionState.NEEDS_APPROVAL and rules.deletes and _let(lifecycle_state, now_ms)
     told_anew = (state is DeletionState.GONE and rules.deletes) or (state is DeletionState.ANNOUNCED and not as_told)
-    due = as_told and rules.is_over(memory, now_ms)
+    due = as_told and rules.is_over(lifecycle_state, now_ms)
     if not (fresh or told_anew or due or agreed):
         return []
-    held = _whole(look, spans)
+    held = _whole(observation, spans)
     if held is None:
         return [AskTwinRanges(topic)]
     if fresh:
-        return [WithdrawTopic(topic), *_gone(look, rules, held, now_ms)]
+        return [WithdrawTopic(topic), *_gone(observation, rules, held, now_ms)]
     if told_anew:
-        return _gone(look, rules, held, now_ms, anew=True)
+        return _gone(observation, rules, held, now_ms, anew=True)
     if agreed:
         reason = f"its source topic was deleted, and an operator agreed; {describe_ranges(topic, held)}"
-        return _delete_if_safe(look, replace(rules, many=""), held, reason)
-    return _delete_if_safe(look, rules, held, f"its source topic was deleted; {describe_ranges(topic, held)}")
+        return _delete_if_safe(observation, replace(rules, many=""), held, reason)
+    return _delete_if_safe(observation, rules, held, f"its source topic was deleted; {describe_ranges(topic, held)}")
 
 
-def _whole(look: TopicObservation, spans: Sequence[TwinRange] | None) -> Sequence[TwinRange] | None:
+def _whole(observation: TopicObservation, spans: Sequence[TwinRange] | None) -> Sequence[TwinRange] | None:
     """What the twin holds; None if any partition is unknown."""
-    if look.target.presence is Presence.GONE:
+    if observation.target.presence is Presence.GONE:
         return ()
-    return None if spans is None or len(spans) < look.target.partitions else spans
+    return None if spans is None or len(spans) < observation.target.partitions else spans
 
 
 def _gone(
-    look: TopicObservation, rules: DeletionRules, spans: Sequence[TwinRange], now_ms: int, *, anew: bool = False
+    observation: TopicObservation, rules: DeletionRules, spans: Sequence[TwinRange], now_ms: int, *, anew: bool = False
 ) -> list[LifecycleAction]:
-    topic, due_ms = look.topic, rules.due_ms(now_ms)
+    topic, due_ms = observation.topic, rules.due_ms(now_ms)
     sentence = f"topic {topic} was deleted on the source; {describe_ranges(topic, spans)}"
-    policy = incident_policies(rules.follow)[DELETED_KIND]
+    policy = incident_policies(rules.rules)[DELETED_KIND]
     if rules.deletes:
-        told = ReportIncident(topic, DELETED_KIND, f"{sentence}; {_announced(topic, due_ms)}", policy, anew=anew)
-        return [told, RememberState(topic, DeletionState.ANNOUNCED, due_ms)]
-    if rules.follow.deleted is DeletedTopicPolicy.DELETE:
+        incident = ReportIncident(topic, DELETED_KIND, f"{sentence}; {_announced(topic, due_ms)}", policy, anew=anew)
+        return [incident, RememberState(topic, DeletionState.ANNOUNCED, due_ms)]
+    if rules.rules.deleted is DeletedTopicPolicy.DELETE:
         sentence, policy = f"{sentence}; the twin is kept: {rules.against}", POLICY_KEEP_TWIN
     return [ReportIncident(topic, DELETED_KIND, sentence, policy, anew=anew), RememberState(topic, DeletionState.GONE)]
 
@@ -402,104 +428,120 @@ def _announced(topic: str, due_ms: int) -> str:
 
 
 def _made_again(
-    look: TopicObservation, memory: LifecycleState, rules: DeletionRules, spans: Sequence[TwinRange] | None, now_ms: int
+    observation: TopicObservation,
+    lifecycle_state: LifecycleState,
+    rules: DeletionRules,
+    spans: Sequence[TwinRange] | None,
+    now_ms: int,
 ) -> list[LifecycleAction]:
-    topic = look.topic
-    word = None if rules.against else _begin(look, memory, now_ms)
-    same = memory.source_id == look.source.topic_id
+    topic = observation.topic
+    approval = None if rules.against else _begin(observation, lifecycle_state, now_ms)
+    same = lifecycle_state.source_id == observation.source.topic_id
     # Earlier state is of another topic on the source: if this one is deleted, its twin has the whole delay again.
-    seen: list[LifecycleAction] = [] if memory.state is None else [RememberState(topic, None)]
-    goes = word is not None or rules.begins
-    if word is None and goes and same and memory.state in (DeletionState.KEPT, DeletionState.NEEDS_APPROVAL):
+    seen: list[LifecycleAction] = [] if lifecycle_state.state is None else [RememberState(topic, None)]
+    goes = approval is not None or rules.begins
+    if (
+        approval is None
+        and goes
+        and same
+        and lifecycle_state.state in (DeletionState.KEPT, DeletionState.NEEDS_APPROVAL)
+    ):
         return []
     as_told = (
         goes
-        and memory.state is DeletionState.BEGIN_ANNOUNCED
+        and lifecycle_state.state is DeletionState.BEGIN_ANNOUNCED
         and same
-        and (word is not None or rules.as_announced(memory))
+        and (approval is not None or rules.as_announced(lifecycle_state))
     )
-    if as_told and word is None and not rules.is_over(memory, now_ms):
+    if as_told and approval is None and not rules.is_over(lifecycle_state, now_ms):
         return []
-    if as_told and look.target.presence is Presence.GONE:
+    if as_told and observation.target.presence is Presence.GONE:
         return [DropTopicState(topic), ReplanTopic(topic)]
-    held = _whole(look, spans)
+    held = _whole(observation, spans)
     if held is None:
         return [AskTwinRanges(topic)]
     if not goes:
-        return [*seen, WithdrawTopic(topic), ReplanTopic(topic), _recreated(look, rules, held, anew=bool(seen))]
+        return [*seen, WithdrawTopic(topic), ReplanTopic(topic), _recreated(observation, rules, held, anew=bool(seen))]
     if not as_told:
-        due_ms = now_ms if word else rules.due_ms(now_ms)
-        told = _recreated(look, rules, held, due_ms=0 if word else due_ms, anew=word is None)
-        begins = RememberState(topic, DeletionState.BEGIN_ANNOUNCED, due_ms, look.source.topic_id)
-        return [*seen, WithdrawTopic(topic), ReplanTopic(topic), told, begins]
+        due_ms = now_ms if approval else rules.due_ms(now_ms)
+        incident = _recreated(observation, rules, held, due_ms=0 if approval else due_ms, anew=approval is None)
+        begins = RememberState(topic, DeletionState.BEGIN_ANNOUNCED, due_ms, observation.source.topic_id)
+        return [*seen, WithdrawTopic(topic), ReplanTopic(topic), incident, begins]
     reason = f"its source topic was deleted and made again; {describe_ranges(topic, held)}"
-    if word is None:
-        return _delete_if_safe(look, rules, held, reason)
-    for partition, first, last in find_unreplicated(held, dict(word.ends)):
+    if approval is None:
+        return _delete_if_safe(observation, rules, held, reason)
+    for partition, first, last in find_unreplicated(held, dict(approval.ends)):
         why = f"{topic}-{partition} holds offsets {first} to {last}: no receipt has them, and nobody agreed to them"
-        return [*_held(look, why, held), RevokeApproval(topic)]
-    return _delete(look, reason)
+        return [*_held(observation, why, held), RevokeApproval(topic)]
+    return _delete(observation, reason)
 
 
 def _recreated(
-    look: TopicObservation, rules: DeletionRules, spans: Sequence[TwinRange], *, due_ms: int = 0, anew: bool = False
+    observation: TopicObservation,
+    rules: DeletionRules,
+    spans: Sequence[TwinRange],
+    *,
+    due_ms: int = 0,
+    anew: bool = False,
 ) -> ReportIncident:
-    topic, policy = look.topic, incident_policies(rules.follow)[RECREATED_KIND]
+    topic, policy = observation.topic, incident_policies(rules.rules)[RECREATED_KIND]
     sentence = (
         f"topic {topic} was deleted and made again on the source, its offsets begin anew; "
         f"{describe_ranges(topic, spans)}"
     )
     if due_ms:
         sentence = f"{sentence}; {_announced(topic, due_ms)}"
-    elif rules.against and rules.follow.recreated is RecreatedTopicPolicy.BEGIN_AGAIN:
+    elif rules.against and rules.rules.recreated is RecreatedTopicPolicy.RECREATE:
         sentence, policy = f"{sentence}; the twin is kept: {rules.against}", POLICY_TOPIC
     return ReportIncident(topic, RECREATED_KIND, sentence, policy, anew=anew)
 
 
 def _delete_if_safe(
-    look: TopicObservation, rules: DeletionRules, spans: Sequence[TwinRange], reason: str
+    observation: TopicObservation, rules: DeletionRules, spans: Sequence[TwinRange], reason: str
 ) -> list[LifecycleAction]:
     """Deletes by policy: only complete copies, and only a few at once."""
-    why_not = explain_unsafe(look.topic, spans)
+    why_not = explain_unsafe(observation.topic, spans)
     if why_not:
-        return _held(look, why_not, spans)
+        return _held(observation, why_not, spans)
     if rules.many:
-        word = "begin-again" if look.source.presence is Presence.THERE else "delete"
-        agrees = f"`twinshore mirror {word} {look.topic}` agrees to this one, unless something else forbids it then"
+        word = "recreate" if observation.source.presence is Presence.THERE else "delete"
+        agrees = (
+            f"`twinshore mirror {word} {observation.topic}` agrees to this one, unless something else forbids it then"
+        )
         why = f"{rules.many}; {agrees}"
-        return _held(look, why, spans, DeletionState.NEEDS_APPROVAL)
-    return _delete(look, reason)
+        return _held(observation, why, spans, DeletionState.NEEDS_APPROVAL)
+    return _delete(observation, reason)
 
 
 def _held(
-    look: TopicObservation, why: str, spans: Sequence[TwinRange], state: DeletionState = DeletionState.KEPT
+    observation: TopicObservation, why: str, spans: Sequence[TwinRange], state: DeletionState = DeletionState.KEPT
 ) -> list[LifecycleAction]:
-    topic, again = look.topic, look.source.presence is Presence.THERE
+    topic, again = observation.topic, observation.source.presence is Presence.THERE
     what = "recreated" if again else "deleted"
     sentence = f"the twin of {what} topic {topic} is kept: {why}"
     became = "made again on the source, its offsets begin anew" if again else "deleted on the source"
     kind, policy = (RECREATED_KIND, POLICY_TOPIC) if again else (DELETED_KIND, POLICY_KEEP_TWIN)
-    told = ReportIncident(
+    incident = ReportIncident(
         topic, kind, f"topic {topic} was {became}; {describe_ranges(topic, spans)}; the twin is kept", policy, anew=True
     )
-    remembered = RememberState(topic, state, source_id=look.source.topic_id)
-    return [told, ReportIncident(topic, DELETION_HELD_KIND, sentence, POLICY_KEEP_TWIN, anew=True), remembered]
+    remembered = RememberState(topic, state, source_id=observation.source.topic_id)
+    return [incident, ReportIncident(topic, DELETION_HELD_KIND, sentence, POLICY_KEEP_TWIN, anew=True), remembered]
 
 
-def _delete(look: TopicObservation, reason: str) -> list[LifecycleAction]:
+def _delete(observation: TopicObservation, reason: str) -> list[LifecycleAction]:
     """Deletes only the twin that this link made, never another topic of its name."""
-    if look.target.presence is Presence.THERE and look.target.topic_id == look.known_target_id:
-        return [WithdrawTopic(look.topic), DeleteTwin(look.topic, look.twin, reason)]
+    if observation.target.presence is Presence.THERE and observation.target.topic_id == observation.known_target_id:
+        return [WithdrawTopic(observation.topic), DeleteTwin(observation.topic, observation.twin, reason)]
     return []
 
 
-def _source_there(look: TopicObservation, memory: LifecycleState, now_ms: int) -> list[LifecycleAction]:
-    topic, acts = look.topic, list[LifecycleAction]()
-    if memory.state is not None:
+def _source_there(observation: TopicObservation, lifecycle_state: LifecycleState, now_ms: int) -> list[LifecycleAction]:
+    topic, acts = observation.topic, list[LifecycleAction]()
+    if lifecycle_state.state is not None:
         acts += [RememberState(topic, None), ReplanTopic(topic)]
-    if look.target.presence is Presence.GONE and _begin(look, memory, now_ms):
+    if observation.target.presence is Presence.GONE and _begin(observation, lifecycle_state, now_ms):
         return [WithdrawTopic(topic), DropTopicState(topic), ReplanTopic(topic)]
-    lost = _twin_lost(look)
+    lost = _twin_lost(observation)
     if lost:
         return [
             *acts,
@@ -507,42 +549,51 @@ def _source_there(look: TopicObservation, memory: LifecycleState, now_ms: int) -
             ReplanTopic(topic),
             ReportIncident(topic, RECREATED_KIND, lost, POLICY_TOPIC, side=IncidentSide.TARGET),
         ]
-    if look.target.partitions > look.source.partitions:
+    if observation.target.partitions > observation.source.partitions:
         return [*acts, WithdrawTopic(topic), ReplanTopic(topic)]
-    if look.doubted:
+    if observation.doubted:
         # All is as it should be: the task saw a passing state.
         return [*acts, WithdrawTopic(topic), ReplanTopic(topic)]
     return acts
 
 
-def _twin_lost(look: TopicObservation) -> str:
-    if look.mapped and (look.target.presence is Presence.GONE or look.target.topic_id != look.known_target_id):
+def _twin_lost(observation: TopicObservation) -> str:
+    if observation.mapped and (
+        observation.target.presence is Presence.GONE or observation.target.topic_id != observation.known_target_id
+    ):
         again = (
-            "" if look.target.presence is Presence.GONE else " and made again by someone else, so no ACL follows to it"
+            ""
+            if observation.target.presence is Presence.GONE
+            else " and made again by someone else, so no ACL follows to it"
         )
         return (
-            f"the mapped twin {look.twin} was deleted{again}; to begin with it anew stop the mirror, "
-            f"`twinshore mirror forget {look.topic}`, start the mirror"
+            f"the mapped twin {observation.twin} was deleted{again}; to begin with it anew stop the mirror, "
+            f"`twinshore mirror forget {observation.topic}`, start the mirror"
         )
-    if look.target.presence is Presence.GONE:
+    if observation.target.presence is Presence.GONE:
         return (
-            f"the twin {look.twin} has been deleted on the target; "
-            f"`twinshore mirror begin-again {look.topic}` begins a new one"
+            f"the twin {observation.twin} has been deleted on the target; "
+            f"`twinshore mirror recreate {observation.topic}` begins a new one"
         )
-    if look.target.topic_id != look.known_target_id:
+    if observation.target.topic_id != observation.known_target_id:
         return (
-            f"the twin {look.twin} was deleted and made again by someone else, so no ACL follows to it; delete it on "
-            f"the target, then `twinshore mirror begin-again {look.topic}`"
+            f"the twin {observation.twin} was deleted and made again by someone else, so no ACL follows to it;"
+            f" delete it on "
+            f"the target, then `twinshore mirror recreate {observation.topic}`"
         )
     return ""
 
 
-def _begin(look: TopicObservation, memory: LifecycleState, now_ms: int) -> Approval | None:
-    return memory.begin if memory.begin and memory.begin.holds(look.source.topic_id, now_ms) else None
+def _begin(observation: TopicObservation, lifecycle_state: LifecycleState, now_ms: int) -> Approval | None:
+    return (
+        lifecycle_state.begin
+        if lifecycle_state.begin and lifecycle_state.begin.holds(observation.source.topic_id, now_ms)
+        else None
+    )
 
 
-def _let(memory: LifecycleState, now_ms: int) -> bool:
-    return memory.let is not None and memory.let.holds("", now_ms)
+def _let(lifecycle_state: LifecycleState, now_ms: int) -> bool:
+    return lifecycle_state.let is not None and lifecycle_state.let.holds("", now_ms)
 
 
 COMPACTED_KIND = "compacted"
@@ -585,7 +636,7 @@ def parse_lifecycle_states(rows: Iterable[LinkStateRow]) -> dict[str, LifecycleS
     """By topic. A row of another version counts as none, so that the delay begins again."""
     found: dict[str, dict[str, LinkStateRow]] = {}
     for row in rows:
-        if row.kind in (TOPIC_KIND, BEGIN_AGAIN_APPROVAL, DELETE_APPROVAL):
+        if row.kind in (TOPIC_KIND, RECREATE_APPROVAL, DELETE_APPROVAL):
             found.setdefault(row.subject, {})[row.kind] = row
     return {topic: _memory(ours) for topic, ours in found.items()}
 
@@ -594,7 +645,7 @@ def rows_to_forget(link: str, topic: str) -> tuple[LinkStateRow, ...]:
     """Rows that end when a topic is forgotten. An operator's keep order stays, and which topic was compacted."""
     return tuple(
         LinkStateRow(link, kind, topic, "", "", 0)
-        for kind in (TOPIC_KIND, BEGIN_AGAIN_APPROVAL, DELETE_APPROVAL, SETTINGS)
+        for kind in (TOPIC_KIND, RECREATE_APPROVAL, DELETE_APPROVAL, SETTINGS)
     )
 
 
@@ -609,15 +660,15 @@ class DeletionDelays:
         self._link = link
         self._counts: dict[str, tuple[LifecycleState, float]] = {}
 
-    def served(self, topic: str, memory: LifecycleState, now_s: float) -> LifecycleState:
-        if memory.state not in (DeletionState.ANNOUNCED, DeletionState.BEGIN_ANNOUNCED):
+    def served(self, topic: str, lifecycle_state: LifecycleState, now_s: float) -> LifecycleState:
+        if lifecycle_state.state not in (DeletionState.ANNOUNCED, DeletionState.BEGIN_ANNOUNCED):
             self._counts.pop(topic, None)
-            return memory
-        first, since_s = self._counts.get(topic, (memory, now_s))
-        if _announcement(first) != _announcement(memory):
-            first, since_s = memory, now_s
+            return lifecycle_state
+        first, since_s = self._counts.get(topic, (lifecycle_state, now_s))
+        if _announcement(first) != _announcement(lifecycle_state):
+            first, since_s = lifecycle_state, now_s
         self._counts[topic] = first, since_s
-        return replace(memory, served_s=first.served_s + now_s - since_s)
+        return replace(lifecycle_state, served_s=first.served_s + now_s - since_s)
 
     def row(self, topic: str, stored: LifecycleState, served: LifecycleState, delay_s: float) -> LinkStateRow | None:
         """The row to store; None if the stored time is recent."""
@@ -627,17 +678,23 @@ class DeletionDelays:
         return _row(self._link, topic, served)
 
 
-def _announcement(memory: LifecycleState) -> tuple[DeletionState | None, int, int, str]:
-    return memory.state, memory.since_ms, memory.due_ms, memory.source_id
+def _announcement(lifecycle_state: LifecycleState) -> tuple[DeletionState | None, int, int, str]:
+    return lifecycle_state.state, lifecycle_state.since_ms, lifecycle_state.due_ms, lifecycle_state.source_id
 
 
-def _row(link: str, topic: str, memory: LifecycleState) -> LinkStateRow:
-    value = json.dumps({"due_ms": memory.due_ms, "source_id": memory.source_id, "served_s": round(memory.served_s, 3)})
-    return LinkStateRow(link, TOPIC_KIND, topic, value, memory.state or "", memory.since_ms)
+def _row(link: str, topic: str, lifecycle_state: LifecycleState) -> LinkStateRow:
+    value = json.dumps(
+        {
+            "due_ms": lifecycle_state.due_ms,
+            "source_id": lifecycle_state.source_id,
+            "served_s": round(lifecycle_state.served_s, 3),
+        }
+    )
+    return LinkStateRow(link, TOPIC_KIND, topic, value, lifecycle_state.state or "", lifecycle_state.since_ms)
 
 
 def _memory(rows: dict[str, LinkStateRow]) -> LifecycleState:
-    begin, let = _word(rows.get(BEGIN_AGAIN_APPROVAL)), _word(rows.get(DELETE_APPROVAL))
+    begin, let = _word(rows.get(RECREATE_APPROVAL)), _word(rows.get(DELETE_APPROVAL))
     row = rows.get(TOPIC_KIND)
     if row is None or row.state not in set(DeletionState):
         return LifecycleState(begin=begin, let=let)

@@ -129,39 +129,39 @@ class ProgressLog:
         return EpochOffset(self.epoch, self.to)
 
     def account(
-        self, named: TopicPartition, acked: int, source: SourceState, may_tell: Callable[[int], int]
+        self, partition: TopicPartition, acked: int, source: SourceState, may_tell: Callable[[int], int]
     ) -> PartitionProgress | None:
         """Progress since the last call. None if there is none and the source is unchanged. `may_tell`: the epoch to
         report now; a withheld one is reported later, even without new offsets.
         """
         if self.epoch_unreported and may_tell(self.epoch) == self.epoch:
             self.source = (-1, -1)
-        found = self._account(named, acked, source)
+        found = self._account(partition, acked, source)
         if found is None:
             return None
         epoch = may_tell(found.epoch)
         self.epoch_unreported = epoch != found.epoch
         return replace(found, epoch=epoch)
 
-    def _account(self, named: TopicPartition, acked: int, source: SourceState) -> PartitionProgress | None:
+    def _account(self, partition: TopicPartition, acked: int, source: SourceState) -> PartitionProgress | None:
         if acked > self.to:
             done = take_acknowledged(self.noted, acked, self.to)
             if done.first_ms and done.end > self.to:
-                return self._carried(named, done, source)
+                return self._carried(partition, done, source)
         # Nothing was replicated; but the source may have grown, and then we lag, or lost its beginning.
         bounds = source.start, source.end
         astray = acked < self.to or source.end < acked
         if not source.heard or astray or bounds == self.source:
             return None
         self.source = bounds
-        return self.nothing(named, source.start, source.end)
+        return self.nothing(partition, source.start, source.end)
 
-    def _carried(self, named: TopicPartition, done: AcknowledgedProgress, source: SourceState) -> PartitionProgress:
+    def _carried(self, partition: TopicPartition, done: AcknowledgedProgress, source: SourceState) -> PartitionProgress:
         begin, self.to, self.epoch = self.to, done.end, done.epoch
         self.source = source.start, source.end
         return PartitionProgress(
-            topic=named.topic,
-            partition=named.partition,
+            topic=partition.topic,
+            partition=partition.partition,
             from_offset=begin,
             to_offset=done.end,
             records=max(0, done.end - begin - done.unseen),
@@ -175,10 +175,10 @@ class ProgressLog:
             epoch=done.epoch,
         )
 
-    def nothing(self, named: TopicPartition, source_start: int, source_end: int) -> PartitionProgress:
+    def nothing(self, partition: TopicPartition, source_start: int, source_end: int) -> PartitionProgress:
         return PartitionProgress(
-            topic=named.topic,
-            partition=named.partition,
+            topic=partition.topic,
+            partition=partition.partition,
             from_offset=self.to,
             to_offset=self.to,
             records=0,

@@ -107,23 +107,23 @@ class BufferPool:
         if view is not self._view:
             self._view, self._source = view, as_source_array(view)
             self._fresh.clear()
-        hold = self._room()
-        joined = self._joiner.join(self._source, place, first, memoryview(hold.buffer), self._filled)
+        pooled_buffer = self._room()
+        joined = self._joiner.join(self._source, place, first, memoryview(pooled_buffer.buffer), self._filled)
         if joined is None:
             return None
         self._filled += len(joined.body)
-        if hold not in self._fresh:
-            self._fresh.append(hold)
-        return joined, hold
+        if pooled_buffer not in self._fresh:
+            self._fresh.append(pooled_buffer)
+        return joined, pooled_buffer
 
     def _room(self) -> PooledBuffer:
-        hold = self._current
-        if hold is not None:
-            if self._is_free(hold):
+        pooled_buffer = self._current
+        if pooled_buffer is not None:
+            if self._is_free(pooled_buffer):
                 self._filled = 0
-                return hold
-            if len(hold.buffer) - self._filled >= self._room_bytes // 2:
-                return hold
+                return pooled_buffer
+            if len(pooled_buffer.buffer) - self._filled >= self._room_bytes // 2:
+                return pooled_buffer
         free = next((room for room in self._rooms if self._is_free(room)), None)
         if free is None:
             free = PooledBuffer(bytearray(self._room_bytes))
@@ -271,11 +271,11 @@ class ParsedFetch(NamedTuple):
     `blanks`: all gaps, also below `write_from`.
     """
 
-    parcels: list[OutgoingBatch | OffsetGap]
+    batches: list[OutgoingBatch | OffsetGap]
     end: int
     noted_to: int
     leader_epoch: int
-    halt: PartitionStopped | None
+    stopped: PartitionStopped | None
     carried: list[SourceBatchStats]
     blanks: list[OffsetGap]
 
@@ -315,7 +315,7 @@ class BatchParser:
         self.records, self.position, self.write_from = records, position, write_from
         self.limits, self.joining = limits, joining
         self.aborted = AbortedTransactions(aborted)
-        self.parcels: list[OutgoingBatch | OffsetGap] = []
+        self.batches: list[OutgoingBatch | OffsetGap] = []
         self.blanks: list[OffsetGap] = []
         self.carried: list[SourceBatchStats] = []
         self.noted_to = position
@@ -327,20 +327,20 @@ class BatchParser:
         replicated.
         """
         if self._place:
-            self.parcels, self.blanks, self.carried = [], [], []
+            self.batches, self.blanks, self.carried = [], [], []
             self.noted_to = self.position
         self.work, self._work_max = 0, work_max
-        halt: PartitionStopped | None = None
+        stopped: PartitionStopped | None = None
         try:
             self._run()
         except WireError as error:
-            halt = self.damage(error)
+            stopped = self.damage(error)
         except PartitionStopped as reason:
-            halt = reason
-        parcels, end = self.parcels, self.position
-        if halt:
-            self.more, end = False, parcels[-1].end if parcels else self.noted_to
-        return ParsedFetch(parcels, end, self.noted_to, self.leader_epoch, halt, self.carried, self.blanks)
+            stopped = reason
+        batches, end = self.batches, self.position
+        if stopped:
+            self.more, end = False, batches[-1].end if batches else self.noted_to
+        return ParsedFetch(batches, end, self.noted_to, self.leader_epoch, stopped, self.carried, self.blanks)
 
     def _run(self) -> None:
         place = self._place
@@ -390,7 +390,7 @@ class BatchParser:
         else:
             self._flush()
             check_crc(view, header)
-            self.parcels.append(
+            self.batches.append(
                 OutgoingBatch(header, view[HEADER_BYTES:], base, end, length + PREFIX_BYTES, max_timestamp)
             )
             self.work += 1 + (length >> 15)
@@ -408,7 +408,7 @@ class BatchParser:
             return False
         (body, header, self._joined_to, batches, producers), room = found
         self._flush()
-        self.parcels.append(make_outgoing_batch(header, body)._replace(room=room))
+        self.batches.append(make_outgoing_batch(header, body)._replace(room=room))
         self.carried.append(SourceBatchStats(header[0], self._joined_to - place, batches, producers))
         self._next_offset = self.position = header[0] + header[12]
         self.work += JOIN_COST
@@ -427,7 +427,7 @@ class BatchParser:
                 self.work += GAP_COST
             else:
                 body, ours, unpacked = fate
-                self.parcels.append(make_outgoing_batch(ours, body))
+                self.batches.append(make_outgoing_batch(ours, body))
                 self.position = ours.last_offset + 1
                 self.work += SLICE_COST + ours.count + (unpacked >> 7)
             if self.work > self._work_max and self.write_from <= self.position <= header.last_offset:
@@ -442,15 +442,15 @@ class BatchParser:
         self.position, self.leader_epoch = end, header.leader_epoch
 
     def _blank(self, blank: OffsetGap) -> None:
-        last = self.parcels[-1] if self.parcels else None
+        last = self.batches[-1] if self.batches else None
         if isinstance(last, OffsetGap):
-            self.parcels[-1] = OffsetGap(last.base, blank.end)
+            self.batches[-1] = OffsetGap(last.base, blank.end)
         else:
-            self.parcels.append(blank)
+            self.batches.append(blank)
 
     def _flush(self) -> None:
         if self._small:
-            _flush(self._small, self.parcels, self.limits)
+            _flush(self._small, self.batches, self.limits)
 
 
 def batch_producer(header: BatchHeader) -> ProducerBatch:
@@ -459,33 +459,33 @@ def batch_producer(header: BatchHeader) -> ProducerBatch:
     return header[9], header[10], header[11], last, header[0], header[8]
 
 
-def _flush(small: list[BatchView], parcels: list[OutgoingBatch | OffsetGap], limits: TaskLimits) -> None:
+def _flush(small: list[BatchView], batches: list[OutgoingBatch | OffsetGap], limits: TaskLimits) -> None:
     run: list[BatchView] = []
     size = 0
     for batch in small:
         header = batch[1]
         if run and (size + header[1] > limits.merged_bytes_max or not can_merge(run[-1][1], header)):
-            _pack(run, parcels, limits)
+            _pack(run, batches, limits)
             run, size = [], 0
         run.append(batch)
         size += header[1]
     if run:
-        _pack(run, parcels, limits)
+        _pack(run, batches, limits)
     small.clear()
 
 
-def _pack(run: list[BatchView], parcels: list[OutgoingBatch | OffsetGap], limits: TaskLimits) -> None:
+def _pack(run: list[BatchView], batches: list[OutgoingBatch | OffsetGap], limits: TaskLimits) -> None:
     """Makes one batch, or a few if that would unpack to too much; or one for each before a damaged one."""
     done = 0
     try:
         while done < len(run):
             body, header, count = merge_small(run, done, plain_bytes_max=limits.merged_plain_bytes_max)
-            parcels.append(_as_it_is(*run[done]) if count == 1 else make_outgoing_batch(header, body))
+            batches.append(_as_it_is(*run[done]) if count == 1 else make_outgoing_batch(header, body))
             done += count
     except WireError:
         for view, header in run[done:]:
             try:
-                parcels.append(_as_it_is(view, header))
+                batches.append(_as_it_is(view, header))
             except WireError as error:
                 raise PartitionStopped(
                     IncidentKind.CORRUPT_BATCH, header.base_offset, header.last_offset + 1, str(error)
@@ -532,10 +532,10 @@ class SequenceMap(NamedTuple):
         """The sequence of `offset`, if only records lie between."""
         return sequence_of(self.base_offset, self.base_sequence, offset)
 
-    def head(self, parcel: OutgoingBatch) -> bytes:
+    def head(self, batch: OutgoingBatch) -> bytes:
         producer_id, producer_epoch, base_offset, base_sequence = self
-        sequence = sequence_of(base_offset, base_sequence, parcel.base)
-        return restamp(parcel.header, producer_id, producer_epoch, sequence)
+        sequence = sequence_of(base_offset, base_sequence, batch.base)
+        return restamp(batch.header, producer_id, producer_epoch, sequence)
 
     def after(self, blanks: int) -> SequenceMap:
         """The map after `blanks` more uncounted offsets."""

@@ -127,9 +127,11 @@ class UnclearLanding(NamedTuple):
     sentence: str
 
 
-def position_after(extent: OffsetRun) -> WrittenPosition:
-    found = WrittenPosition(source_end(extent), target_end(extent), next_sequence(extent.sequence, extent.length))
-    return found._replace(last_source=found.source - 1, last_target=found.target - 1) if extent.length else found
+def position_after(offset_run: OffsetRun) -> WrittenPosition:
+    found = WrittenPosition(
+        source_end(offset_run), target_end(offset_run), next_sequence(offset_run.sequence, offset_run.length)
+    )
+    return found._replace(last_source=found.source - 1, last_target=found.target - 1) if offset_run.length else found
 
 
 def find_landed_beyond(reach: WrittenPosition, found: Iterable[LandedBatch]) -> list[LandedBatch] | UnclearLanding:
@@ -198,9 +200,9 @@ def is_too_old(stamp_ms: int, since_ms: int) -> bool:
     return 0 <= stamp_ms < since_ms
 
 
-def dropped_incident(named: TopicPartition, begin: int, end: int, why: str) -> PartitionIncident:
+def dropped_incident(tp: TopicPartition, begin: int, end: int, why: str) -> PartitionIncident:
     many = f"{end - begin} offsets were" if end - begin > 1 else "1 offset was"
-    place = (named.topic, named.partition, IncidentKind.STALE_DROPPED, begin, end)
+    place = (tp.topic, tp.partition, IncidentKind.STALE_DROPPED, begin, end)
     return PartitionIncident(*place, f"{many} dropped, {why}", POLICY_DROP, why=why)
 
 
@@ -208,22 +210,22 @@ def subtract_landed(rows: Iterable[PartitionIncident], landed: Iterable[tuple[in
     """Removes offsets that an inspection found on the twin after all."""
     left = list(rows)
     for begin, end in landed:
-        parts: list[PartitionIncident] = []
+        incidents: list[PartitionIncident] = []
         for row in left:
             kept = ((row.from_offset, min(row.to_offset, begin)), (max(row.from_offset, end), row.to_offset))
-            parts += [dropped_incident(_of(row), *part, row.why) for part in kept if part[0] < part[1]]
-        left = parts
+            incidents += [dropped_incident(_of(row), *part, row.why) for part in kept if part[0] < part[1]]
+        left = incidents
     return left
 
 
-def append_incident(told: list[PartitionIncident], one: PartitionIncident) -> None:
+def append_incident(incidents: list[PartitionIncident], incident: PartitionIncident) -> None:
     """Adds an incident, or extends the last one."""
-    last = told[-1] if told else None
-    place = (one.topic, one.partition, one.kind, one.from_offset, one.why)
+    last = incidents[-1] if incidents else None
+    place = (incident.topic, incident.partition, incident.kind, incident.from_offset, incident.why)
     if last and (last.topic, last.partition, last.kind, last.to_offset, last.why) == place:
-        told.pop()
-        one = dropped_incident(_of(one), last.from_offset, one.to_offset, one.why)
-    told.append(one)
+        incidents.pop()
+        incident = dropped_incident(_of(incident), last.from_offset, incident.to_offset, incident.why)
+    incidents.append(incident)
 
 
 def _of(row: PartitionIncident) -> TopicPartition:
@@ -308,7 +310,7 @@ def limits_from_settings(settings: MirrorSettings) -> TaskLimits:
         join_below_bytes=settings.join_below_kb << 10,
         produce_timeout_s=settings.produce_timeout_s,
         gap_offsets_max=settings.gap_offsets_max,
-        undelivered_s=min(UNDELIVERED_S_MAX, settings.tide_s / 4),
+        undelivered_s=min(UNDELIVERED_S_MAX, settings.task_run_s / 4),
     )
 
 
@@ -317,16 +319,16 @@ class TaskConfig:
     """All that a task needs to start. Positions come with StartWriting."""
 
     link: str
-    lane: int
-    tide: int
+    task: int
+    run: int
     source: Cluster
     target: Cluster
     producer_id: int
     producer_epoch: int
     state_expiry_ms: int
-    desk_host: str
-    desk_port: int
-    desk_token: str = field(repr=False)
+    coordinator_host: str
+    coordinator_port: int
+    coordinator_token: str = field(repr=False)
     limits: TaskLimits = TaskLimits()
     report_s: float = 0.5
     fence: int = 0
@@ -399,7 +401,7 @@ class PartitionProgress:
     # One entry per source batch: producer id, epoch, base sequence, last sequence, base offset, timestamp.
     producers: tuple[tuple[int, int, int, int, int, int], ...] = ()
     # Offset runs of a mapped twin.
-    extents: tuple[OffsetRun, ...] = ()
+    offset_runs: tuple[OffsetRun, ...] = ()
     # The source's leader epoch of the last record below `to_offset`, exact or -1.
     epoch: int = -1
 
@@ -407,7 +409,7 @@ class PartitionProgress:
 def progress_from_json(raw: list[Any]) -> PartitionProgress:
     fields: Any = [tuple(map(tuple, value)) if isinstance(value, list) else value for value in raw]
     found = PartitionProgress(*fields)
-    return dataclasses.replace(found, extents=tuple(OffsetRun(*one) for one in found.extents))
+    return dataclasses.replace(found, offset_runs=tuple(OffsetRun(*one) for one in found.offset_runs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,8 +436,8 @@ def incident_from_json(raw: list[Any]) -> PartitionIncident:
     return PartitionIncident(topic, partition, IncidentKind(kind), begin, end, sentence, policy, where, why)
 
 
-def coordinator_epoch(generation: int, tide: int) -> int:
+def coordinator_epoch(generation: int, run: int) -> int:
     """The coordinator epoch of an attempt's markers. Later attempts mostly have higher ones; an inspection corrects the
     rest.
     """
-    return (generation << 12 | tide & 0xFFF) & 0x3FFFFFFF
+    return (generation << 12 | run & 0xFFF) & 0x3FFFFFFF

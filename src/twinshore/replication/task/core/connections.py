@@ -69,7 +69,7 @@ class TargetRequest(NamedTuple):
 class SendRequest(NamedTuple):
     """Send this request; call `flow.written` once the kernel has all of it."""
 
-    flow: TargetProducer
+    producer: TargetProducer
     flight: TargetRequest
 
 
@@ -80,7 +80,7 @@ class SendFetch(NamedTuple):
     order: PlannedFetch
     bytes_max: int
     wait_ms: int
-    hold: PooledBuffer
+    buffer: PooledBuffer
 
 
 class PollSocket(NamedTuple):
@@ -92,14 +92,14 @@ class PollSocket(NamedTuple):
 class SetWakeThreshold(NamedTuple):
     """Hold back read events until `due_bytes` have arrived, from the oldest unanswered request on."""
 
-    flow: TargetProducer
+    producer: TargetProducer
     due_bytes: int
 
 
 class DetachBuffers(NamedTuple):
     """Copy what the kernel has not taken, to free the buffers."""
 
-    flow: TargetProducer
+    producer: TargetProducer
 
 
 class CloseConnection(NamedTuple):
@@ -180,7 +180,7 @@ class SourceFetcher:
 
     def free(self, now_s: float) -> bool:
         """Whether no fetch is in flight, no throttle applies, and a buffer is free."""
-        return self.receiving is None and not self.quota.still(now_s) and any(hold.uses == 0 for hold in self.holds)
+        return self.receiving is None and not self.quota.still(now_s) and any(buffer.uses == 0 for buffer in self.holds)
 
     def ask(self, order: PlannedFetch, now_s: float) -> SendFetch:
         most = self._distance.fetch_bytes
@@ -188,10 +188,10 @@ class SourceFetcher:
             most = min(most, self.quota.fetch_bytes)
         self._asked_bytes = most = min(most, order.bytes_max or most)
         wait_ms = min(self._wait_ms_max, order.wait_ms_max)
-        self.receiving = hold = next(hold for hold in self.holds if hold.uses == 0)
+        self.receiving = buffer = next(buffer for buffer in self.holds if buffer.uses == 0)
         self._asked_s, self._first_s = now_s, 0.0
         self.deadline_s = now_s + wait_ms / 1000 + RESPONSE_SLACK_S
-        return SendFetch(self, order, most, wait_ms, hold)
+        return SendFetch(self, order, most, wait_ms, buffer)
 
     def heard(self, now_s: float) -> None:
         """Notes a part of the response, which extends the deadline. Few bytes raise no read event, so poll before the
@@ -207,14 +207,14 @@ class SourceFetcher:
         """Takes a complete response of `size` bytes. Returns its buffer, and whether partitions should bring more, as
         the source is far.
         """
-        hold = self.receiving
-        assert hold is not None, "something was asked"
+        buffer = self.receiving
+        assert buffer is not None, "something was asked"
         self.receiving, self.deadline_s = None, math.inf
         # A throttled fetch brings nothing and counts nothing.
         self.quota.answered(self._asked_bytes, size if answer.partitions else 0, answer.throttle_ms, now_s)
         if self.quota.held:
             self.quota.batch = max(map(batch_bytes, answer.partitions), default=0) or self.quota.batch
-        return hold, self._distance.answered(size, self._first_s - self._asked_s, now_s - self._asked_s)
+        return buffer, self._distance.answered(size, self._first_s - self._asked_s, now_s - self._asked_s)
 
 
 def batch_bytes(part: FetchedPartitionById) -> int:
@@ -267,13 +267,13 @@ class CompletedRequest(NamedTuple):
     produced: list[ProducedPartition]
     marked: list[MarkerOutcome]
 
-    def tell(self, lane: TaskPartitions, now_s: float) -> None:
+    def tell(self, task_partitions: TaskPartitions, now_s: float) -> None:
         if self.flight.rests:
-            lane.on_end_checked(self.flight.rests, self.marked, now_s)
+            task_partitions.on_end_checked(self.flight.rests, self.marked, now_s)
         if self.flight.marks:
-            lane.marked(self.flight.marks, [] if self.flight.asking else self.marked, now_s)
+            task_partitions.marked(self.flight.marks, [] if self.flight.asking else self.marked, now_s)
         elif self.flight.sent:
-            lane.produced(self.flight.sent, self.produced, now_s)
+            task_partitions.produced(self.flight.sent, self.produced, now_s)
 
 
 class TargetProducer:
@@ -304,7 +304,7 @@ class TargetProducer:
         self.undelivered_s = limits.undelivered_s
         # Queries are throttled too: this connection needs an `asker`.
         self.needs_asker = False
-        self.asker: TargetProducer | None = None
+        self.producer: TargetProducer | None = None
         self._by_units, self._inflight_max = by_units, 1
         self._codes: dict[tuple[str, int], int] | None = None  # error codes of markers, until their log ends arrive
         self._due_s = 0.0  # when the first of `due` were cleared
@@ -334,7 +334,7 @@ class TargetProducer:
 
     @property
     def lacks_asker(self) -> bool:
-        return self.needs_asker and self.asker is None
+        return self.needs_asker and self.producer is None
 
     @property
     def owed(self) -> bool:
@@ -343,94 +343,100 @@ class TargetProducer:
 
     # -- what goes
 
-    def serve(self, lane: TaskPartitions, now_s: float, now_ms: int) -> Iterator[TaskCommand]:
+    def serve(self, task_partitions: TaskPartitions, now_s: float, now_ms: int) -> Iterator[TaskCommand]:
         """Yields what may be sent to this leader now."""
         if self.quota.still(now_s):
             return
         if self.quota.held:
-            yield from self._serve_held(lane, now_s, now_ms)
+            yield from self._serve_held(task_partitions, now_s, now_ms)
         else:
-            while self.free(now_s) and (sent := lane.produce_order(self.node, now_s, now_ms, self.quota.portion)):
+            while self.free(now_s) and (
+                sent := task_partitions.produce_order(self.node, now_s, now_ms, self.quota.portion)
+            ):
                 yield self.send(sent, now_s)
-            yield from self._serve_marks(lane, now_s)
-            if self.free(now_s) and (rests := self._rests(lane, now_s, now_ms)):
+            yield from self._serve_marks(task_partitions, now_s)
+            if self.free(now_s) and (rests := self._rests(task_partitions, now_s, now_ms)):
                 yield self._ask_ends([], rests, now_s)
         if self.open:
             yield from self._doze()
 
-    def _serve_marks(self, lane: TaskPartitions, now_s: float) -> Iterator[TaskCommand]:
-        yield from self._serve_units(lane, now_s)
+    def _serve_marks(self, task_partitions: TaskPartitions, now_s: float) -> Iterator[TaskCommand]:
+        yield from self._serve_units(task_partitions, now_s)
         while not self._by_units and self.free(now_s):
-            if marks := self._take_due(lane, now_s):
+            if marks := self._take_due(task_partitions, now_s):
                 yield self._mark(marks, now_s)
                 continue
-            marks = lane.next_markers(self.node, now_s)
+            marks = task_partitions.next_markers(self.node, now_s)
             if not marks:
                 break
             yield self._ask_ends(marks, (), now_s)
 
-    def _serve_units(self, lane: TaskPartitions, now_s: float) -> Iterator[TaskCommand]:
-        if self._by_units and self.open and (marks := lane.next_markers(self.node, now_s, TRANSACTION_MARKERS_MAX)):
+    def _serve_units(self, task_partitions: TaskPartitions, now_s: float) -> Iterator[TaskCommand]:
+        if (
+            self._by_units
+            and self.open
+            and (marks := task_partitions.next_markers(self.node, now_s, TRANSACTION_MARKERS_MAX))
+        ):
             yield WriteMarkersByTransactions(marks)
 
-    def _rests(self, lane: TaskPartitions, now_s: float, now_ms: int) -> list[IdleTwin]:
-        if lane.finishing:
+    def _rests(self, task_partitions: TaskPartitions, now_s: float, now_ms: int) -> list[IdleTwin]:
+        if task_partitions.finishing:
             return []
         idle = now_s >= self._rest_at_s
         if idle:
             self._rest_at_s = now_s + IDLE_CHECK_INTERVAL_S
-        return lane.next_end_checks(self.node, now_s, now_ms, idle=idle)
+        return task_partitions.next_end_checks(self.node, now_s, now_ms, idle=idle)
 
-    def _serve_held(self, lane: TaskPartitions, now_s: float, now_ms: int) -> Iterator[TaskCommand]:
+    def _serve_held(self, task_partitions: TaskPartitions, now_s: float, now_ms: int) -> Iterator[TaskCommand]:
         """Serves while a quota allows one request at a time. All log ends are queried first, in one request, and
         nothing else goes until the response. What needs them goes at once then, or is queried again.
         """
-        yield from self._serve_units(lane, now_s)
-        asker = self.asker or self
-        waits = asker.in_flight and now_s < asker.in_flight[-1].sent_s + END_OFFSET_WAIT_S
+        yield from self._serve_units(task_partitions, now_s)
+        producer = self.producer or self
+        waits = producer.in_flight and now_s < producer.in_flight[-1].sent_s + END_OFFSET_WAIT_S
         if not self.free(now_s) or waits:
             return
-        if not asker._told and asker.free(now_s) and not asker.quota.still(now_s):
-            marks, rests = self._to_ask(lane, now_s), self._rests(lane, now_s, now_ms)
+        if not producer._told and producer.free(now_s) and not producer.quota.still(now_s):
+            marks, rests = self._to_ask(task_partitions, now_s), self._rests(task_partitions, now_s, now_ms)
             if marks or rests:
-                yield asker._ask_ends(marks, rests, now_s)
+                yield producer._ask_ends(marks, rests, now_s)
                 return
-        asker._told = False
+        producer._told = False
         ways = (self._mark_due, self._produce) if self._marks_turn else (self._produce, self._mark_due)
         for way in ways:
-            if one := way(lane, now_s, now_ms):
+            if one := way(task_partitions, now_s, now_ms):
                 self._marks_turn = way == self._produce
                 yield one
                 return
 
-    def _to_ask(self, lane: TaskPartitions, now_s: float) -> list[PendingMarkers]:
-        again = self._take_due(lane, now_s)
-        return again if again or self._by_units else lane.next_markers(self.node, now_s)
+    def _to_ask(self, task_partitions: TaskPartitions, now_s: float) -> list[PendingMarkers]:
+        again = self._take_due(task_partitions, now_s)
+        return again if again or self._by_units else task_partitions.next_markers(self.node, now_s)
 
-    def _produce(self, lane: TaskPartitions, now_s: float, now_ms: int) -> SendRequest | None:
-        sent = lane.produce_order(self.node, now_s, now_ms, self.quota.portion)
+    def _produce(self, task_partitions: TaskPartitions, now_s: float, now_ms: int) -> SendRequest | None:
+        sent = task_partitions.produce_order(self.node, now_s, now_ms, self.quota.portion)
         return self.send(sent, now_s) if sent else None
 
-    def _mark_due(self, lane: TaskPartitions, now_s: float, _now_ms: int) -> SendRequest | None:
+    def _mark_due(self, task_partitions: TaskPartitions, now_s: float, _now_ms: int) -> SendRequest | None:
         self._join_due()
         if now_s - self._due_s > LOG_END_TTL_S:
             return None
-        marks = self._take_due(lane, now_s)
+        marks = self._take_due(task_partitions, now_s)
         return self._mark(marks, now_s) if marks else None
 
     def _join_due(self) -> None:
-        if self.asker and self.asker.due:
-            self._due_s = min(self._due_s, self.asker._due_s) if self.due else self.asker._due_s
-            self.due, self.asker.due = self.due + self.asker.due, []
+        if self.producer and self.producer.due:
+            self._due_s = min(self._due_s, self.producer._due_s) if self.due else self.producer._due_s
+            self.due, self.producer.due = self.due + self.producer.due, []
 
-    def _take_due(self, lane: TaskPartitions, now_s: float) -> list[PendingMarkers]:
+    def _take_due(self, task_partitions: TaskPartitions, now_s: float) -> list[PendingMarkers]:
         """The markers that may go now, except of partitions that are no longer running."""
         self._join_due()
         if not self.due:
             return []
         due, late = split_by_phase(self.due)
         self.due = []
-        lane.marked(late, [], now_s)
+        task_partitions.marked(late, [], now_s)
         return due
 
     def _doze(self) -> Iterator[SetWakeThreshold]:
@@ -447,7 +453,7 @@ class TargetProducer:
             yield SetWakeThreshold(self, due)
 
     def send(self, sent: list[SentBatch], now_s: float) -> SendRequest:
-        return self._put(TargetRequest(sent, now_s, [], size=sum(entry.parcel.size for entry in sent)))
+        return self._put(TargetRequest(sent, now_s, [], size=sum(entry.batch.size for entry in sent)))
 
     def _ask_ends(self, marks: list[PendingMarkers], rests: Sequence[IdleTwin], now_s: float) -> SendRequest:
         return self._put(TargetRequest([], now_s, marks, True, rests))
@@ -469,12 +475,12 @@ class TargetProducer:
     def detached(self) -> None:
         """The rest was copied, so that a stuck peer blocks no buffers."""
         self._unpin()
-        self.pinned = [entry._replace(hold=None) for entry in self.pinned]
+        self.pinned = [entry._replace(buffer=None) for entry in self.pinned]
 
     def _unpin(self) -> None:
         for entry in self.pinned:
-            if entry.hold:
-                entry.hold.uses -= 1
+            if entry.buffer:
+                entry.buffer.uses -= 1
 
     # -- what comes
 
@@ -519,17 +525,17 @@ class TargetProducer:
         self.due = []
         return found
 
-    def lend(self, asker: TargetProducer) -> None:
-        self.asker = asker
+    def lend(self, producer: TargetProducer) -> None:
+        self.producer = producer
 
-    def part(self, lane: TaskPartitions, now_s: float) -> None:
+    def part(self, task_partitions: TaskPartitions, now_s: float) -> None:
         """Drops the asker. Its open queries count as unanswered."""
-        asker, self.asker, self.needs_asker = self.asker, None, False
-        if asker:
-            for flight in asker.in_flight:
-                lane.on_end_checked(flight.rests, [], now_s)
-            lane.marked(asker.take_unwritten(), [], now_s)
-            asker.close()
+        producer, self.producer, self.needs_asker = self.producer, None, False
+        if producer:
+            for flight in producer.in_flight:
+                task_partitions.on_end_checked(flight.rests, [], now_s)
+            task_partitions.marked(producer.take_unwritten(), [], now_s)
+            producer.close()
 
     def close(self) -> list[list[SentBatch] | list[PendingMarkers]]:
         """Returns the unanswered requests."""

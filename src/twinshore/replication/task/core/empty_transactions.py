@@ -69,7 +69,7 @@ class MarkerRunProgress:
 
     @property
     def named(self) -> TopicPartition:
-        return self.marks.track.order.twin_named
+        return self.marks.replicator.config.twin_named
 
     def judged(self, end: int) -> MarkerOutcome | None:
         """Returns the outcome if the log ends at `end`. None if more markers are to come."""

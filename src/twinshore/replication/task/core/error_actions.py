@@ -124,31 +124,31 @@ def judge_source_error(part: FetchedPartitionById, position: int, failures: int 
     return None
 
 
-def judge_target_error(part: ProducedPartition, parcel: OutgoingBatch, refusals: int) -> PartitionStopped | None:
+def judge_target_error(part: ProducedPartition, batch: OutgoingBatch, refusals: int) -> PartitionStopped | None:
     """Returns a halt, or None: inspect the twin and go on. `refusals`: consecutive ones before, without failed
     inspections.
     """
     kind, means = error_kind(part.error), error_action(part.error)
-    where = f"offsets {parcel.base} to {parcel.end - 1}"
+    where = f"offsets {batch.base} to {batch.end - 1}"
     if means is ErrorAction.AUTHORIZATION:
         return PartitionStopped(
             IncidentKind.RIGHTS_LOST,
-            parcel.base,
-            parcel.end,
+            batch.base,
+            batch.end,
             append_hint(f"the twin refuses {where}: {kind.sentence}", kind.hint),
             IncidentSide.TARGET,
         )
     if means is ErrorAction.TOO_LARGE:
-        sentence = f"the batch of {parcel.size} bytes at {where} exceeds the twin's limit"
-        return PartitionStopped(IncidentKind.OVERSIZE_BATCH, parcel.base, parcel.end, f"{sentence}; {kind.hint}")
+        sentence = f"the batch of {batch.size} bytes at {where} exceeds the twin's limit"
+        return PartitionStopped(IncidentKind.OVERSIZE_BATCH, batch.base, batch.end, f"{sentence}; {kind.hint}")
     if means is ErrorAction.SEQUENCE and refusals >= INSPECTIONS_MAX:
         sentence = f"the twin keeps refusing {where} as out of sequence, though it looks right"
-        return PartitionStopped(IncidentKind.POSITION_DISAGREEMENT, parcel.base, parcel.end, sentence)
+        return PartitionStopped(IncidentKind.POSITION_DISAGREEMENT, batch.base, batch.end, sentence)
     again = f" {refusals + 1} times in a row" if means is ErrorAction.CORRUPT else ""
     if means is ErrorAction.STOP or (again and refusals >= UNREADABLE_ERRORS_MAX):
         said = f": {part.message}" if part.message else ""
         sentence = f"the twin refuses {where}{again}: {kind.name}, {kind.sentence}{said}"
-        return PartitionStopped(IncidentKind.REFUSED, parcel.base, parcel.end, sentence, IncidentSide.TARGET)
+        return PartitionStopped(IncidentKind.REFUSED, batch.base, batch.end, sentence, IncidentSide.TARGET)
     return None
 
 

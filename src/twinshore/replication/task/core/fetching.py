@@ -271,7 +271,7 @@ class FetchScheduler:
     def __init__(self, limits: TaskLimits) -> None:
         self._partition_bytes_widest = limits.partition_bytes_widest
         self._streams, self._far_streams = 1, limits.far_streams
-        self._tracks: dict[tuple[bytes, int], PartitionReplicator] = {}
+        self._replicators: dict[tuple[bytes, int], PartitionReplicator] = {}
         self._sessions: dict[FetchStream, FetchSession] = {}
         self._dirty: dict[FetchStream, dict[PartitionReplicator, None]] = {}
         self._gone: dict[FetchStream, dict[tuple[bytes, int], None]] = {}
@@ -279,70 +279,70 @@ class FetchScheduler:
         self._held: set[int] = set()
         self.buckets = TokenBuckets()
         # This task's share of its broadcast's shared fetch.
-        self.seat: SharedFetchMember | None = None
+        self.member: SharedFetchMember | None = None
 
-    def add(self, track: PartitionReplicator) -> None:
-        self._tracks[track.source_key] = track
-        if self.seat:
-            self.seat.join_window(track)
+    def add(self, replicator: PartitionReplicator) -> None:
+        self._replicators[replicator.source_key] = replicator
+        if self.member:
+            self.member.join_window(replicator)
         self._count()
 
-    def remove(self, track: PartitionReplicator) -> None:
-        self.forget(track, track.route)
-        self._tracks.pop(track.source_key, None)
+    def remove(self, replicator: PartitionReplicator) -> None:
+        self.forget(replicator, replicator.leaders)
+        self._replicators.pop(replicator.source_key, None)
         for choked in self._choked.values():
-            choked.pop(track, None)
-        if self.seat:
-            self.seat.leave(track)
+            choked.pop(replicator, None)
+        if self.member:
+            self.member.leave(replicator)
         self._count()
 
-    def line_of(self, track: PartitionReplicator, route: PartitionLeaders) -> FetchStream:
-        return route.source, track.order.partition % self._streams
+    def line_of(self, replicator: PartitionReplicator, leaders: PartitionLeaders) -> FetchStream:
+        return leaders.source, replicator.config.partition % self._streams
 
-    def wake(self, track: PartitionReplicator) -> None:
+    def wake(self, replicator: PartitionReplicator) -> None:
         """Checks a partition with the next request of its stream."""
-        self.ask_again(track)
-        if self.seat:
-            self.seat.call(track)
+        self.ask_again(replicator)
+        if self.member:
+            self.member.call(replicator)
 
-    def ask_again(self, track: PartitionReplicator) -> None:
+    def ask_again(self, replicator: PartitionReplicator) -> None:
         """Like `wake`, without a check of the shared window."""
-        if track.route.source >= 0:
-            self._dirty.setdefault(self.line_of(track, track.route), {})[track] = None
+        if replicator.leaders.source >= 0:
+            self._dirty.setdefault(self.line_of(replicator, replicator.leaders), {})[replicator] = None
 
-    def forget(self, track: PartitionReplicator, route: PartitionLeaders) -> None:
-        """Stops fetching the partition under `route`."""
-        if route.source >= 0:
-            self._gone.setdefault(self.line_of(track, route), {})[track.source_key] = None
-        if self.seat:
-            self.seat.let_go(track)
-        self.buckets.stands(track.source_key, track.order.topic, behind=False)
+    def forget(self, replicator: PartitionReplicator, leaders: PartitionLeaders) -> None:
+        """Stops fetching the partition under `leaders`."""
+        if leaders.source >= 0:
+            self._gone.setdefault(self.line_of(replicator, leaders), {})[replicator.source_key] = None
+        if self.member:
+            self.member.let_go(replicator)
+        self.buckets.stands(replicator.source_key, replicator.config.topic, behind=False)
 
     def hold(self, node: int, *, held: bool) -> None:
         """Suspends or resumes fetches for a target that accepts nothing."""
         (self._held.add if held else self._held.discard)(node)
-        for track in self._tracks.values():
-            if track.route.target == node:
-                self.wake(track)
+        for replicator in self._replicators.values():
+            if replicator.leaders.target == node:
+                self.wake(replicator)
 
     def bound(self, link_bytes_s: float, topics: Mapping[str, float], weights: Mapping[str, int]) -> None:
         """Sets new throttles and weights."""
         self.buckets.bound(link_bytes_s, topics, weights)
         self._count()
-        for track in self._tracks.values():
-            self.wake(track)
+        for replicator in self._replicators.values():
+            self.wake(replicator)
 
     def refill(self, now_s: float) -> None:
-        if self.seat:
-            self.seat.tick(now_s)
+        if self.member:
+            self.member.tick(now_s)
         topics = self.buckets.refill(now_s)
-        for track in self._tracks.values() if topics else ():
-            if track.order.topic in topics:
-                self.wake(track)
+        for replicator in self._replicators.values() if topics else ():
+            if replicator.config.topic in topics:
+                self.wake(replicator)
 
     def _count(self) -> None:
         self.buckets.partitions = (
-            dict(Counter(t.order.topic for t in self._tracks.values())) if self.buckets.topics else {}
+            dict(Counter(t.config.topic for t in self._replicators.values())) if self.buckets.topics else {}
         )
 
     def order(self, line: FetchStream) -> PlannedFetch | None:
@@ -352,58 +352,64 @@ class FetchScheduler:
         session = self._sessions.setdefault(line, FetchSession())
         choked = self._choked.setdefault(line, {})
         wanted, unwanted = [], list(self._gone.pop(line, ()))
-        for track in self._dirty.pop(line, ()):
-            asks = self.asks(track, line)
-            choked.pop(track, None)
-            if asks and track.full():
-                choked[track] = None
-            if self._is_ours(track, line, asks=asks and not track.waiting.choked):
-                topic_id, partition = track.source_key
-                ask = (topic_id, partition, track.fetched, track.route.source_epoch, track.source.epoch)
-                size = self._bytes_asked(track)
+        for replicator in self._dirty.pop(line, ()):
+            asks = self.asks(replicator, line)
+            choked.pop(replicator, None)
+            if asks and replicator.full():
+                choked[replicator] = None
+            if self._is_ours(replicator, line, asks=asks and not replicator.waiting.choked):
+                topic_id, partition = replicator.source_key
+                ask = (
+                    topic_id,
+                    partition,
+                    replicator.fetched,
+                    replicator.leaders.source_epoch,
+                    replicator.source.epoch,
+                )
+                size = self._bytes_asked(replicator)
                 wanted.append(FetchPartitionById(*ask, size))
             else:
-                unwanted.append(track.source_key)
-                self.buckets.stands(track.source_key, track.order.topic, behind=False)
+                unwanted.append(replicator.source_key)
+                self.buckets.stands(replicator.source_key, replicator.config.topic, behind=False)
         asked, forgotten = session.changes(wanted, unwanted)
         if not len(session):
             # Nothing left to fetch or to forget: the next request begins a new session.
             session.reset()
             return None
         wait_ms = self.buckets.wait_ms_max()
-        if any(self.asks(track, line) for track in choked):
+        if any(self.asks(replicator, line) for replicator in choked):
             # Fetched partitions may be quiet: their long poll must not delay one that soon has room again.
             wait_ms = min(wait_ms, BLOCKED_WAIT_MS)
         return PlannedFetch(session.session_id, session.epoch, asked, forgotten, self.buckets.bytes_max(), wait_ms)
 
     def _leave_to_others(self) -> None:
-        if seat := self.seat:
-            for track in seat.partitions_read_for_others():
-                seat.let_go(track)
-                self.ask_again(track)
+        if member := self.member:
+            for replicator in member.partitions_read_for_others():
+                member.let_go(replicator)
+                self.ask_again(replicator)
 
-    def _is_ours(self, track: PartitionReplicator, line: FetchStream, *, asks: bool) -> bool:
-        if self.seat is None:
+    def _is_ours(self, replicator: PartitionReplicator, line: FetchStream, *, asks: bool) -> bool:
+        if self.member is None:
             return asks
         if not asks:
-            self.seat.let_go(track)
-        return asks and self.seat.reads(track, line)
+            self.member.let_go(replicator)
+        return asks and self.member.reads(replicator, line)
 
-    def _bytes_asked(self, track: PartitionReplicator) -> int:
+    def _bytes_asked(self, replicator: PartitionReplicator) -> int:
         """Reads for all ignore this link's weights."""
-        leads = self.seat is not None and self.seat.leads(track)
-        return self.buckets.partition_bytes(track.order.topic, track.partition_bytes_max, weighed=not leads)
+        leads = self.member is not None and self.member.leads(replicator)
+        return self.buckets.partition_bytes(replicator.config.topic, replicator.partition_bytes_max, weighed=not leads)
 
-    def asks(self, track: PartitionReplicator, line: FetchStream) -> bool:
+    def asks(self, replicator: PartitionReplicator, line: FetchStream) -> bool:
         """Whether the stream may fetch this partition, however much waits to be sent."""
         return (
-            track.phase is Phase.RUNNING
-            and track.stop_after is None
-            and track.refusal is None
-            and track.route.target not in self._held
-            and self.line_of(track, track.route) == line
-            and self._tracks.get(track.source_key) is track
-            and self.buckets.admits(track.order.topic)
+            replicator.phase is Phase.RUNNING
+            and replicator.stop_after is None
+            and replicator.refusal is None
+            and replicator.leaders.target not in self._held
+            and self.line_of(replicator, replicator.leaders) == line
+            and self._replicators.get(replicator.source_key) is replicator
+            and self.buckets.admits(replicator.config.topic)
         )
 
     def answered(
@@ -413,23 +419,23 @@ class FetchScheduler:
         with its error.
         """
         session = self._sessions[line]
-        if self.seat:
-            self.seat.heard(line, sum(len(part.records) for part in answer.partitions))
+        if self.member:
+            self.member.heard(line, sum(len(part.records) for part in answer.partitions))
         if answer.error:
             self.reset(line)
             return [] if answer.error in SESSION_LOST_CODES else self._failed(line, answer.error)
         found = [
-            (track, part)
+            (replicator, part)
             for part in answer.partitions
-            if (track := self._tracks.get((part.topic_id, part.partition))) is not None
-            and session.position(track.source_key) == track.fetched
+            if (replicator := self._replicators.get((part.topic_id, part.partition))) is not None
+            and session.position(replicator.source_key) == replicator.fetched
         ]
-        for track, part in found:
-            if track.phase is not Phase.RUNNING:
-                self.wake(track)  # Until it runs, the broker would answer the same again, and at once.
+        for replicator, part in found:
+            if replicator.phase is not Phase.RUNNING:
+                self.wake(replicator)  # Until it runs, the broker would answer the same again, and at once.
             elif not part.error:
                 # Not `route.source_epoch`, which may have changed since.
-                track.source.led = session.epoch_asked(track.source_key)
+                replicator.source.led = session.epoch_asked(replicator.source_key)
         session.answered(answer.session_id)
         if answer.session_id == 0:
             self.reset(line)
@@ -439,25 +445,28 @@ class FetchScheduler:
 
     def _failed(self, line: FetchStream, error: int) -> list[tuple[PartitionReplicator, FetchedPartitionById]]:
         return [
-            (track, FetchedPartitionById(*track.source_key, error, -1, -1, -1, None, None, [], memoryview(b"")))
-            for track in self._tracks.values()
-            if self.asks(track, line)
+            (
+                replicator,
+                FetchedPartitionById(*replicator.source_key, error, -1, -1, -1, None, None, [], memoryview(b"")),
+            )
+            for replicator in self._replicators.values()
+            if self.asks(replicator, line)
         ]
 
     def _spend(self, found: list[tuple[PartitionReplicator, FetchedPartitionById]]) -> None:
         shut: set[str] = set()
         others_first = False
-        for track, part in found:
+        for replicator, part in found:
             size, following = measure_whole_batches(part.records)
-            topic = track.order.topic
+            topic = replicator.config.topic
             if size:
                 if self.buckets.spend(topic, size):
                     shut.add(topic)
                 behind = following < part.last_stable_offset
-                others_first |= self.buckets.stands(track.source_key, topic, behind=behind)
-        for track in self._tracks.values() if shut or others_first else ():
-            if others_first or track.order.topic in shut:
-                self.wake(track)
+                others_first |= self.buckets.stands(replicator.source_key, topic, behind=behind)
+        for replicator in self._replicators.values() if shut or others_first else ():
+            if others_first or replicator.config.topic in shut:
+                self.wake(replicator)
 
     def widen(self, answer: FetchResponseById) -> None:
         """For a far source: several streams per leader, to read one while another is in flight. Partitions that filled
@@ -466,28 +475,35 @@ class FetchScheduler:
         if self._streams < self._far_streams:
             self._part()
         for part in answer.partitions:
-            track = self._tracks.get((part.topic_id, part.partition))
-            if track and 4 * len(part.records) >= 3 * track.partition_bytes_max < self._partition_bytes_widest:
-                track.partition_bytes_max *= 2
-                self.wake(track)
+            replicator = self._replicators.get((part.topic_id, part.partition))
+            if (
+                replicator
+                and 4 * len(part.records) >= 3 * replicator.partition_bytes_max < self._partition_bytes_widest
+            ):
+                replicator.partition_bytes_max *= 2
+                self.wake(replicator)
 
     def _part(self) -> None:
         """Splits the streams. Responses of an old stream count until the new one has asked."""
-        before = {track: self.line_of(track, track.route) for track in self._tracks.values() if track.route.source >= 0}
+        before = {
+            replicator: self.line_of(replicator, replicator.leaders)
+            for replicator in self._replicators.values()
+            if replicator.leaders.source >= 0
+        }
         self._streams = self._far_streams
-        for track, line in before.items():
-            if self.line_of(track, track.route) != line:
-                self._gone.setdefault(line, {})[track.source_key] = None
-                self.wake(track)
+        for replicator, line in before.items():
+            if self.line_of(replicator, replicator.leaders) != line:
+                self._gone.setdefault(line, {})[replicator.source_key] = None
+                self.wake(replicator)
 
     def reset(self, line: FetchStream) -> None:
         """Ends the stream's session."""
         self._sessions.setdefault(line, FetchSession()).reset()
-        for track in self._tracks.values():
-            if track.phase is Phase.RUNNING and self.line_of(track, track.route) == line:
-                if self.seat:
-                    self.seat.let_go(track)
-                self.wake(track)
+        for replicator in self._replicators.values():
+            if replicator.phase is Phase.RUNNING and self.line_of(replicator, replicator.leaders) == line:
+                if self.member:
+                    self.member.let_go(replicator)
+                self.wake(replicator)
 
 
 PARTITION_BYTES_LIMIT = 1 << 30

@@ -47,7 +47,7 @@ class StartWriting(NamedTuple):
     quotas as the previous task learnt them. `untouched`: new twins that no task was allowed to write.
     """
 
-    handovers: tuple[Handoff, ...]
+    handoffs: tuple[Handoff, ...]
     told: Mapping[TopicPartition, EpochOffset]
     reached: Mapping[TopicPartition, WrittenPosition]
     paces: tuple[LearntQuota, ...] = ()
@@ -64,7 +64,7 @@ class LeaseGranted(NamedTuple):
 class Release(NamedTuple):
     """Stops this partition and hands it over."""
 
-    named: TopicPartition
+    partition: TopicPartition
 
 
 class TaskRateLimits(NamedTuple):
@@ -78,7 +78,7 @@ class TaskRateLimits(NamedTuple):
 class TakeOver(NamedTuple):
     """Positions of partitions that another task has released."""
 
-    handovers: tuple[Handoff, ...]
+    handoffs: tuple[Handoff, ...]
 
 
 class Finish(NamedTuple):
@@ -111,7 +111,7 @@ class ThrottleUsage(NamedTuple):
 class Released(NamedTuple):
     """A partition is idle and no longer this task's."""
 
-    named: TopicPartition
+    partition: TopicPartition
     handover: Handoff | None
     carried: PartitionProgress | None
 
@@ -130,7 +130,7 @@ class TaskFinished(NamedTuple):
 
     carried: list[PartitionProgress]
     incidents: list[PartitionIncident]
-    handovers: list[Handoff]
+    handoffs: list[Handoff]
     speed: dict[str, float]
     unread_s: float
     paces: list[LearntQuota]
@@ -179,7 +179,7 @@ def decode_for_task(message: JsonMessage) -> CoordinatorMessage:
         case "stop":
             return Stop()
         case other:
-            raise ValueError(f"a pump does not know the word {other!r}")
+            raise ValueError(f"a task does not know the word {other!r}")
 
 
 def decode_for_coordinator(message: JsonMessage) -> TaskMessage:
@@ -201,7 +201,7 @@ def decode_for_coordinator(message: JsonMessage) -> TaskMessage:
                 _carried(message), _incidents(message), list(_handovers(message)), speed, unread_s, paces
             )
         case other:
-            raise ValueError(f"the desk does not know the word {other!r} of a pump")
+            raise ValueError(f"the coordinator does not know the word {other!r} of a task")
 
 
 def _handovers(message: JsonMessage) -> tuple[Handoff, ...]:
@@ -210,8 +210,8 @@ def _handovers(message: JsonMessage) -> tuple[Handoff, ...]:
 
 def _orders(message: JsonMessage) -> Iterator[PartitionConfig]:
     for raw in message["tracks"]:
-        order = PartitionConfig(*raw)
-        yield dataclasses.replace(order, reached=WrittenPosition(*order.reached)) if order.reached else order
+        config = PartitionConfig(*raw)
+        yield dataclasses.replace(config, reached=WrittenPosition(*config.reached)) if config.reached else config
 
 
 def _paces(message: JsonMessage) -> Iterator[LearntQuota]:
@@ -232,11 +232,11 @@ def _incidents(message: JsonMessage) -> list[Any]:
 class TaskGroupConfig:
     """All that a task group needs to start; tasks are assigned later. `tells`: report each turn before it begins."""
 
-    raft: int
-    tide: int
-    desk_host: str
-    desk_port: int
-    desk_token: str = field(repr=False)
+    task_group: int
+    run: int
+    coordinator_host: str
+    coordinator_port: int
+    coordinator_token: str = field(repr=False)
     tells: bool = False
 
     def to_json(self) -> str:
@@ -245,10 +245,10 @@ class TaskGroupConfig:
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """To the task group: start this task. `berth`: the slot number, never used again."""
+    """To the task group: start this task. `slot`: the slot number, never used again."""
 
-    berth: int
-    order: TaskConfig
+    slot: int
+    config: TaskConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,14 +265,14 @@ class TaskGroupAlive:
 class SlotTurn:
     """From the task group: this slot's turn begins; 0: no task's. Only if `TaskGroupConfig.tells`."""
 
-    berth: int
+    slot: int
 
 
 @dataclass(frozen=True, slots=True)
 class SlotEnded:
     """From the task group: this slot's task has ended, and why."""
 
-    berth: int
+    slot: int
     sentence: str
     died: bool = False
 
@@ -282,13 +282,13 @@ TaskGroupCommand = StartTask | StopTaskGroup
 
 
 def parse_task_config(text: str) -> TaskConfig | TaskGroupConfig:
-    kind: type[TaskConfig | TaskGroupConfig] = TaskGroupConfig if "raft" in json.loads(text) else TaskConfig
+    kind: type[TaskConfig | TaskGroupConfig] = TaskGroupConfig if "task_group" in json.loads(text) else TaskConfig
     return json_adapter(kind).validate_json(text)
 
 
 def decode_for_task_group(message: dict[str, Any]) -> TaskGroupCommand:
     """Decodes a driver message. Raises ValueError for anything else."""
-    return _heard(message, {"starttask": StartTask, "stoptaskgroup": StopTaskGroup}, "a raft")
+    return _heard(message, {"starttask": StartTask, "stoptaskgroup": StopTaskGroup}, "a task group")
 
 
 def decode_from_task_group(message: dict[str, Any]) -> TaskGroupMessage:

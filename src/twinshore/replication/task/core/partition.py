@@ -74,29 +74,29 @@ class SendQueue(deque[tuple[OutgoingBatch | OffsetGap, PooledBuffer | None]]):
         # No batch that waits has an older time stamp.
         self.oldest_ms = FAR_FUTURE_MS
 
-    def put(self, piece: OutgoingBatch | OffsetGap, hold: PooledBuffer | None) -> None:
-        """Appends `piece`. `hold` is its buffer, if the bytes are not its own. The use is counted here; the code that
+    def put(self, piece: OutgoingBatch | OffsetGap, buffer: PooledBuffer | None) -> None:
+        """Appends `piece`. `buffer` is its buffer, if the bytes are not its own. The use is counted here; the code that
         drops or sends the piece must count it off.
         """
-        self.append((piece, hold))
-        if hold:
-            hold.uses += 1
+        self.append((piece, buffer))
+        if buffer:
+            buffer.uses += 1
         self.bytes += piece.size
         if not isinstance(piece, OffsetGap) and piece.max_timestamp < self.oldest_ms:
             self.oldest_ms = piece.max_timestamp
 
     def drop(self) -> None:
-        for _, hold in self:
-            if hold:
-                hold.uses -= 1
+        for _, buffer in self:
+            if buffer:
+                buffer.uses -= 1
         self.clear()
         self.bytes, self.oldest_ms = 0, FAR_FUTURE_MS
 
     def leave(self, holds: Container[PooledBuffer]) -> None:
-        for number, (piece, hold) in enumerate(self):
-            if hold and hold in holds and not isinstance(piece, OffsetGap):
+        for number, (piece, buffer) in enumerate(self):
+            if buffer and buffer in holds and not isinstance(piece, OffsetGap):
                 self[number] = (piece._replace(body=bytes(piece.body), room=None), None)
-                hold.uses -= 1
+                buffer.uses -= 1
 
     def kept_ms(self, now_ms: int, kept_ms: int) -> int:
         """Until when a broker that keeps a sequence for `kept_ms` knows any of these batches, if received last."""
@@ -175,7 +175,7 @@ class Phase(StrEnum):
 # From which phase to which, and when.
 TRANSITIONS: tuple[tuple[Phase, Phase, str], ...] = (
     (Phase.UNVERIFIED, Phase.VERIFYING, "both sides are asked"),
-    (Phase.UNVERIFIED, Phase.RUNNING, "the pump before said where it stood"),
+    (Phase.UNVERIFIED, Phase.RUNNING, "the task before said where it stood"),
     (Phase.VERIFYING, Phase.RUNNING, "the twin ends where it may"),
     (Phase.VERIFYING, Phase.UNVERIFIED, "an answer is missing or past"),
     (Phase.RUNNING, Phase.DRAINING, "the twin's end is in doubt, answers are on their way"),
@@ -195,9 +195,9 @@ class SentBatch(NamedTuple):
     when the source last showed the whole batch.
     """
 
-    track: PartitionReplicator
-    parcel: OutgoingBatch
-    hold: PooledBuffer | None
+    replicator: PartitionReplicator
+    batch: OutgoingBatch
+    buffer: PooledBuffer | None
     head: bytes
     led: int
 
@@ -213,12 +213,12 @@ class PartitionReplicator:
     """
 
     mapped: ClassVar[bool] = False
-    order: PartitionConfig
+    config: PartitionConfig
     stamp: SequenceMap
     source_key: tuple[bytes, int]
     target_id: bytes
     phase: Phase = Phase.UNVERIFIED
-    route: PartitionLeaders = NO_LEADERS
+    leaders: PartitionLeaders = NO_LEADERS
     # Leader and epoch of the twin when its end was last certain.
     led: tuple[int, int] = (-1, -1)
     # The connection to its leader broke in standby or during an inspection: a known end may be outdated.
@@ -238,10 +238,10 @@ class PartitionReplicator:
     # An inspection found all below its end too old for a drop-oldest queue.
     old: EpochOffset = NO_EPOCH_OFFSET
     source: SourceState = field(default_factory=SourceState)
-    told: ProgressLog = field(default_factory=ProgressLog)
+    progress_log: ProgressLog = field(default_factory=ProgressLog)
     # What is known of the twin's end, and what may still land there.
     known_end: KnownLogEnd = field(default_factory=KnownLogEnd)
-    strays: ZombieRequests = field(default_factory=ZombieRequests)
+    zombies: ZombieRequests = field(default_factory=ZombieRequests)
     # Earlier offsets are still replicated; then the partition stops for this.
     stop_after: PartitionStopped | None = None
     # The target refuses this, and so all after it: the partition stops once nothing is in flight.
@@ -259,22 +259,22 @@ class PartitionReplicator:
 
     @classmethod
     def of(
-        cls, order: PartitionConfig, producer: tuple[int, int], fence: int, partition_bytes_max: int
+        cls, config: PartitionConfig, producer: tuple[int, int], fence: int, partition_bytes_max: int
     ) -> PartitionReplicator:
         return cls(
-            order=order,
-            stamp=SequenceMap.of(producer, order),
-            source_key=(bytes.fromhex(order.source_topic_id), order.partition),
-            target_id=bytes.fromhex(order.target_topic_id),
-            told=ProgressLog(to=order.receipt_to, epoch=order.receipt_epoch),
-            strays=ZombieRequests.none() if order.untouched else ZombieRequests(epoch=order.receipt_epoch),
+            config=config,
+            stamp=SequenceMap.of(producer, config),
+            source_key=(bytes.fromhex(config.source_topic_id), config.partition),
+            target_id=bytes.fromhex(config.target_topic_id),
+            progress_log=ProgressLog(to=config.receipt_to, epoch=config.receipt_epoch),
+            zombies=ZombieRequests.none() if config.untouched else ZombieRequests(epoch=config.receipt_epoch),
             fence=fence,
             partition_bytes_max=partition_bytes_max,
         )
 
     @property
     def named(self) -> TopicPartition:
-        return TopicPartition(self.order.topic, self.order.partition)
+        return TopicPartition(self.config.topic, self.config.partition)
 
     def enter(self, phase: Phase) -> None:
         """The only way from one phase to another."""
@@ -294,75 +294,75 @@ class PartitionReplicator:
         are read and reported, not sent.
         """
         self.enter(Phase.RUNNING)
-        self.begins, order = self.begins + 1, self.order
+        self.begins, config = self.begins + 1, self.config
         if next_sequence < 0:
-            next_sequence = sequence_of(order.base_offset, order.base_sequence, position)
+            next_sequence = sequence_of(config.base_offset, config.base_sequence, position)
         self.stamp = self.stamp._replace(base_offset=position, base_sequence=next_sequence)
         self.write_from = position
-        self.fetched = self.sent = self.acked = min(position, max(self.told.to, source_start))
+        self.fetched = self.sent = self.acked = min(position, max(self.progress_log.to, source_start))
         if self.fetched < position:
-            leader_epoch = self.told.epoch if self.fetched == self.told.to else -1
+            leader_epoch = self.progress_log.epoch if self.fetched == self.progress_log.to else -1
         self.known_end.armed_until_ms, self.source.epoch = armed_until_ms, leader_epoch
         self._drop_anew()
         self.clear_trouble(self.troubles.vain)
         self.known_end.begun()
 
-    def fits(self, entry: Handoff) -> bool:  # noqa: ARG002
+    def fits(self, handoff: Handoff) -> bool:  # noqa: ARG002
         """Whether the handoff fits this task's knowledge."""
         return True
 
-    def take_over(self, entry: Handoff) -> None:
+    def take_over(self, handoff: Handoff) -> None:
         """Starts from a handoff, without an inspection."""
-        if entry.position > self.told.to:  # reported already, and lost by the target
-            self.told.to, self.told.epoch = entry.position, -1
-        known = {"armed_until_ms": entry.armed_until_ms, "leader_epoch": entry.leader_epoch}
-        self.begin(entry.position, **known, next_sequence=entry.next_sequence)
-        self.led, self.source.led = (entry.target, entry.target_epoch), entry.source_led
+        if handoff.position > self.progress_log.to:  # reported already, and lost by the target
+            self.progress_log.to, self.progress_log.epoch = handoff.position, -1
+        known = {"armed_until_ms": handoff.armed_until_ms, "leader_epoch": handoff.leader_epoch}
+        self.begin(handoff.position, **known, next_sequence=handoff.next_sequence)
+        self.led, self.source.led = (handoff.target, handoff.target_epoch), handoff.source_led
 
-    def resume(self, go: ResumeAt, seen: TargetState, *, fence: int, armed_ms: int, cut_to: int) -> None:
+    def resume(self, resume: ResumeAt, state: TargetState, *, fence: int, armed_ms: int, cut_to: int) -> None:
         """Starts from an inspection. `fence` and `armed_ms` are the task's. `cut_to`: the limit for cutting the twin's
         log.
         """
-        self.strays.landed(go.position)
-        self.fence = max(fence, seen.fence + 1)
-        self.cut_to = cut_to if seen.log_start < cut_to else -1
-        self.missed = tuple(OffsetGap(begin, end) for begin, end in (*seen.unseen, *seen.dropped))
+        self.zombies.landed(resume.position)
+        self.fence = max(fence, state.fence + 1)
+        self.cut_to = cut_to if state.log_start < cut_to else -1
+        self.missed = tuple(OffsetGap(begin, end) for begin, end in (*state.unseen, *state.dropped))
         self.begin(
-            go.position,
-            armed_until_ms=go.last_timestamp + armed_ms if go.last_timestamp >= 0 else 0,
-            leader_epoch=seen.source_epoch,
-            source_start=seen.source_start,
-            next_sequence=go.next_sequence,
+            resume.position,
+            armed_until_ms=resume.last_timestamp + armed_ms if resume.last_timestamp >= 0 else 0,
+            leader_epoch=state.source_epoch,
+            source_start=state.source_start,
+            next_sequence=resume.next_sequence,
         )
-        self.source.end, self.source.start = seen.source_end, seen.source_start
+        self.source.end, self.source.start = state.source_end, state.source_start
         self.known_end.begun(self.known_end.looked_at_s)
-        told = self.told
-        if self.fetched == told.to == go.position and told.epoch < 0:
-            told.epoch, told.source = seen.wrote_epoch, (-1, -1)  # to be told
+        progress_log = self.progress_log
+        if self.fetched == progress_log.to == resume.position and progress_log.epoch < 0:
+            progress_log.epoch, progress_log.source = state.wrote_epoch, (-1, -1)  # to be told
 
     def note_untold(self, now_ms: int, epoch: int) -> None:
         """Notes replicated offsets that were never reported and that the source has lost, or progress would have a gap.
         `epoch`: the leader epoch below the twin's end.
         """
-        told = self.told
-        if told.to < self.fetched:
+        progress_log = self.progress_log
+        if progress_log.to < self.fetched:
             known = epoch if self.fetched == self.write_from else -1
-            blanks = clip_gaps(self.missed, told.to, self.fetched)
-            told.noted.append(empty_progress(told.to, self.fetched, now_ms, blanks=blanks, epoch=known))
-            told.last_ms = now_ms
+            blanks = clip_gaps(self.missed, progress_log.to, self.fetched)
+            progress_log.noted.append(empty_progress(progress_log.to, self.fetched, now_ms, blanks=blanks, epoch=known))
+            progress_log.last_ms = now_ms
 
-    def judge(self, seen: TargetState, anchor: SequenceMap) -> PositionVerdict:
-        return judge_position(seen, anchor, self.order.inherited, carried=self.told.to >= 0)
+    def judge(self, state: TargetState, anchor: SequenceMap) -> PositionVerdict:
+        return judge_position(state, anchor, self.config.inherited, carried=self.progress_log.to >= 0)
 
-    def lands(self, parcel: OutgoingBatch, base: int) -> bool:
+    def lands(self, batch: OutgoingBatch, base: int) -> bool:
         """Whether a batch may have this base offset on the target."""
-        return base == parcel.base
+        return base == batch.base
 
     def arrived(self, end: int) -> None:
         self.acked = end
         if not self.in_flight:
             self.known_end.arrived()
-            self.strays.clear_if_expired(self.known_end.sent_s)
+            self.zombies.clear_if_expired(self.known_end.sent_s)
 
     def may_mark(self) -> bool:
         """Whether markers may go now. No sequence guards them, so no request of this link may be in flight or still
@@ -370,8 +370,8 @@ class PartitionReplicator:
         """
         if self.in_flight:
             return False
-        if self.strays.until_s:
-            self.settle(self.strays.until_s)
+        if self.zombies.until_s:
+            self.settle(self.zombies.until_s)
             return False
         return True
 
@@ -393,53 +393,53 @@ class PartitionReplicator:
         guarded = self.mapped or (not self.known_end.bare and self.known_end.armed_until_ms >= now_ms)
         return not guarded and self.known_end.stale(now_s)
 
-    def may_send(self, parcel: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
+    def may_send(self, batch: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
         """Whether the next batch may go now. A broker keeps a sequence for `kept_ms` after the time stamp of its last
         batch. After that, only this task keeps the order.
         """
-        certain, strays = self.known_end, self.strays
+        certain, zombies = self.known_end, self.zombies
         alone = certain.bare or certain.armed_until_ms < now_ms
         if (self.in_flight and alone) or self.unsure(now_s, now_ms):
             return False
-        until_ms = parcel.max_timestamp + kept_ms
-        if strays.until_s and (
-            min(strays.kept_ms, until_ms, self.waiting.kept_ms(now_ms, kept_ms)) < now_ms
-            or strays.may_be_mistaken_for(self.head_of(parcel), parcel.end, self._led(), moved=self.moved(parcel))
+        until_ms = batch.max_timestamp + kept_ms
+        if zombies.until_s and (
+            min(zombies.kept_ms, until_ms, self.waiting.kept_ms(now_ms, kept_ms)) < now_ms
+            or zombies.may_be_mistaken_for(self.head_of(batch), batch.end, self._led(), moved=self.moved(batch))
         ):
             # After this batch a zombie request would be appended at any log end, and this batch after an old one that
             # lands before; or this batch would be acknowledged though a zombie request landed instead. Let them land
             # first, then inspect again.
-            self.settle(strays.until_s)
+            self.settle(zombies.until_s)
             return False
         certain.armed_until_ms = min(certain.armed_until_ms, until_ms)
         certain.sent(now_s, bare=False)
         return True
 
-    def head_of(self, parcel: OutgoingBatch) -> bytes:
+    def head_of(self, batch: OutgoingBatch) -> bytes:
         """The next batch's header on this twin."""
-        return self.stamp.head(parcel)
+        return self.stamp.head(batch)
 
-    def moved(self, parcel: OutgoingBatch) -> bool:  # noqa: ARG002
+    def moved(self, batch: OutgoingBatch) -> bool:  # noqa: ARG002
         """Whether the previous task may have used these sequences for other offsets, or written markers there."""
-        return self.order.thinned_to >= 0
+        return self.config.thinned_to >= 0
 
     def _led(self) -> int:
-        return max(self.source.led, self.route.source_epoch)
+        return max(self.source.led, self.leaders.source_epoch)
 
     def full(self) -> bool:
         """Whether too much waits to fetch more. Merged batches are copies, which no buffer limits."""
         self.waiting.choked = self.waiting.bytes >= 2 * self.partition_bytes_max
         return self.waiting.choked
 
-    def take(self, done: ParsedFetch, hold: PooledBuffer, now_ms: int) -> None:
-        """Queues a parsed fetch. Batches that were not joined may point into `hold`."""
+    def take(self, done: ParsedFetch, pooled_buffer: PooledBuffer, now_ms: int) -> None:
+        """Queues a parsed fetch. Batches that were not joined may point into `pooled_buffer`."""
         if done.noted_to > self.fetched:
             self.sent = self.acked = max(self.acked, done.noted_to)
-        for piece in done.parcels:
-            holder = None if isinstance(piece, OffsetGap) else piece.room
-            if holder is None and not isinstance(piece, OffsetGap) and isinstance(piece.body, memoryview):
-                holder = hold
-            self.queue(piece, holder)
+        for piece in done.batches:
+            buffer = None if isinstance(piece, OffsetGap) else piece.room
+            if buffer is None and not isinstance(piece, OffsetGap) and isinstance(piece.body, memoryview):
+                buffer = pooled_buffer
+            self.queue(piece, buffer)
         if done.end > self.fetched:
             missed = clip_gaps(self.missed, self.fetched, min(done.end, self.write_from)) if self.missed else ()
             taken = [entry for entry in done.carried if entry.base < done.end]
@@ -454,13 +454,13 @@ class PartitionReplicator:
                 seen_ms=now_ms,
                 producers=producers,
                 blanks=(*subtract_gaps(done.blanks, missed), *missed) if missed else tuple(done.blanks),
-                epoch=-1 if done.halt else done.leader_epoch,
+                epoch=-1 if done.stopped else done.leader_epoch,
             )
-            self.told.noted.append(noted)
-        self.fetched, self.source.epoch, self.told.last_ms = done.end, done.leader_epoch, now_ms
+            self.progress_log.noted.append(noted)
+        self.fetched, self.source.epoch, self.progress_log.last_ms = done.end, done.leader_epoch, now_ms
 
-    def queue(self, piece: OutgoingBatch | OffsetGap, hold: PooledBuffer | None) -> None:
-        self.waiting.put(piece, hold)
+    def queue(self, piece: OutgoingBatch | OffsetGap, buffer: PooledBuffer | None) -> None:
+        self.waiting.put(piece, buffer)
 
     def again(self, now_s: float, *, refused: bool = False) -> None:
         """Inspects the twin again after a failure, later each time."""
@@ -468,15 +468,15 @@ class PartitionReplicator:
         self.refusals += refused
         self.settle(now_s + retry_pause_s(self.failures))
 
-    def refused(self, halt: PartitionStopped) -> None:
+    def refused(self, stopped: PartitionStopped) -> None:
         """Notes a refusal. The first reason counts; later ones follow from that."""
-        self.refusal = self.refusal or halt
+        self.refusal = self.refusal or stopped
         self.waiting.drop()
 
     def clear_trouble(self, trouble: TroubleTimer) -> None:
         """Ends a trouble. If reported, the next progress is sent even without new offsets."""
         if trouble.over():
-            self.told.source = (-1, -1)
+            self.progress_log.source = (-1, -1)
 
     def settle(self, retry_at_s: float) -> None:
         """Stops sending after a wrong or missing response. An inspection follows once all responses are in."""
@@ -487,10 +487,10 @@ class PartitionReplicator:
 
     def looks(self, now_s: float) -> None:
         """Starts an inspection, from the reported progress; no more is reported until the result."""
-        self.told.noted.clear()
+        self.progress_log.noted.clear()
         self.enter(Phase.VERIFYING)
-        self.led, self.doubted = self.route.twin_led, False
-        self.known_end.looked_at_s, self.source.led = now_s, self.route.source_epoch
+        self.led, self.doubted = self.leaders.twin_led, False
+        self.known_end.looked_at_s, self.source.led = now_s, self.leaders.source_epoch
 
     def doubt(self, now_s: float) -> None:
         """The connection to the twin's leader broke, perhaps with a loss of its log end: only an inspection tells."""
@@ -500,8 +500,8 @@ class PartitionReplicator:
 
     def on_leader_change(self) -> None:
         """Another leader or epoch may have another log, so a known end is void."""
-        lost = self.route.target < 0  # Data without a leader would keep buffers that other partitions need.
-        twin = lost or (self.led[0] >= 0 and self.led != self.route.twin_led)
+        lost = self.leaders.target < 0  # Data without a leader would keep buffers that other partitions need.
+        twin = lost or (self.led[0] >= 0 and self.led != self.leaders.twin_led)
         if self.phase is Phase.RUNNING and (twin or self._source_unsure()):
             self.settle(0.0)
 
@@ -509,7 +509,7 @@ class PartitionReplicator:
         """Whether the source has a new leader epoch and no fetch would reveal lost records: the fetch would name no
         epoch, or begin below the twin's end.
         """
-        anew = self.source.led != self.route.source_epoch >= 0
+        anew = self.source.led != self.leaders.source_epoch >= 0
         return anew and (self.fetched < self.write_from or (self.source.epoch < 0 and self.fetched > 0))
 
     def settled(self) -> None:
@@ -522,7 +522,7 @@ class PartitionReplicator:
         self.waiting.drop()
         self.stop_after = None
         before, self.fetched = self.fetched, self.sent
-        epoch = truncate_pending(self.told.noted, self.sent, self.told.stand)
+        epoch = truncate_pending(self.progress_log.noted, self.sent, self.progress_log.stand)
         if self.sent < before:
             self.source.epoch = epoch
             self._drop_anew()
@@ -533,128 +533,136 @@ class PartitionReplicator:
 
     def drops(self) -> list[PartitionIncident]:
         """Takes the drops that progress has passed."""
-        told = [row for row in self.dropped if row.to_offset <= self.told.to]
-        if told:
-            self.dropped = self.dropped[len(told) :]
-        return told
+        incidents = [row for row in self.dropped if row.to_offset <= self.progress_log.to]
+        if incidents:
+            self.dropped = self.dropped[len(incidents) :]
+        return incidents
 
     def account(self, now_s: float) -> PartitionProgress | None:
         """Progress since the last call. None if there is none and the source is unchanged."""
-        return self.told.account(
-            self.named, self.acked, self.source, partial(self.strays.reportable_epoch, now_s=now_s)
+        return self.progress_log.account(
+            self.named, self.acked, self.source, partial(self.zombies.reportable_epoch, now_s=now_s)
         )
 
 
 def report_source_error(
-    track: PartitionReplicator, part: FetchedPartitionById, now_s: float
+    replicator: PartitionReplicator, part: FetchedPartitionById, now_s: float
 ) -> list[PartitionIncident]:
     kind = error_kind(part.error)
     name = kind.name if part.error else "another history"
-    track.source.unread += 1
-    track.settle(now_s + retry_pause_s(track.source.unread))
-    said = f"answers {name} to fetches at offset {track.fetched}"
-    return report_source_silent(track, said, kind.sentence, now_s)
+    replicator.source.unread += 1
+    replicator.settle(now_s + retry_pause_s(replicator.source.unread))
+    said = f"answers {name} to fetches at offset {replicator.fetched}"
+    return report_source_silent(replicator, said, kind.sentence, now_s)
 
 
 def report_source_silent(
-    track: PartitionReplicator, said: str, why: str, now_s: float, since_s: float = NEVER_S
+    replicator: PartitionReplicator, said: str, why: str, now_s: float, since_s: float = NEVER_S
 ) -> list[PartitionIncident]:
     """The source's leader gives nothing. The incident ends once the offset there is replicated or, without a record
     there, the source can be read.
     """
-    track.source.heard = False
-    lasted_s = track.troubles.source.lasts(now_s, since_s)
+    replicator.source.heard = False
+    lasted_s = replicator.troubles.source.lasts(now_s, since_s)
     if not lasted_s:
         return []
-    at, named = track.fetched, track.named
-    end = at + 1 if track.source.end > at else at
+    at, partition = replicator.fetched, replicator.named
+    end = at + 1 if replicator.source.end > at else at
     sentence = f"the source's leader {said}, for {lasted_s:.0f} s by now: {why}"
-    return [PartitionIncident(named.topic, named.partition, IncidentKind.SOURCE_AWAY, at, end, sentence, POLICY_WAIT)]
+    return [
+        PartitionIncident(
+            partition.topic, partition.partition, IncidentKind.SOURCE_AWAY, at, end, sentence, POLICY_WAIT
+        )
+    ]
 
 
 def report_batch_not_taken(
-    track: PartitionReplicator, part: ProducedPartition | None, parcel: OutgoingBatch, now_s: float
+    replicator: PartitionReplicator, part: ProducedPartition | None, batch: OutgoingBatch, now_s: float
 ) -> list[PartitionIncident]:
-    return _errs(track, part.error if part is not None else None, parcel, "", now_s)
+    return _errs(replicator, part.error if part is not None else None, batch, "", now_s)
 
 
 def report_markers_not_taken(
-    track: PartitionReplicator,
+    replicator: PartitionReplicator,
     answer: MarkerOutcome | None,
     piece: OutgoingBatch | OffsetGap,
     now_s: float,
     what: str = "markers for ",
 ) -> list[PartitionIncident]:
     """The twin's leader accepted no markers, or did not tell the end before a request."""
-    return _errs(track, answer.error if answer is not None else None, piece, what, now_s)
+    return _errs(replicator, answer.error if answer is not None else None, piece, what, now_s)
 
 
 def _errs(
-    track: PartitionReplicator, code: int | None, piece: OutgoingBatch | OffsetGap, what: str, now_s: float
+    replicator: PartitionReplicator, code: int | None, piece: OutgoingBatch | OffsetGap, what: str, now_s: float
 ) -> list[PartitionIncident]:
-    track.again(now_s, refused=bool(code))
+    replicator.again(now_s, refused=bool(code))
     where = f"{what}offsets {piece.base} to {piece.end - 1}"
     if code:
         kind = error_kind(code)
         return report_target_stalled(
-            track, f"answers {kind.name} to {where}", kind.sentence, (piece.base, piece.end), now_s
+            replicator, f"answers {kind.name} to {where}", kind.sentence, (piece.base, piece.end), now_s
         )
     said = f"did not take {where}"
     return report_target_stalled(
-        track, said, "it does not end where it did, or gave no word of it", (piece.base, piece.end), now_s
+        replicator, said, "it does not end where it did, or gave no word of it", (piece.base, piece.end), now_s
     )
 
 
-def report_throttled(track: PartitionReplicator, now_s: float) -> list[PartitionIncident]:
-    if track.known_end.sent_s > track.troubles.target.since_s != NEVER_S:
-        track.clear_trouble(track.troubles.target)
-    piece = track.waiting[0][0]
+def report_throttled(replicator: PartitionReplicator, now_s: float) -> list[PartitionIncident]:
+    if replicator.known_end.sent_s > replicator.troubles.target.since_s != NEVER_S:
+        replicator.clear_trouble(replicator.troubles.target)
+    piece = replicator.waiting[0][0]
     said = f"lets us send nothing of offsets {piece.base} to {piece.end - 1}"
-    return report_target_stalled(track, said, THROTTLED_REASON, (piece.base, piece.end), now_s)
+    return report_target_stalled(replicator, said, THROTTLED_REASON, (piece.base, piece.end), now_s)
 
 
-def report_unanswered(track: PartitionReplicator, now_s: float, *, throttled: bool = False) -> list[PartitionIncident]:
-    sent_s, span = track.known_end.sent_s, (track.acked, max(track.acked, track.sent))
+def report_unanswered(
+    replicator: PartitionReplicator, now_s: float, *, throttled: bool = False
+) -> list[PartitionIncident]:
+    sent_s, span = replicator.known_end.sent_s, (replicator.acked, max(replicator.acked, replicator.sent))
     said = f"has not answered what it was sent for offsets {span[0]} to {span[1] - 1}"
     why = THROTTLED_REASON if throttled else "it may hang, or wait for replicas or for a coordinator"
-    return report_target_stalled(track, said, why, span, now_s, sent_s)
+    return report_target_stalled(replicator, said, why, span, now_s, sent_s)
 
 
 def report_target_stalled(
-    track: PartitionReplicator, said: str, why: str, span: tuple[int, int], now_s: float, since_s: float = NEVER_S
+    replicator: PartitionReplicator, said: str, why: str, span: tuple[int, int], now_s: float, since_s: float = NEVER_S
 ) -> list[PartitionIncident]:
     """Nothing lands on the twin. The incident ends once the offsets of `span` do."""
-    lasted_s = track.troubles.target.lasts(now_s, since_s)
+    lasted_s = replicator.troubles.target.lasts(now_s, since_s)
     if not lasted_s:
         return []
-    named, sentence = track.named, f"the twin's leader {said}, for {lasted_s:.0f} s by now: {why}"
-    return [PartitionIncident(named.topic, named.partition, IncidentKind.TARGET_AWAY, *span, sentence, POLICY_WAIT)]
+    partition, sentence = replicator.named, f"the twin's leader {said}, for {lasted_s:.0f} s by now: {why}"
+    return [
+        PartitionIncident(partition.topic, partition.partition, IncidentKind.TARGET_AWAY, *span, sentence, POLICY_WAIT)
+    ]
 
 
 def report_end_unknown(
-    track: PartitionReplicator,
+    replicator: PartitionReplicator,
     sentence: str,
     now_s: float,
     since_s: float = NEVER_S,
     kind: IncidentKind = IncidentKind.TARGET_AWAY,
 ) -> list[PartitionIncident]:
     """The twin's end cannot be found. `kind`: which side is away."""
-    if not track.troubles.vain.lasts(now_s, since_s):
+    if not replicator.troubles.vain.lasts(now_s, since_s):
         return []
-    named, told = track.named, f"where the twin ends cannot be told: {sentence}"
-    span = (track.told.to, track.told.to)
-    return [PartitionIncident(named.topic, named.partition, kind, *span, told, POLICY_WAIT)]
+    partition, told = replicator.named, f"where the twin ends cannot be told: {sentence}"
+    span = (replicator.progress_log.to, replicator.progress_log.to)
+    return [PartitionIncident(partition.topic, partition.partition, kind, *span, told, POLICY_WAIT)]
 
 
-def note_source_readable(track: PartitionReplicator) -> None:
+def note_source_readable(replicator: PartitionReplicator) -> None:
     """The source can be read: the next progress is sent even without new offsets."""
-    track.source.unread, track.source.heard = 0, True
-    track.clear_trouble(track.troubles.source)
+    replicator.source.unread, replicator.source.heard = 0, True
+    replicator.clear_trouble(replicator.troubles.source)
 
 
-def note_target_accepts(track: PartitionReplicator) -> None:
-    track.failures = track.refusals = 0
-    track.clear_trouble(track.troubles.target)
+def note_target_accepts(replicator: PartitionReplicator) -> None:
+    replicator.failures = replicator.refusals = 0
+    replicator.clear_trouble(replicator.troubles.target)
 
 
 START_POSITION = WrittenPosition(0, 0, 0)
@@ -672,20 +680,20 @@ class MappedPartitionReplicator(PartitionReplicator):
     skipped_offsets: bool = False
     blanks: deque[OffsetGap] = field(default_factory=deque)
 
-    def judge(self, seen: TargetState, anchor: SequenceMap) -> PositionVerdict:  # noqa: ARG002
+    def judge(self, state: TargetState, anchor: SequenceMap) -> PositionVerdict:  # noqa: ARG002
         """The inspection brings the verdict."""
-        return seen.verdict or InspectAgain("the twin was looked at before it was known to be mapped")
+        return state.verdict or InspectAgain("the twin was looked at before it was known to be mapped")
 
-    def fits(self, entry: Handoff) -> bool:
-        """Whether `entry` and `reach` are of one position; an older `reach` would pair wrong offsets."""
-        return entry.next_sequence == self.reach.sequence
+    def fits(self, handoff: Handoff) -> bool:
+        """Whether `handoff` and `reach` are of one position; an older `reach` would pair wrong offsets."""
+        return handoff.next_sequence == self.reach.sequence
 
-    def resume(self, go: ResumeAt, seen: TargetState, *, fence: int, armed_ms: int, cut_to: int) -> None:  # noqa: ARG002
-        super(MappedPartitionReplicator, self).resume(go, seen, fence=fence, armed_ms=armed_ms, cut_to=-1)
-        self.unreported_runs = append_runs(None, [*self.unreported_runs, *seen.extents])
-        if seen.extents:
-            self.reach = position_after(seen.extents[-1])
-            self.dropped = subtract_landed(self.dropped, [(one.source, source_end(one)) for one in seen.extents])
+    def resume(self, resume: ResumeAt, state: TargetState, *, fence: int, armed_ms: int, cut_to: int) -> None:  # noqa: ARG002
+        super(MappedPartitionReplicator, self).resume(resume, state, fence=fence, armed_ms=armed_ms, cut_to=-1)
+        self.unreported_runs = append_runs(None, [*self.unreported_runs, *state.offset_runs])
+        if state.offset_runs:
+            self.reach = position_after(state.offset_runs[-1])
+            self.dropped = subtract_landed(self.dropped, [(one.source, source_end(one)) for one in state.offset_runs])
 
     def begin(
         self,
@@ -704,18 +712,18 @@ class MappedPartitionReplicator(PartitionReplicator):
             next_sequence=next_sequence,
         )
         self.blanks.clear()
-        last, began = self.reach.last_source, self.order.reached
+        last, began = self.reach.last_source, self.config.reached
         behind = last + 1 if last >= 0 or not began else began.source  # if nothing has landed: where it began
         self.skipped_offsets = position != behind
         self.reach = self.reach._replace(source=position, sequence=self.stamp.base_sequence, warm=False)
 
-    def lands(self, parcel: OutgoingBatch, base: int) -> bool:
+    def lands(self, batch: OutgoingBatch, base: int) -> bool:
         """Notes where a batch landed, unless something before failed; an inspection finds the rest."""
-        reach, length = self.reach, parcel.end - parcel.base
+        reach, length = self.reach, batch.end - batch.base
         if base < reach.target:
             return False
         if self.phase is Phase.RUNNING:
-            one = OffsetRun(SourceOffset(parcel.base), TargetOffset(base), length, reach.sequence)
+            one = OffsetRun(SourceOffset(batch.base), TargetOffset(base), length, reach.sequence)
             self.unreported_runs[-1:] = append_runs(self.unreported_runs[-1] if self.unreported_runs else None, [one])
             self.reach = position_after(one)
         return True
@@ -725,23 +733,23 @@ class MappedPartitionReplicator(PartitionReplicator):
         while self.blanks and self.blanks[0].base == self.acked:
             self._pass(self.blanks.popleft())
 
-    def queue(self, piece: OutgoingBatch | OffsetGap, hold: PooledBuffer | None) -> None:
+    def queue(self, piece: OutgoingBatch | OffsetGap, buffer: PooledBuffer | None) -> None:
         if isinstance(piece, OutgoingBatch):
-            super(MappedPartitionReplicator, self).queue(piece, hold)
+            super(MappedPartitionReplicator, self).queue(piece, buffer)
         elif not self.waiting and not self.in_flight and self.acked == piece.base:
             self._pass(piece)
         else:
             self.blanks.append(piece)
 
-    def may_send(self, parcel: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
-        if not super(MappedPartitionReplicator, self).may_send(parcel, now_s, now_ms, kept_ms):
+    def may_send(self, batch: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
+        if not super(MappedPartitionReplicator, self).may_send(batch, now_s, now_ms, kept_ms):
             return False
-        for blank in self._before(parcel):
+        for blank in self._before(batch):
             self._send_past(blank)
         return True
 
-    def head_of(self, parcel: OutgoingBatch) -> bytes:
-        return self.stamp.after(sum(blank.end - blank.base for blank in self._before(parcel))).head(parcel)
+    def head_of(self, batch: OutgoingBatch) -> bytes:
+        return self.stamp.after(sum(blank.end - blank.base for blank in self._before(batch))).head(batch)
 
     def settle(self, retry_at_s: float) -> None:
         super(MappedPartitionReplicator, self).settle(retry_at_s)
@@ -759,15 +767,17 @@ class MappedPartitionReplicator(PartitionReplicator):
             return carried
         told, self.unreported_runs = tuple(self.unreported_runs), []
         if carried is None:
-            carried = self.told.nothing(self.named, self.source.start, max(self.source.end, self.told.to))
-        return replace(carried, extents=told)
+            carried = self.progress_log.nothing(
+                self.named, self.source.start, max(self.source.end, self.progress_log.to)
+            )
+        return replace(carried, offset_runs=told)
 
-    def moved(self, parcel: OutgoingBatch) -> bool:
+    def moved(self, batch: OutgoingBatch) -> bool:
         """Also if skipped offsets once held a record."""
-        return self.skipped_offsets or self.order.thinned_to >= 0 or bool(self._before(parcel))
+        return self.skipped_offsets or self.config.thinned_to >= 0 or bool(self._before(batch))
 
-    def _before(self, parcel: OutgoingBatch) -> list[OffsetGap]:
-        return [blank for blank in self.blanks if self.sent <= blank.base < parcel.base]
+    def _before(self, batch: OutgoingBatch) -> list[OffsetGap]:
+        return [blank for blank in self.blanks if self.sent <= blank.base < batch.base]
 
     def _pass(self, blank: OffsetGap) -> None:
         if blank.base >= self.sent:
@@ -780,30 +790,35 @@ class MappedPartitionReplicator(PartitionReplicator):
 
 
 def make_replicator(
-    order: PartitionConfig, producer: tuple[int, int], fence: int, partition_bytes_max: int
+    config: PartitionConfig, producer: tuple[int, int], fence: int, partition_bytes_max: int
 ) -> PartitionReplicator:
-    if order.reached is None:
-        return PartitionReplicator.of(order, producer, fence, partition_bytes_max)
-    track = MappedPartitionReplicator.of(order, producer, fence, partition_bytes_max)
-    assert isinstance(track, MappedPartitionReplicator)
-    track.reach = order.reached
-    return track
+    if config.reached is None:
+        return PartitionReplicator.of(config, producer, fence, partition_bytes_max)
+    replicator = MappedPartitionReplicator.of(config, producer, fence, partition_bytes_max)
+    assert isinstance(replicator, MappedPartitionReplicator)
+    replicator.reach = config.reached
+    return replicator
 
 
 def update_written_positions(
-    tracks: Mapping[TopicPartition, PartitionReplicator], reached: Mapping[TopicPartition, WrittenPosition]
+    replicators: Mapping[TopicPartition, PartitionReplicator], reached: Mapping[TopicPartition, WrittenPosition]
 ) -> None:
     """Sets how far mapped twins are written, from the coordinator."""
-    for named, reach in reached.items():
-        track = tracks.get(named)
-        if isinstance(track, MappedPartitionReplicator):
-            track.reach = reach
+    for partition, reach in reached.items():
+        replicator = replicators.get(partition)
+        if isinstance(replicator, MappedPartitionReplicator):
+            replicator.reach = reach
 
 
 def written_positions(
-    tracks: Mapping[TopicPartition, PartitionReplicator], wanted: list[TopicPartition]
+    replicators: Mapping[TopicPartition, PartitionReplicator], partitions: list[TopicPartition]
 ) -> dict[TopicPartition, WrittenPosition]:
-    """How far those of `wanted` that are mapped are written."""
-    found = ((named, tracks.get(named)) for named in wanted)
-    mapped = ((named, track) for named, track in found if isinstance(track, MappedPartitionReplicator))
-    return {named: track.reach.passed(track.told.to)._replace(warm=track.begins > 0) for named, track in mapped}
+    """How far those of `partitions` that are mapped are written."""
+    found = ((partition, replicators.get(partition)) for partition in partitions)
+    mapped = (
+        (partition, replicator) for partition, replicator in found if isinstance(replicator, MappedPartitionReplicator)
+    )
+    return {
+        partition: track.reach.passed(track.progress_log.to)._replace(warm=track.begins > 0)
+        for partition, track in mapped
+    }

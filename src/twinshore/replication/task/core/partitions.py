@@ -111,86 +111,90 @@ NO_TRANSACTIONS_REASON = (
 )
 
 
-def log_start_limit(seen: TargetState, anchor: int, *, never: bool) -> int:
+def log_start_limit(state: TargetState, anchor: int, *, never: bool) -> int:
     """Returns up to where the twin's log may be cut, 0 if not at all. `never`: only the link's filler may go, which is
     all below `anchor`.
     """
-    if seen.uncut:
+    if state.uncut:
         return 0
-    return min(anchor, seen.source_start) if never else seen.source_start
+    return min(anchor, state.source_start) if never else state.source_start
 
 
 def fill_gap(
-    track: PartitionReplicator, seen: TargetState, now_ms: int, *, marked_max: int
+    replicator: PartitionReplicator, state: TargetState, now_ms: int, *, marked_max: int
 ) -> tuple[PartitionStopped | None, list[PartitionIncident]]:
     """Queues what takes the offsets up to the source's start: filler before the twin's first record, else at most
     `marked_max` markers. Returns a halt or None, and incidents.
     """
-    begin, end, named = track.fetched, seen.source_start, track.named
+    begin, end, partition = replicator.fetched, state.source_start, replicator.named
     if begin >= end:
         return None, []
     sentence = f"the source's log now begins at {end}, the twin ended at {begin}: retention was faster"
-    filled_to = _filled_to(track, seen)
-    if not track.mapped and (halt := _too_long(track, seen, filled_to, marked_max, sentence)):
-        return halt, []
-    told: list[PartitionIncident] = []
+    filled_to = _filled_to(replicator, state)
+    if not replicator.mapped and (stopped := _too_long(replicator, state, filled_to, marked_max, sentence)):
+        return stopped, []
+    incidents: list[PartitionIncident] = []
     # What the source lost since its twin was made; of a gap that grew, only the new part is reported.
-    lost_from = max(begin, track.order.base_offset, track.told.gap_to)
+    lost_from = max(begin, replicator.config.base_offset, replicator.progress_log.gap_to)
     if lost_from < end:
         kind = IncidentKind.RETENTION_GAP
-        told = [PartitionIncident(named.topic, named.partition, kind, lost_from, end, sentence, POLICY_GAP)]
-        track.told.gap_to = end
-    for piece in _pieces(track, begin, filled_to, end):
-        track.queue(piece, None)
+        incidents = [
+            PartitionIncident(partition.topic, partition.partition, kind, lost_from, end, sentence, POLICY_GAP)
+        ]
+        replicator.progress_log.gap_to = end
+    for piece in _pieces(replicator, begin, filled_to, end):
+        replicator.queue(piece, None)
         blanks = (OffsetGap(piece.base, piece.end),)
-        track.told.noted.append(empty_progress(piece.base, piece.end, now_ms, blanks=blanks))
-    track.fetched, track.source.epoch = end, -1
-    return None, told
+        replicator.progress_log.noted.append(empty_progress(piece.base, piece.end, now_ms, blanks=blanks))
+    replicator.fetched, replicator.source.epoch = end, -1
+    return None, incidents
 
 
-def report_unreported_gap(track: PartitionReplicator, seen: TargetState) -> list[PartitionIncident]:
+def report_unreported_gap(replicator: PartitionReplicator, state: TargetState) -> list[PartitionIncident]:
     """Reports offsets that the source has lost and a task ended too soon to report. The twin has no record there: they
     were never replicated, or never visible.
     """
-    first = max(track.order.base_offset, track.told.to, track.told.gap_to)
-    lost = clip_gaps([OffsetGap(*run) for run in seen.unseen], first, track.fetched)
+    first = max(replicator.config.base_offset, replicator.progress_log.to, replicator.progress_log.gap_to)
+    lost = clip_gaps([OffsetGap(*run) for run in state.unseen], first, replicator.fetched)
     if not lost:
         return []
     begin, end, many = lost[0].base, lost[-1].end, sum(run.end - run.base for run in lost)
     sentence = (
-        f"the source's log now begins at {seen.source_start}, and a pump ended before it told what crossed below:"
+        f"the source's log now begins at {state.source_start}, and a task ended before it told what crossed below:"
         f" {many} of these offsets hold no record on the twin"
     )
-    track.told.gap_to = end
-    named = track.named
+    replicator.progress_log.gap_to = end
+    partition = replicator.named
     return [
-        PartitionIncident(named.topic, named.partition, IncidentKind.RETENTION_GAP, begin, end, sentence, POLICY_GAP)
+        PartitionIncident(
+            partition.topic, partition.partition, IncidentKind.RETENTION_GAP, begin, end, sentence, POLICY_GAP
+        )
     ]
 
 
-def _filled_to(track: PartitionReplicator, seen: TargetState) -> int:
+def _filled_to(replicator: PartitionReplicator, state: TargetState) -> int:
     """Filler's limit. A topic once at home on the target has its own records below."""
-    begin, order = track.fetched, track.order
-    if track.mapped or order.inherited or seen.uncut:
+    begin, config = replicator.fetched, replicator.config
+    if replicator.mapped or config.inherited or state.uncut:
         return begin
-    return max(begin, min(seen.source_start, order.base_offset))
+    return max(begin, min(state.source_start, config.base_offset))
 
 
 def _too_long(
-    track: PartitionReplicator, seen: TargetState, filled_to: int, marked_max: int, sentence: str
+    replicator: PartitionReplicator, state: TargetState, filled_to: int, marked_max: int, sentence: str
 ) -> PartitionStopped | None:
-    begin, end, twin = track.fetched, seen.source_start, track.order.twin_named
-    if seen.uncut and end - begin > marked_max:
+    begin, end, twin = replicator.fetched, state.source_start, replicator.config.twin_named
+    if state.uncut and end - begin > marked_max:
         why = (
             f"offsets {begin} to {end - 1} of twin {twin} must be filled: its source begins at {end}; they are too "
-            f"many for markers, and what fills them must be cut off again: {seen.uncut}"
+            f"many for markers, and what fills them must be cut off again: {state.uncut}"
         )
         return PartitionStopped(IncidentKind.RIGHTS_LOST, begin, end, why, IncidentSide.TARGET)
     if end - filled_to > marked_max:
         why = (
             f"more than gap_offsets_max = {marked_max} offsets are missing; delete the twin {twin.topic} on the target,"
-            f" wait until `twinshore status` shows {IncidentKind.RECREATED_TOPIC}, then `twinshore mirror begin-again"
-            f" {track.named.topic}`"
+            f" wait until `twinshore status` shows {IncidentKind.RECREATED_TOPIC}, then `twinshore mirror recreate"
+            f" {replicator.named.topic}`"
         )
         return PartitionStopped(IncidentKind.RETENTION_GAP, begin, end, f"{sentence}, and {why}")
     if filled_to - begin > FILLED_OFFSETS_MAX:
@@ -198,13 +202,15 @@ def _too_long(
     return None
 
 
-def _pieces(track: PartitionReplicator, begin: int, filled_to: int, end: int) -> Iterator[OffsetGap | OutgoingBatch]:
-    first = 0 if track.order.inherited else track.order.base_offset
+def _pieces(
+    replicator: PartitionReplicator, begin: int, filled_to: int, end: int
+) -> Iterator[OffsetGap | OutgoingBatch]:
+    first = 0 if replicator.config.inherited else replicator.config.base_offset
     while begin < filled_to:
         made = make_filler(min(FILLER_RECORDS_MAX, filled_to - begin))
         yield make_outgoing_batch(made.header._replace(base_offset=begin), made.body)
         begin += made.header.count
-    if begin < first and not track.mapped:
+    if begin < first and not replicator.mapped:
         yield FilledGap(begin, min(first, end))
         begin = first
     if begin < end:
@@ -213,10 +219,10 @@ def _pieces(track: PartitionReplicator, begin: int, filled_to: int, end: int) ->
 
 def take_due_cuts(tracks: Iterable[PartitionReplicator]) -> dict[TopicPartition, int]:
     """Returns where twins should begin that begin before their sources. Once for each inspection."""
-    due = [track for track in tracks if 0 <= track.cut_to <= track.acked]
-    found = {track.named: track.cut_to for track in due}
-    for track in due:
-        track.cut_to = -1
+    due = [replicator for replicator in tracks if 0 <= replicator.cut_to <= replicator.acked]
+    found = {replicator.named: replicator.cut_to for replicator in due}
+    for replicator in due:
+        replicator.cut_to = -1
     return found
 
 
@@ -249,11 +255,11 @@ class UnparsedPartition(NamedTuple):
     """
 
     line: FetchStream
-    track: PartitionReplicator
+    replicator: PartitionReplicator
     at: int
     begins: int
     part: FetchedPartitionById
-    hold: PooledBuffer
+    buffer: PooledBuffer
     cutter: BatchParser | None = None
 
 
@@ -270,87 +276,93 @@ class ParseBacklog:
         return bool(self._rests) and any(rest.line == line for rest in self._rests)
 
     def keep(
-        self, line: FetchStream, parts: Iterable[tuple[PartitionReplicator, FetchedPartitionById]], hold: PooledBuffer
+        self, line: FetchStream, parts: Iterable[tuple[PartitionReplicator, FetchedPartitionById]], buffer: PooledBuffer
     ) -> None:
-        for track, part in parts:
-            hold.uses += 1
-            self._rests.append(UnparsedPartition(line, track, track.fetched, track.begins, part, hold))
+        for replicator, part in parts:
+            buffer.uses += 1
+            self._rests.append(UnparsedPartition(line, replicator, replicator.fetched, replicator.begins, part, buffer))
 
     def go_on_with(
         self,
         line: FetchStream,
-        track: PartitionReplicator,
+        replicator: PartitionReplicator,
         part: FetchedPartitionById,
-        hold: PooledBuffer,
+        buffer: PooledBuffer,
         cutter: BatchParser,
     ) -> None:
         """Puts the rest of a partly parsed partition first."""
-        hold.uses += 1
-        self._rests.appendleft(UnparsedPartition(line, track, track.fetched, track.begins, part, hold, cutter))
+        buffer.uses += 1
+        self._rests.appendleft(
+            UnparsedPartition(line, replicator, replicator.fetched, replicator.begins, part, buffer, cutter)
+        )
 
-    def next(self, fetches: FetchScheduler) -> UnparsedPartition | None:
+    def next(self, scheduler: FetchScheduler) -> UnparsedPartition | None:
         """The next valid one; others are fetched again."""
         while self._rests:
             rest = self._rests.popleft()
-            rest.hold.uses -= 1
-            track = rest.track
-            if track.begins == rest.begins and track.fetched == rest.at and fetches.asks(track, rest.line):
+            rest.buffer.uses -= 1
+            replicator = rest.replicator
+            if (
+                replicator.begins == rest.begins
+                and replicator.fetched == rest.at
+                and scheduler.asks(replicator, rest.line)
+            ):
                 return rest
-            fetches.wake(track)
+            scheduler.wake(replicator)
         return None
 
     def drop(self) -> None:
         for rest in self._rests:
-            rest.hold.uses -= 1
+            rest.buffer.uses -= 1
         self._rests.clear()
 
     def uses(self) -> Iterable[PooledBuffer]:
-        return (rest.hold for rest in self._rests)
+        return (rest.buffer for rest in self._rests)
 
 
-def feed_from_window(lane: TaskPartitions, now_ms: int) -> None:
+def feed_from_window(partitions: TaskPartitions, now_ms: int) -> None:
     """Feeds partitions from the shared window; a drop-oldest queue first drops stale data."""
-    fetches, seat = lane.fetches, lane.fetches.seat
-    wanted = seat.hungry() if seat else []
-    if not wanted or not seat:
+    scheduler, member = partitions.scheduler, partitions.scheduler.member
+    replicators = member.hungry() if member else []
+    if not replicators or not member:
         return
-    room = seat.room()
-    for track in wanted:
+    room = member.room()
+    for replicator in replicators:
         fed = False
-        line = fetches.line_of(track, track.route)
-        if seat.drops(track) and fetches.asks(track, line):
-            fed = drop_stale_batches(seat, track, now_ms)
-        while fetches.asks(track, line) and not track.full():
-            if room <= 0 or fetches.buckets.shut():
-                seat.later(track)
+        line = scheduler.line_of(replicator, replicator.leaders)
+        if member.drops(replicator) and scheduler.asks(replicator, line):
+            fed = drop_stale_batches(member, replicator, now_ms)
+        while scheduler.asks(replicator, line) and not replicator.full():
+            if room <= 0 or scheduler.buckets.shut():
+                member.later(replicator)
                 break
-            found = seat.next(track)
+            found = member.next(replicator)
             if found is None:
                 # The window may have dropped the data by now: then fetch from the source.
-                fetches.ask_again(track)
+                scheduler.ask_again(replicator)
                 break
             one, cut = found
-            if seat.drops(track) and lane.refuses(track, cut):
+            if member.drops(replicator) and partitions.refuses(replicator, cut):
                 break
-            if fetches.buckets.bounding:
-                fetches.buckets.spend(track.order.topic, sum(entry.size for entry in cut.carried))
-            if not track.source.heard:
-                note_source_readable(track)
-            track.source.led, fed = one.led, True
-            track.take(cut, NO_BUFFER, now_ms)
-            room -= sum(piece.size for piece in cut.parcels)
+            if scheduler.buckets.bounding:
+                scheduler.buckets.spend(replicator.config.topic, sum(entry.size for entry in cut.carried))
+            if not replicator.source.heard:
+                note_source_readable(replicator)
+            replicator.source.led, fed = one.led, True
+            replicator.take(cut, NO_BUFFER, now_ms)
+            room -= sum(piece.size for piece in cut.batches)
         if fed:
-            lane.wake(track)
+            partitions.wake(replicator)
 
 
-def drop_stale_batches(seat: SharedFetchMember, track: PartitionReplicator, now_ms: int) -> bool:
+def drop_stale_batches(member: SharedFetchMember, replicator: PartitionReplicator, now_ms: int) -> bool:
     """Whether waiting data was dropped."""
-    found = seat.kept_from(track, now_ms)
+    found = member.kept_from(replicator, now_ms)
     if found is None:
         return False
     to, epoch, why = found
-    drop_unsent(track, to, epoch, why, now_ms)
-    track.source.led = track.route.source_epoch
+    drop_unsent(replicator, to, epoch, why, now_ms)
+    replicator.source.led = replicator.leaders.source_epoch
     return True
 
 
@@ -366,17 +378,17 @@ class TaskPartitions:
         state_expiry_ms: int,
         limits: TaskLimits | None = None,
         never_cut: bool = False,
-        reading: SharedFetch | None = None,
+        shared_fetch: SharedFetch | None = None,
         queue: QueueRules | None = None,
     ) -> None:
         """`fence`: a coordinator epoch; brokers then refuse markers with a lower one. `never_cut`: no record of a twin
-        is cut off. `reading`: the broadcast's shared fetch, with `queue` as this task's rules.
+        is cut off. `shared_fetch`: the broadcast's shared fetch, with `queue` as this task's rules.
         """
         self.limits, self.producer, self._fence = limits or TaskLimits(), (producer_id, epoch), fence
-        self.tracks: dict[TopicPartition, PartitionReplicator] = {}
-        self.fetches = FetchScheduler(self.limits)
-        if reading:
-            self.fetches.seat = SharedFetchMember(reading, self.fetches.wake, queue or QueueRules())
+        self.replicators: dict[TopicPartition, PartitionReplicator] = {}
+        self.scheduler = FetchScheduler(self.limits)
+        if shared_fetch:
+            self.scheduler.member = SharedFetchMember(shared_fetch, self.scheduler.wake, queue or QueueRules())
         self.silence = SilenceTracker()
         # By leader: twins with data to send.
         self._ready: dict[int, dict[PartitionReplicator, None]] = {}
@@ -394,21 +406,21 @@ class TaskPartitions:
 
     def assign(self, orders: Iterable[PartitionConfig]) -> None:
         """Adds partitions; each twin is inspected before the first write."""
-        for order in orders:
-            if order.named in self.tracks:
+        for config in orders:
+            if config.named in self.replicators:
                 continue
-            track = make_replicator(order, self.producer, self._fence, self.limits.partition_bytes_max)
-            self.tracks[order.named] = track
-            self.fetches.add(track)
+            replicator = make_replicator(config, self.producer, self._fence, self.limits.partition_bytes_max)
+            self.replicators[config.named] = replicator
+            self.scheduler.add(replicator)
             self.stale_routes = True
 
-    def release(self, named: TopicPartition) -> None:
+    def release(self, partition: TopicPartition) -> None:
         """Stops fetching and sending a partition; `released` returns it once idle."""
-        track = self.tracks.get(named)
-        if track is not None:
-            track.set_back()
-            track.leaving = True
-            self.fetches.remove(track)
+        replicator = self.replicators.get(partition)
+        if replicator is not None:
+            replicator.set_back()
+            replicator.leaving = True
+            self.scheduler.remove(replicator)
 
     def released(self, now_s: float) -> list[tuple[TopicPartition, Handoff | None, PartitionProgress | None]]:
         """Removes released partitions that are idle, and returns handoffs and last progress.
@@ -417,248 +429,266 @@ class TaskPartitions:
         while progress is unreported.
         """
         found = []
-        for track in [one for one in self.tracks.values() if one.leaving and not one.in_flight]:
-            early = any(TopicPartition(one.topic, one.partition) == track.named for one in self._early)
-            if track.strays.until_s > now_s or early:
+        for replicator in [one for one in self.replicators.values() if one.leaving and not one.in_flight]:
+            early = any(
+                TopicPartition(progress.topic, progress.partition) == replicator.named for progress in self._early
+            )
+            if replicator.zombies.until_s > now_s or early:
                 continue
-            found.append((track.named, make_handoff(track, now_s), track.account(now_s)))
-            self._tell_drops(track)
-            del self.tracks[track.named]
-            self._ready.get(track.route.target, {}).pop(track, None)
+            found.append((replicator.named, make_handoff(replicator, now_s), replicator.account(now_s)))
+            self._tell_drops(replicator)
+            del self.replicators[replicator.named]
+            self._ready.get(replicator.leaders.target, {}).pop(replicator, None)
         return found
 
-    def keep_only(self, named: Set[TopicPartition]) -> None:
+    def keep_only(self, partitions: Set[TopicPartition]) -> None:
         """Before the start of writing: forgets partitions that another task has got."""
-        for track in [track for track in self.tracks.values() if track.named not in named]:
-            self.fetches.remove(track)
-            del self.tracks[track.named]
+        for replicator in [
+            replicator for replicator in self.replicators.values() if replicator.named not in partitions
+        ]:
+            self.scheduler.remove(replicator)
+            del self.replicators[replicator.named]
 
-    def routed(self, named: TopicPartition, route: PartitionLeaders) -> None:
+    def routed(self, partition: TopicPartition, leaders: PartitionLeaders) -> None:
         """Applies leaders from metadata. A new leader never breaks the order, as the twin is inspected again."""
-        track = self.tracks.get(named)
-        if track is None or track.phase is Phase.STOPPED:
+        replicator = self.replicators.get(partition)
+        if replicator is None or replicator.phase is Phase.STOPPED:
             return
-        track.absences = track.absences + 1 if route.absent else 0
-        gone = route.recreated or (route.absent if track.absences >= ABSENCES_MAX else "")
+        replicator.absences = replicator.absences + 1 if leaders.absent else 0
+        gone = leaders.recreated or (leaders.absent if replicator.absences >= ABSENCES_MAX else "")
         if gone:
             self._stop(
-                track, position.stop_for_missing_topic(named, track.acked, gone, recreated=bool(route.recreated))
+                replicator,
+                position.stop_for_missing_topic(partition, replicator.acked, gone, recreated=bool(leaders.recreated)),
             )
             return
-        if track.route == route:
+        if replicator.leaders == leaders:
             return
-        before, track.route = track.route, route
-        if self.fetches.line_of(track, before) != self.fetches.line_of(track, route):
-            self.fetches.forget(track, before)
-        if before.target != route.target:
-            self._ready.get(before.target, {}).pop(track, None)
-        track.on_leader_change()
-        self.wake(track)
+        before, replicator.leaders = replicator.leaders, leaders
+        if self.scheduler.line_of(replicator, before) != self.scheduler.line_of(replicator, leaders):
+            self.scheduler.forget(replicator, before)
+        if before.target != leaders.target:
+            self._ready.get(before.target, {}).pop(replicator, None)
+        replicator.on_leader_change()
+        self.wake(replicator)
 
     def lines(self) -> tuple[set[FetchStream], set[int]]:
         """Returns the connections that running partitions need: source streams, target nodes."""
-        running = [t for t in self.tracks.values() if t.phase is not Phase.STOPPED]
-        sources = {self.fetches.line_of(t, t.route) for t in running if t.route.source >= 0}
-        return sources, {t.route.target for t in running if t.route.target >= 0}
+        running = [t for t in self.replicators.values() if t.phase is not Phase.STOPPED]
+        sources = {self.scheduler.line_of(t, t.leaders) for t in running if t.leaders.source >= 0}
+        return sources, {t.leaders.target for t in running if t.leaders.target >= 0}
 
-    def _halt(self, track: PartitionReplicator, halt: PartitionStopped) -> None:
-        track.stop_after = halt
-        self.fetches.forget(track, track.route)
-        if not (track.waiting or track.in_flight):
-            self._stop(track, halt)
+    def _halt(self, replicator: PartitionReplicator, stopped: PartitionStopped) -> None:
+        replicator.stop_after = stopped
+        self.scheduler.forget(replicator, replicator.leaders)
+        if not (replicator.waiting or replicator.in_flight):
+            self._stop(replicator, stopped)
 
-    def refuses(self, track: PartitionReplicator, cut: ParsedFetch) -> bool:
+    def refuses(self, replicator: PartitionReplicator, cut: ParsedFetch) -> bool:
         """Whether a drop-oldest queue must refuse `cut`; then the partition stops."""
-        seat = self.fetches.seat
-        found = find_transactional(cut) if seat and not seat.rules.transactions else None
+        member = self.scheduler.member
+        found = find_transactional(cut) if member and not member.rules.transactions else None
         if found:
-            self._halt(track, PartitionStopped(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS_REASON))
+            self._halt(
+                replicator, PartitionStopped(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS_REASON)
+            )
         return found is not None
 
-    def drop_too_old(self, track: PartitionReplicator, now_ms: int) -> None:
+    def drop_too_old(self, replicator: PartitionReplicator, now_ms: int) -> None:
         """Drops what an inspection found too old for a drop-oldest queue, once the twin's content is reported."""
-        seat, (epoch, to) = self.fetches.seat, track.old
-        if not seat or not seat.drops(track) or track.phase is not Phase.RUNNING or track.fetched < track.write_from:
+        member, (epoch, to) = self.scheduler.member, replicator.old
+        if (
+            not member
+            or not member.drops(replicator)
+            or replicator.phase is not Phase.RUNNING
+            or replicator.fetched < replicator.write_from
+        ):
             return
-        track.old = NO_EPOCH_OFFSET
-        if to > track.fetched and seat.rules.max_age_s:
-            drop_next(track, to, epoch, describe_age_limit(seat.rules), now_ms)
-            self.wake(track)
+        replicator.old = NO_EPOCH_OFFSET
+        if to > replicator.fetched and member.rules.max_age_s:
+            drop_next(replicator, to, epoch, describe_age_limit(member.rules), now_ms)
+            self.wake(replicator)
 
-    def without_too_old(self, track: PartitionReplicator, done: ParsedFetch, now_ms: int) -> ParsedFetch:
+    def without_too_old(self, replicator: PartitionReplicator, done: ParsedFetch, now_ms: int) -> ParsedFetch:
         """The part of the task's own read for a drop-oldest queue."""
-        seat = self.fetches.seat
-        if not seat or not seat.drops(track) or done.halt:
+        member = self.scheduler.member
+        if not member or not member.drops(replicator) or done.stopped:
             return done
-        if not seat.rules.transactions and (found := find_transactional(done)):
-            halt = PartitionStopped(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS_REASON)
-            return done._replace(parcels=[], end=track.fetched, carried=[], blanks=[], halt=halt)
-        if not seat.rules.max_age_s or track.fetched < track.write_from:
+        if not member.rules.transactions and (found := find_transactional(done)):
+            stopped = PartitionStopped(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS_REASON)
+            return done._replace(batches=[], end=replicator.fetched, carried=[], blanks=[], stopped=stopped)
+        if not member.rules.max_age_s or replicator.fetched < replicator.write_from:
             return done
-        begin = track.fetched
-        kept, to = drop_old_batches(done, begin, oldest_kept_ms(seat.rules, now_ms))
+        begin = replicator.fetched
+        kept, to = drop_old_batches(done, begin, oldest_kept_ms(member.rules, now_ms))
         if to >= 0:
-            track.dropped.append(dropped_incident(track.named, begin, to, describe_age_limit(seat.rules)))
+            replicator.dropped.append(dropped_incident(replicator.named, begin, to, describe_age_limit(member.rules)))
         return kept
 
     # -- progress
 
     def accounts(self, now_s: float) -> list[PartitionProgress]:
         found, self._early = self._early, []
-        found += [carried for track in self.tracks.values() if (carried := track.account(now_s))]
-        for track in self.tracks.values():
-            self._tell_drops(track)
+        found += [carried for replicator in self.replicators.values() if (carried := replicator.account(now_s))]
+        for replicator in self.replicators.values():
+            self._tell_drops(replicator)
         return found
 
-    def report_early(self, track: PartitionReplicator, now_s: float) -> None:
+    def report_early(self, replicator: PartitionReplicator, now_s: float) -> None:
         """Saves progress before an inspection, which forgets unreported offsets and may take long."""
-        self._early += [carried] if (carried := track.account(now_s)) else []
+        self._early += [carried] if (carried := replicator.account(now_s)) else []
 
     def handovers(self, now_s: float) -> list[Handoff]:
-        return [entry for track in self.tracks.values() if (entry := make_handoff(track, now_s))]
+        return [handoff for replicator in self.replicators.values() if (handoff := make_handoff(replicator, now_s))]
 
     def settled(self) -> bool:
-        return not any(track.in_flight for track in self.tracks.values())
+        return not any(replicator.in_flight for replicator in self.replicators.values())
 
-    def _tell_drops(self, track: PartitionReplicator) -> None:
-        for row in track.drops() if track.dropped else ():
+    def _tell_drops(self, replicator: PartitionReplicator) -> None:
+        for row in replicator.drops() if replicator.dropped else ():
             append_incident(self.incidents, row)
 
-    def _stop(self, track: PartitionReplicator, halt: PartitionStopped) -> None:
-        track.waiting.drop()
-        track.enter(Phase.STOPPED)
-        self.fetches.forget(track, track.route)
-        self._ready.get(track.route.target, {}).pop(track, None)
-        self.incidents.append(position.to_partition_incident(track.named, halt))
+    def _stop(self, replicator: PartitionReplicator, stopped: PartitionStopped) -> None:
+        replicator.waiting.drop()
+        replicator.enter(Phase.STOPPED)
+        self.scheduler.forget(replicator, replicator.leaders)
+        self._ready.get(replicator.leaders.target, {}).pop(replicator, None)
+        self.incidents.append(position.to_partition_incident(replicator.named, stopped))
 
-    def wake(self, track: PartitionReplicator) -> None:
+    def wake(self, replicator: PartitionReplicator) -> None:
         """Checks the partition with the next fetch of its stream, and sends waiting batches."""
-        self.fetches.wake(track)
-        if track.waiting and track.route.target >= 0:
-            self._ready.setdefault(track.route.target, {})[track] = None
+        self.scheduler.wake(replicator)
+        if replicator.waiting and replicator.leaders.target >= 0:
+            self._ready.setdefault(replicator.leaders.target, {})[replicator] = None
 
     def take_over(
         self,
-        handovers: Iterable[Handoff],
+        handoffs: Iterable[Handoff],
         now_s: float,
         reached: Mapping[TopicPartition, WrittenPosition] = NO_WRITTEN_POSITIONS,
     ) -> None:
         """Starts partitions from handoffs, without an inspection. `reached`: as in `update_written_positions`."""
-        update_written_positions(self.tracks, reached)
-        for entry in handovers:
-            track = self.tracks.get(TopicPartition(entry.topic, entry.partition))
-            if track is not None and accept_handoff(track, entry, now_s):
-                self.wake(track)
+        update_written_positions(self.replicators, reached)
+        for handoff in handoffs:
+            replicator = self.replicators.get(TopicPartition(handoff.topic, handoff.partition))
+            if replicator is not None and accept_handoff(replicator, handoff, now_s):
+                self.wake(replicator)
 
     def finish(self) -> None:
         """Stops fetching and sending."""
         self.finishing = True
         self.uncut.drop()
         self.leave()
-        for track in self.tracks.values():
-            track.set_back()
+        for replicator in self.replicators.values():
+            replicator.set_back()
 
     def leave(self) -> None:
-        if seat := self.fetches.seat:
-            seat.close()
+        if member := self.scheduler.member:
+            member.close()
 
     @property
     def called(self) -> bool:
         """Whether another task has read something for this one, or stopped reading."""
-        seat = self.fetches.seat
-        return seat is not None and (seat.needs_turn or bool(seat.called))
+        member = self.scheduler.member
+        return member is not None and (member.needs_turn or bool(member.called))
 
     # -- inspecting twins
 
     def take_due_inspections(self, now_s: float, up: Container[int]) -> list[TopicPartition]:
         """Takes the twins to inspect. Only with a connection `up`, whose loss would reveal a crash."""
         found = []
-        for track in self.tracks.values():
-            if track.phase is Phase.UNVERIFIED and track.retry_at_s <= now_s and track.route.target in up:
-                self.report_early(track, now_s)
-                track.looks(now_s)
-                found.append(track.named)
+        for replicator in self.replicators.values():
+            if (
+                replicator.phase is Phase.UNVERIFIED
+                and replicator.retry_at_s <= now_s
+                and replicator.leaders.target in up
+            ):
+                self.report_early(replicator, now_s)
+                replicator.looks(now_s)
+                found.append(replicator.named)
         return found
 
     def on_inspected(
-        self, named: TopicPartition, seen: TargetState | KafkaError | None, now_s: float, now_ms: int = 1
+        self, partition: TopicPartition, seen: TargetState | KafkaError | None, now_s: float, now_ms: int = 1
     ) -> None:
         """Takes an inspection; an error or None if it failed."""
-        track = self.tracks.get(named)
-        if track is None or track.leaving or track.phase is not Phase.VERIFYING:
+        replicator = self.replicators.get(partition)
+        if replicator is None or replicator.leaving or replicator.phase is not Phase.VERIFYING:
             return
-        anchor = SequenceMap.of(self.producer, track.order)
+        anchor = SequenceMap.of(self.producer, replicator.config)
         if isinstance(seen, TargetState):
-            verdict = InspectAgain("its line broke meanwhile") if track.doubted else track.judge(seen, anchor)
+            verdict = InspectAgain("its line broke meanwhile") if replicator.doubted else replicator.judge(seen, anchor)
         else:
-            verdict = judge_failed_inspection(seen, track.told.to)
+            verdict = judge_failed_inspection(seen, replicator.progress_log.to)
         match verdict:
             case ResumeAt() if isinstance(seen, TargetState):
-                self._begin(track, verdict, seen, now_ms)
+                self._begin(replicator, verdict, seen, now_ms)
             case StopAt(kind, offset, end, sentence):
-                self._stop(track, PartitionStopped(kind, offset, end, sentence))
+                self._stop(replicator, PartitionStopped(kind, offset, end, sentence))
             case InspectAgain(sentence):
-                self.incidents += report_end_unknown(track, sentence, now_s)
-                track.again(now_s)
+                self.incidents += report_end_unknown(replicator, sentence, now_s)
+                replicator.again(now_s)
 
-    def _begin(self, track: PartitionReplicator, go: ResumeAt, seen: TargetState, now_ms: int) -> None:
-        note_missing_ranges(track, seen.dropped)
-        track.strays.seen(track.known_end.looked_at_s, self._confirm_s)
-        if go.position < track.order.inherited and not go.next_sequence and track.strays.until_s:
+    def _begin(self, replicator: PartitionReplicator, resume: ResumeAt, state: TargetState, now_ms: int) -> None:
+        note_missing_ranges(replicator, state.dropped)
+        replicator.zombies.seen(replicator.known_end.looked_at_s, self._confirm_s)
+        if resume.position < replicator.config.inherited and not resume.next_sequence and replicator.zombies.until_s:
             # Sequences begin again at another offset: a zombie request could land at a wrong one.
-            track.settle(track.strays.until_s)
+            replicator.settle(replicator.zombies.until_s)
             return
-        if track.told.to < 0:
-            track.told.to = go.position
+        if replicator.progress_log.to < 0:
+            replicator.progress_log.to = resume.position
         self.incidents.extend(
-            position.report_lost_by_target(track.named, go.position, track.told.to, seen.source_start)
+            position.report_lost_by_target(
+                replicator.named, resume.position, replicator.progress_log.to, state.source_start
+            )
         )
-        if go.position > track.acked:
-            track.clear_trouble(track.troubles.target)  # The request has landed; only its response was lost.
-        cut_to = log_start_limit(seen, track.order.base_offset, never=self._never_cut)
-        track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms, cut_to=cut_to)
-        self.incidents += report_unreported_gap(track, seen)
-        track.note_untold(now_ms, seen.wrote_epoch)
-        track.on_leader_change()
-        if go.gap_to > go.position and track.phase is Phase.RUNNING:
-            trouble, told = fill_gap(track, seen, now_ms, marked_max=self.limits.gap_offsets_max)
-            self.incidents.extend(told)
+        if resume.position > replicator.acked:
+            replicator.clear_trouble(replicator.troubles.target)  # The request has landed; only its response was lost.
+        cut_to = log_start_limit(state, replicator.config.base_offset, never=self._never_cut)
+        replicator.resume(resume, state, fence=self._fence, armed_ms=self._armed_ms, cut_to=cut_to)
+        self.incidents += report_unreported_gap(replicator, state)
+        replicator.note_untold(now_ms, state.wrote_epoch)
+        replicator.on_leader_change()
+        if resume.gap_to > resume.position and replicator.phase is Phase.RUNNING:
+            trouble, incidents = fill_gap(replicator, state, now_ms, marked_max=self.limits.gap_offsets_max)
+            self.incidents.extend(incidents)
             if trouble:
-                self._stop(track, trouble)
+                self._stop(replicator, trouble)
                 return
-        track.old = EpochOffset(seen.young_epoch, seen.young_from)
-        self.drop_too_old(track, now_ms)
-        self.wake(track)
+        replicator.old = EpochOffset(state.young_epoch, state.young_from)
+        self.drop_too_old(replicator, now_ms)
+        self.wake(replicator)
 
     # -- fetching
 
     def fetch_order(self, line: FetchStream) -> PlannedFetch | None:
         if self.finishing or self._joining.full() or self.uncut.holds(line):
             return None
-        return self.fetches.order(line)
+        return self.scheduler.order(line)
 
     def fetched(
-        self, line: FetchStream, answer: FetchResponseById, hold: PooledBuffer, now_s: float, now_ms: int
+        self, line: FetchStream, answer: FetchResponseById, buffer: PooledBuffer, now_s: float, now_ms: int
     ) -> None:
-        """Takes a fetch response. Batches that point into its buffer are counted on `hold`. `go_on` parses what is too
-        much for this turn.
+        """Takes a fetch response. Batches that point into its buffer are counted on `buffer`. `go_on` parses what is
+        too much for this turn.
         """
         self.silence.over("source", line)
-        parts = self.fetches.answered(line, answer)
-        for number, (track, part) in enumerate(parts):
-            if track.phase is Phase.RUNNING and not track.refusal:
+        parts = self.scheduler.answered(line, answer)
+        for number, (replicator, part) in enumerate(parts):
+            if replicator.phase is Phase.RUNNING and not replicator.refusal:
                 if self._portion.left < 0:
-                    self.uncut.keep(line, parts[number:], hold)
+                    self.uncut.keep(line, parts[number:], buffer)
                     break
-                self._take(line, track, part, hold, now_s, now_ms)
+                self._take(line, replicator, part, buffer, now_s, now_ms)
 
     def go_on(self, now_s: float, now_ms: int) -> None:
         """Call once a turn; bounded, so that no lease runs out."""
         self._portion.again()
-        if self.fetches.seat:
+        if self.scheduler.member:
             feed_from_window(self, now_ms)
-        while self._portion.left >= 0 and (one := self.uncut.next(self.fetches)):
-            self._take(one.line, one.track, one.part, one.hold, now_s, now_ms, one.cutter)
+        while self._portion.left >= 0 and (one := self.uncut.next(self.scheduler)):
+            self._take(one.line, one.replicator, one.part, one.buffer, now_s, now_ms, one.cutter)
 
     def took(self, spent_s: float) -> None:
         """The length of a turn, without waiting."""
@@ -667,45 +697,45 @@ class TaskPartitions:
     def _take(
         self,
         line: FetchStream,
-        track: PartitionReplicator,
+        replicator: PartitionReplicator,
         part: FetchedPartitionById,
-        hold: PooledBuffer,
+        buffer: PooledBuffer,
         now_s: float,
         now_ms: int,
         cutter: BatchParser | None = None,
     ) -> None:
         if part.error or part.diverging_epoch:
-            self._source_error(track, part, now_s)
+            self._source_error(replicator, part, now_s)
             return
-        track.source.end, track.source.start = part.high_watermark, part.log_start
-        if not track.source.heard:
-            note_source_readable(track)
-        seat = self.fetches.seat
+        replicator.source.end, replicator.source.start = part.high_watermark, part.log_start
+        if not replicator.source.heard:
+            note_source_readable(replicator)
+        member = self.scheduler.member
         if not len(part.records):
-            if seat:
-                seat.heads(track, part)
+            if member:
+                member.heads(replicator, part)
             return
         if cutter is None:
             data, own = part.records, self._joining
-            data, joining = seat.begins(track, data, own, now_ms) if seat else (data, own)
-            cutter = BatchParser(data, track.fetched, track.write_from, self.limits, joining, part.aborted)
+            data, joining = member.begins(replicator, data, own, now_ms) if member else (data, own)
+            cutter = BatchParser(data, replicator.fetched, replicator.write_from, self.limits, joining, part.aborted)
         done = cutter.parse(self._portion.left)
-        if seat:
-            done = seat.read(track, done, part, cutter.joining, now_ms)
-            done = self.without_too_old(track, done, now_ms)
+        if member:
+            done = member.read(replicator, done, part, cutter.joining, now_ms)
+            done = self.without_too_old(replicator, done, now_ms)
         self._portion.spend(cutter.work)
-        if done.end == track.fetched and not done.halt:
-            track.partition_bytes_max = needed_fetch_bytes(part.records, track.partition_bytes_max)
-            self.wake(track)
+        if done.end == replicator.fetched and not done.stopped:
+            replicator.partition_bytes_max = needed_fetch_bytes(part.records, replicator.partition_bytes_max)
+            self.wake(replicator)
             return
-        track.take(done, hold, now_ms)
+        replicator.take(done, buffer, now_ms)
         if cutter.more:
-            self.uncut.go_on_with(line, track, part, hold, cutter)
-        self.wake(track)
-        if done.halt:
-            self._halt(track, done.halt)
-        elif track.old.end > track.fetched:
-            self.drop_too_old(track, now_ms)
+            self.uncut.go_on_with(line, replicator, part, buffer, cutter)
+        self.wake(replicator)
+        if done.stopped:
+            self._halt(replicator, done.stopped)
+        elif replicator.old.end > replicator.fetched:
+            self.drop_too_old(replicator, now_ms)
 
     # -- producing
 
@@ -716,24 +746,24 @@ class TaskPartitions:
             return []
         sent: list[SentBatch] = []
         size = 0
-        for track in list(ready):
-            if not track.waiting or track.phase is not Phase.RUNNING:
-                del ready[track]
+        for replicator in list(ready):
+            if not replicator.waiting or replicator.phase is not Phase.RUNNING:
+                del ready[replicator]
                 continue
-            parcel, hold = track.waiting[0]
-            if isinstance(parcel, OffsetGap) or not track.may_send(parcel, now_s, now_ms, self._armed_ms):
+            batch, buffer = replicator.waiting[0]
+            if isinstance(batch, OffsetGap) or not replicator.may_send(batch, now_s, now_ms, self._armed_ms):
                 continue
-            track.waiting.popleft()
-            track.waiting.bytes -= parcel.size
-            if track.waiting.choked and track.waiting.bytes < track.partition_bytes_max:
-                self.fetches.wake(track)
-            track.in_flight += 1
-            track.sent = parcel.end
-            sent.append(SentBatch(track, parcel, hold, track.stamp.head(parcel), track.source.led))
-            size += parcel.size
-            del ready[track]
-            if track.waiting:
-                ready[track] = None
+            replicator.waiting.popleft()
+            replicator.waiting.bytes -= batch.size
+            if replicator.waiting.choked and replicator.waiting.bytes < replicator.partition_bytes_max:
+                self.scheduler.wake(replicator)
+            replicator.in_flight += 1
+            replicator.sent = batch.end
+            sent.append(SentBatch(replicator, batch, buffer, replicator.stamp.head(batch), replicator.source.led))
+            size += batch.size
+            del ready[replicator]
+            if replicator.waiting:
+                ready[replicator] = None
             if size >= min(bytes_max, self.limits.request_bytes_max):
                 break
         return sent
@@ -742,38 +772,38 @@ class TaskPartitions:
         """Takes a produce response. On an exact twin, another base offset stops the partition."""
         by_key = {(part.topic, part.partition): part for part in parts}
         for entry in sent:
-            track, order = entry.track, entry.track.order
-            twin, number = order.twin or order.topic, order.partition
-            part = by_key.get((twin, number)) or by_key.get((track.target_id, number))
-            track.in_flight -= 1
-            if track.phase is Phase.RUNNING:
-                self._answered(track, entry.parcel, part, now_s)
-            elif part is not None and part.error == 0 and not track.lands(entry.parcel, part.base_offset):
-                self._misplaced(track, entry.parcel, part.base_offset)
-            track.settled()
+            replicator, config = entry.replicator, entry.replicator.config
+            twin, number = config.twin or config.topic, config.partition
+            part = by_key.get((twin, number)) or by_key.get((replicator.target_id, number))
+            replicator.in_flight -= 1
+            if replicator.phase is Phase.RUNNING:
+                self._answered(replicator, entry.batch, part, now_s)
+            elif part is not None and part.error == 0 and not replicator.lands(entry.batch, part.base_offset):
+                self._misplaced(replicator, entry.batch, part.base_offset)
+            replicator.settled()
 
     def _answered(
-        self, track: PartitionReplicator, parcel: OutgoingBatch, part: ProducedPartition | None, now_s: float
+        self, replicator: PartitionReplicator, batch: OutgoingBatch, part: ProducedPartition | None, now_s: float
     ) -> None:
         if part is None:
-            self.incidents += report_batch_not_taken(track, part, parcel, now_s)
-        elif part.error == 0 and track.lands(parcel, part.base_offset):
-            if not track.in_flight:
-                track.known_end.armed_until_ms = parcel.max_timestamp + self._armed_ms
-            self._arrived(track, parcel.end)
+            self.incidents += report_batch_not_taken(replicator, part, batch, now_s)
+        elif part.error == 0 and replicator.lands(batch, part.base_offset):
+            if not replicator.in_flight:
+                replicator.known_end.armed_until_ms = batch.max_timestamp + self._armed_ms
+            self._arrived(replicator, batch.end)
         elif part.error == 0:
-            self._misplaced(track, parcel, part.base_offset)
+            self._misplaced(replicator, batch, part.base_offset)
         else:
-            self._target_error(track, parcel, part, now_s)
+            self._target_error(replicator, batch, part, now_s)
 
-    def _arrived(self, track: PartitionReplicator, end: int) -> None:
-        track.arrived(end)
-        if track.failures:
-            note_target_accepts(track)
-        if track.waiting:
-            self._ready.setdefault(track.route.target, {})[track] = None
-        elif track.stop_after and not track.in_flight:
-            self._stop(track, track.stop_after)
+    def _arrived(self, replicator: PartitionReplicator, end: int) -> None:
+        replicator.arrived(end)
+        if replicator.failures:
+            note_target_accepts(replicator)
+        if replicator.waiting:
+            self._ready.setdefault(replicator.leaders.target, {})[replicator] = None
+        elif replicator.stop_after and not replicator.in_flight:
+            self._stop(replicator, replicator.stop_after)
 
     # -- invisible offsets
 
@@ -784,29 +814,29 @@ class TaskPartitions:
     def marked(self, sent: list[PendingMarkers], answers: list[MarkerOutcome], now_s: float) -> None:
         """Takes a marker response. Only the log ends, read after, are proof."""
         found = results_by_partition(answers)
-        for track, blank in sent:
-            answer = found.get(track.order.twin_named)
-            track.in_flight -= 1
-            if halt := judge_refused_markers(answer, blank, track.refusals):
-                self._stop(track, halt)
-            elif track.phase is Phase.RUNNING and markers_landed(answer, blank):
-                self._arrived(track, blank.end)
-            elif track.phase is Phase.RUNNING:
+        for replicator, blank in sent:
+            answer = found.get(replicator.config.twin_named)
+            replicator.in_flight -= 1
+            if stopped := judge_refused_markers(answer, blank, replicator.refusals):
+                self._stop(replicator, stopped)
+            elif replicator.phase is Phase.RUNNING and markers_landed(answer, blank):
+                self._arrived(replicator, blank.end)
+            elif replicator.phase is Phase.RUNNING:
                 self.stale_routes = True
-                self.incidents += report_markers_not_taken(track, answer, blank, now_s)
-            track.settled()
+                self.incidents += report_markers_not_taken(replicator, answer, blank, now_s)
+            replicator.settled()
 
     def next_end_checks(self, node: int, now_s: float, now_ms: int, *, idle: bool) -> list[IdleTwin]:
         """Twins led by `node` whose ends must be queried: before unguarded requests and, if `idle`, where no request
         would reveal a change.
         """
         found = find_unsure_twins(self._ready.get(node, ()), now_s, now_ms)
-        return found + find_idle_twins(self.tracks.values(), node) if idle else found
+        return found + find_idle_twins(self.replicators.values(), node) if idle else found
 
     def on_end_checked(self, asked: Iterable[IdleTwin], answers: list[MarkerOutcome], now_s: float) -> None:
-        untold, told = recheck_log_ends(asked, answers, now_s)
+        untold, incidents = recheck_log_ends(asked, answers, now_s)
         self.stale_routes |= untold
-        self.incidents += told
+        self.incidents += incidents
 
     def lost(
         self,
@@ -821,60 +851,60 @@ class TaskPartitions:
         read_s = max(now_s, lands_until_s)
         for request in sent:
             for entry in request:
-                track = entry.track
-                track.in_flight -= 1
+                replicator = entry.replicator
+                replicator.in_flight -= 1
                 run, heads = (
                     (entry.blank, ())
                     if isinstance(entry, PendingMarkers)
-                    else (None, ((entry.head, entry.parcel.base),))
+                    else (None, ((entry.head, entry.batch.base),))
                 )
                 until_s = read_s + max(self.limits.produce_timeout_s, self._confirm_s)
-                kept_ms = track.known_end.armed_until_ms
-                track.strays.lost(until_s, kept_ms, run, heads, led=entry.led)
-                if track.phase is Phase.RUNNING:
-                    track.again(read_s)
-                    self.incidents += report_unanswered(track, now_s) if read_s == now_s else []
-                track.settled()
-        for track in self.tracks.values():
-            if track.route.target == node:
-                track.doubt(read_s)
+                kept_ms = replicator.known_end.armed_until_ms
+                replicator.zombies.lost(until_s, kept_ms, run, heads, led=entry.led)
+                if replicator.phase is Phase.RUNNING:
+                    replicator.again(read_s)
+                    self.incidents += report_unanswered(replicator, now_s) if read_s == now_s else []
+                replicator.settled()
+        for replicator in self.replicators.values():
+            if replicator.leaders.target == node:
+                replicator.doubt(read_s)
         self.stale_routes = True
 
     def source_lost(self, line: FetchStream) -> None:
-        self.fetches.reset(line)
+        self.scheduler.reset(line)
         self.stale_routes = True
 
     def congested(self, node: int) -> None:
         """Frees the buffers of a target that accepts nothing."""
-        for track in self._ready.pop(node, {}):
-            track.set_back()
-        self.fetches.hold(node, held=True)
+        for replicator in self._ready.pop(node, {}):
+            replicator.set_back()
+        self.scheduler.hold(node, held=True)
 
     # -- what goes wrong
 
-    def _source_error(self, track: PartitionReplicator, part: FetchedPartitionById, now_s: float) -> None:
-        if seat := self.fetches.seat:
-            seat.doubt(track)
+    def _source_error(self, replicator: PartitionReplicator, part: FetchedPartitionById, now_s: float) -> None:
+        if member := self.scheduler.member:
+            member.doubt(replicator)
         if part.diverging_epoch:
-            track.set_back()  # only the source lost what is not sent yet
-        if found := judge_source_error(part, track.fetched, track.source.unread):
-            self._halt(track, found)
+            replicator.set_back()  # only the source lost what is not sent yet
+        if found := judge_source_error(part, replicator.fetched, replicator.source.unread):
+            self._halt(replicator, found)
             return
         self.stale_routes = True
-        self.incidents += report_source_error(track, part, now_s)
+        self.incidents += report_source_error(replicator, part, now_s)
 
     def _target_error(
-        self, track: PartitionReplicator, parcel: OutgoingBatch, part: ProducedPartition, now_s: float
+        self, replicator: PartitionReplicator, batch: OutgoingBatch, part: ProducedPartition, now_s: float
     ) -> None:
-        if not track.refusal and (found := judge_target_error(part, parcel, track.refusals)):
-            track.refused(found)
-            self.fetches.forget(track, track.route)
-        if not track.refusal:
+        if not replicator.refusal and (found := judge_target_error(part, batch, replicator.refusals)):
+            replicator.refused(found)
+            self.scheduler.forget(replicator, replicator.leaders)
+        if not replicator.refusal:
             self.stale_routes = True
-            self.incidents += report_batch_not_taken(track, part, parcel, now_s)
-        elif not track.in_flight:
-            self._stop(track, track.refusal)
+            self.incidents += report_batch_not_taken(replicator, part, batch, now_s)
+        elif not replicator.in_flight:
+            self._stop(replicator, replicator.refusal)
 
-    def _misplaced(self, track: PartitionReplicator, parcel: OutgoingBatch, base: int) -> None:
-        if track.phase is not Phase.STOPPED:
-            self._stop(track, position.stop_for_misplaced_batch(parcel, base))
+    def _misplaced(self, replicator: PartitionReplicator, batch: OutgoingBatch, base: int) -> None:
+        if replicator.phase is not Phase.STOPPED:
+            self._stop(replicator, position.stop_for_misplaced_batch(batch, base))

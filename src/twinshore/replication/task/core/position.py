@@ -115,7 +115,7 @@ class TargetState:
     log_start: int
     high_watermark: int
     log_end: int
-    tail: LastBatch | None
+    last_batch: LastBatch | None
     producer: tuple[int, int] | None
     source_start: int
     source_end: int
@@ -132,7 +132,7 @@ class TargetState:
     open_from: int = -1
     # For a mapped twin, whose batches must be read: the verdict, and the unreported offset runs.
     verdict: PositionVerdict | None = None
-    extents: tuple[OffsetRun, ...] = ()
+    offset_runs: tuple[OffsetRun, ...] = ()
     # With a drop-oldest queue: source offsets that are missing between or before these.
     dropped: tuple[tuple[int, int], ...] = ()
     # Where the twin shows no record of unreported offsets that the source has lost.
@@ -170,40 +170,42 @@ PositionVerdict = ResumeAt | InspectAgain | StopAt
 
 
 def judge_position(
-    seen: TargetState, stamp: SequenceMap, inherited: int = 0, *, carried: bool = True
+    state: TargetState, stamp: SequenceMap, inherited: int = 0, *, carried: bool = True
 ) -> PositionVerdict:
     """Allows replication only if both ends, the last batch and the broker's memory of the link agree. Below `inherited`
     the log is the topic's own, by any producer. `carried`: the link has written after that, by its progress.
     """
-    end = seen.log_end
-    if seen.high_watermark != end:
-        return InspectAgain(f"the twin's replicas stand at {seen.high_watermark}, its leader at {end}")
-    tail = seen.tail if end > seen.log_start else None
-    if end > seen.log_start and (tail is None or tail.last_offset != end - 1):
+    end = state.log_end
+    if state.high_watermark != end:
+        return InspectAgain(f"the twin's replicas stand at {state.high_watermark}, its leader at {end}")
+    last_batch = state.last_batch if end > state.log_start else None
+    if end > state.log_start and (last_batch is None or last_batch.last_offset != end - 1):
         return InspectAgain("the log moved between two readings")
     # A new epoch begins with sequence 0, and so does a producer that the broker does not know.
-    known = None if inherited and seen.producer_epoch < stamp.producer_epoch else seen.producer
+    known = None if inherited and state.producer_epoch < stamp.producer_epoch else state.producer
     following = 0 if inherited else sequence_of(stamp.base_offset, stamp.base_sequence, end)
-    own = tail is not None and tail.last_offset < inherited
-    ours = tail is not None and tail.producer_id == stamp.producer_id and not own
+    own = last_batch is not None and last_batch.last_offset < inherited
+    ours = last_batch is not None and last_batch.producer_id == stamp.producer_id and not own
     wrote = known is not None
     if (
-        stop := _foreign(tail, seen, stamp, inherited, wrote=wrote)
-        if tail
-        else _gone(seen, inherited, carried or wrote)
+        stop := _foreign(last_batch, state, stamp, inherited, wrote=wrote)
+        if last_batch
+        else _gone(state, inherited, carried or wrote)
     ):
         return stop
-    if ours and tail is not None:
-        following = next_sequence(tail.base_sequence, tail.last_offset - tail.base_offset + 1)
-    if own and seen.open_from >= 0:
-        return InspectAgain(f"a transaction of when the topic was at home here is open from offset {seen.open_from} on")
-    if end > seen.source_end:
-        sentence = f"the source ends at {seen.source_end}, the twin already at {end}: the source has lost offsets"
-        return StopAt(IncidentKind.TRUNCATION, seen.source_end, end, sentence)
-    if seen.unlike is None:
+    if ours and last_batch is not None:
+        following = next_sequence(last_batch.base_sequence, last_batch.last_offset - last_batch.base_offset + 1)
+    if own and state.open_from >= 0:
+        return InspectAgain(
+            f"a transaction of when the topic was at home here is open from offset {state.open_from} on"
+        )
+    if end > state.source_end:
+        sentence = f"the source ends at {state.source_end}, the twin already at {end}: the source has lost offsets"
+        return StopAt(IncidentKind.TRUNCATION, state.source_end, end, sentence)
+    if state.unlike is None:
         return InspectAgain(f"the source does not show offset {end - 1} yet")
-    if (tail is not None and seen.unlike) or seen.parted >= 0:
-        return _parted(seen, stamp, following, inherited)
+    if (last_batch is not None and state.unlike) or state.parted >= 0:
+        return _parted(state, stamp, following, inherited)
     if known is not None and not (ours and _impossible(following, end, stamp, inherited)):
         remembered = next_sequence(known[0], 1)
         if ours and remembered != following:
@@ -212,14 +214,14 @@ def judge_position(
     if _impossible(following, end, stamp, inherited):
         expected = sequence_of(stamp.base_offset, stamp.base_sequence, end)
         sentence = f"the twin's next sequence is {following}; at offset {end} it should be {expected} at most"
-        return StopAt(IncidentKind.POSITION_DISAGREEMENT, tail.base_offset if tail else end, end, sentence)
-    gap_to = seen.source_start if seen.source_start > end else -1
+        return StopAt(IncidentKind.POSITION_DISAGREEMENT, last_batch.base_offset if last_batch else end, end, sentence)
+    gap_to = state.source_start if state.source_start > end else -1
     return ResumeAt(end, known[1] if known else -1, following, gap_to)
 
 
-def _gone(seen: TargetState, inherited: int, wrote: bool) -> StopAt | None:
+def _gone(state: TargetState, inherited: int, wrote: bool) -> StopAt | None:
     """Why an empty log may not end there: its home's last records were never replicated, and are deleted."""
-    end = seen.log_end
+    end = state.log_end
     if wrote or not inherited or end <= inherited:
         return None
     sentence = (
@@ -229,40 +231,43 @@ def _gone(seen: TargetState, inherited: int, wrote: bool) -> StopAt | None:
     return StopAt(IncidentKind.FOREIGN_WRITE, inherited, end, sentence)
 
 
-def _foreign(tail: LastBatch, seen: TargetState, stamp: SequenceMap, inherited: int, *, wrote: bool) -> StopAt | None:
+def _foreign(
+    last_batch: LastBatch, state: TargetState, stamp: SequenceMap, inherited: int, *, wrote: bool
+) -> StopAt | None:
     """Why the last batch may not be there. `wrote`: the link has written since the topic changed homes."""
-    end = seen.log_end
-    if tail.last_offset < inherited or tail.producer_id == marker_producer_id(stamp.producer_id):
+    end = state.log_end
+    if last_batch.last_offset < inherited or last_batch.producer_id == marker_producer_id(stamp.producer_id):
         return None
-    if tail.producer_id == stamp.producer_id:
-        if not tail.control:
+    if last_batch.producer_id == stamp.producer_id:
+        if not last_batch.control:
             return None
         sentence = (
-            f"a switch made the twin the topic's home: the marker at offset {tail.base_offset} shuts this link out"
+            f"a switch made the twin the topic's home: the marker at offset {last_batch.base_offset}"
+            f" shuts this link out"
         )
-        return StopAt(IncidentKind.FOREIGN_WRITE, tail.base_offset, end, sentence)
+        return StopAt(IncidentKind.FOREIGN_WRITE, last_batch.base_offset, end, sentence)
     # A marker of a producer without records here is ours only if we have written since: coordinators of a home
     # that was away append such markers after unreplicated records.
-    if tail.unit and (wrote or not inherited):
+    if last_batch.unit and (wrote or not inherited):
         return None
-    who = f"producer id {tail.producer_id}" if tail.producer_id >= 0 else "a producer without an id"
+    who = f"producer id {last_batch.producer_id}" if last_batch.producer_id >= 0 else "a producer without an id"
     if inherited and not wrote:
         what = f"offsets {inherited} to {end - 1} were" if end - 1 > inherited else f"offset {inherited} was"
         sentence = f"{what} written here, at last by {who}, and never crossed: the topic changed homes at {inherited}"
         return StopAt(IncidentKind.FOREIGN_WRITE, inherited, end, sentence)
-    last = f"its last batch, offsets {tail.base_offset} to {tail.last_offset}, was"
+    last = f"its last batch, offsets {last_batch.base_offset} to {last_batch.last_offset}, was"
     sentence = f"{last} written by {who}, not by this link"
-    return StopAt(IncidentKind.FOREIGN_WRITE, min(tail.base_offset, seen.source_end), end, sentence)
+    return StopAt(IncidentKind.FOREIGN_WRITE, min(last_batch.base_offset, state.source_end), end, sentence)
 
 
-def _parted(seen: TargetState, stamp: SequenceMap, following: int, inherited: int) -> StopAt:
-    end = seen.log_end
-    if not seen.unlike:
-        return StopAt(IncidentKind.TRUNCATION, seen.parted, end, describe_divergence(seen.parted))
+def _parted(state: TargetState, stamp: SequenceMap, following: int, inherited: int) -> StopAt:
+    end = state.log_end
+    if not state.unlike:
+        return StopAt(IncidentKind.TRUNCATION, state.parted, end, describe_divergence(state.parted))
     # The count is ours but not the position: another producer wrote below. Else the source's history changed.
     expected = sequence_of(stamp.base_offset, stamp.base_sequence, end)
     kind = IncidentKind.TRUNCATION if inherited or following == expected else IncidentKind.POSITION_DISAGREEMENT
-    begin = seen.unlike_from if seen.unlike_from >= 0 else end - 1
+    begin = state.unlike_from if state.unlike_from >= 0 else end - 1
     what = f"offsets {begin} to {end - 1}" if begin < end - 1 else f"the record at offset {begin}"
     sentence = f"{what} of the twin {'are' if begin < end - 1 else 'is'} not the source's"
     return StopAt(kind, begin, end, sentence)
@@ -282,25 +287,25 @@ def _impossible(following: int, end: int, stamp: SequenceMap, inherited: int) ->
     return markers > max(0, end - stamp.base_offset)
 
 
-def stop_for_missing_topic(named: TopicPartition, acked: int, side: str, *, recreated: bool) -> PartitionStopped:
+def stop_for_missing_topic(partition: TopicPartition, acked: int, side: str, *, recreated: bool) -> PartitionStopped:
     """The topic is gone from one side, or was deleted and created again."""
     what = "is another one of the same name now" if recreated else "is there no more"
     return PartitionStopped(
-        IncidentKind.RECREATED_TOPIC, acked, acked, f"topic {named.topic} on the {side} {what}", IncidentSide(side)
+        IncidentKind.RECREATED_TOPIC, acked, acked, f"topic {partition.topic} on the {side} {what}", IncidentSide(side)
     )
 
 
-def stop_for_misplaced_batch(parcel: OutgoingBatch, base: int) -> PartitionStopped:
+def stop_for_misplaced_batch(batch: OutgoingBatch, base: int) -> PartitionStopped:
     """The link's batch has another offset. The broker kept the link's batches in order, so another producer wrote."""
-    if base > parcel.base:
-        sentence = f"someone else wrote offsets {parcel.base} to {base - 1} of the twin; the source's landed behind"
-        return PartitionStopped(IncidentKind.FOREIGN_WRITE, parcel.base, base, sentence)
-    sentence = f"offset {parcel.base} of the source was answered as {base} by the twin, which had ended later before"
-    return PartitionStopped(IncidentKind.POSITION_DISAGREEMENT, base, parcel.end, sentence)
+    if base > batch.base:
+        sentence = f"someone else wrote offsets {batch.base} to {base - 1} of the twin; the source's landed behind"
+        return PartitionStopped(IncidentKind.FOREIGN_WRITE, batch.base, base, sentence)
+    sentence = f"offset {batch.base} of the source was answered as {base} by the twin, which had ended later before"
+    return PartitionStopped(IncidentKind.POSITION_DISAGREEMENT, base, batch.end, sentence)
 
 
 def report_lost_by_target(
-    named: TopicPartition, position: int, told_to: int, source_start: int = 0
+    partition: TopicPartition, position: int, told_to: int, source_start: int = 0
 ) -> list[PartitionIncident]:
     """Reports acknowledged offsets that the twin lost; they are replicated again."""
     if position >= told_to:
@@ -310,12 +315,19 @@ def report_lost_by_target(
         sentence += f" from {min(source_start, told_to)} on: the source has no more what came before"
     return [
         PartitionIncident(
-            named.topic, named.partition, IncidentKind.LOST_BY_TARGET, position, told_to, sentence, POLICY_HEAL
+            partition.topic, partition.partition, IncidentKind.LOST_BY_TARGET, position, told_to, sentence, POLICY_HEAL
         )
     ]
 
 
-def to_partition_incident(named: TopicPartition, halt: PartitionStopped) -> PartitionIncident:
+def to_partition_incident(partition: TopicPartition, stopped: PartitionStopped) -> PartitionIncident:
     return PartitionIncident(
-        named.topic, named.partition, halt.kind, halt.offset, halt.end, halt.sentence, None, halt.side
+        partition.topic,
+        partition.partition,
+        stopped.kind,
+        stopped.offset,
+        stopped.end,
+        stopped.sentence,
+        None,
+        stopped.side,
     )

@@ -37,19 +37,23 @@ FENCED_CODES = frozenset({Code.TRANSACTION_COORDINATOR_FENCED, Code.INVALID_PROD
 
 
 class PendingMarkers(NamedTuple):
-    track: PartitionReplicator
+    replicator: PartitionReplicator
     blank: OffsetGap
 
     @property
     def led(self) -> int:
         """The source's leader epoch, unchanged while nothing else of the partition is in flight."""
-        return self.track.source.led
+        return self.replicator.source.led
 
     @property
     def run(self) -> MarkerRun:
-        named = self.track.order.twin_named
+        partition = self.replicator.config.twin_named
         return MarkerRun(
-            named.topic, named.partition, self.blank.end - self.blank.base, self.track.fence, self.track.led[1]
+            partition.topic,
+            partition.partition,
+            self.blank.end - self.blank.base,
+            self.replicator.fence,
+            self.replicator.led[1],
         )
 
 
@@ -61,15 +65,15 @@ def next_marker_runs(
     """
     found: list[PendingMarkers] = []
     room = MARKERS_MAX
-    for track in list(ready):
+    for replicator in list(ready):
         if not room:
             break
-        blank = track.waiting[0][0] if track.waiting and track.phase is Phase.RUNNING else None
-        if isinstance(blank, OffsetGap) and track.may_mark():
-            del ready[track]
-            run = track.send_blank(min(room, each), now_s)
+        blank = replicator.waiting[0][0] if replicator.waiting and replicator.phase is Phase.RUNNING else None
+        if isinstance(blank, OffsetGap) and replicator.may_mark():
+            del ready[replicator]
+            run = replicator.send_blank(min(room, each), now_s)
             room -= run.end - run.base
-            found.append(PendingMarkers(track, run))
+            found.append(PendingMarkers(replicator, run))
     return found
 
 
@@ -83,7 +87,7 @@ def split_by_log_end(
     go: list[PendingMarkers] = []
     rest: list[PendingMarkers] = []
     for one in asked:
-        answer = found.get(one.track.order.twin_named)
+        answer = found.get(one.replicator.config.twin_named)
         stands = answer is not None and answer.error == 0 and answer.end == one.blank.base
         (go if stands else rest).append(one)
     return go, rest
@@ -92,8 +96,8 @@ def split_by_log_end(
 def split_by_phase(due: Iterable[PendingMarkers]) -> tuple[list[PendingMarkers], list[PendingMarkers]]:
     """Splits runs by whether their partitions are running."""
     marks = list(due)
-    return [one for one in marks if one.track.phase is Phase.RUNNING], [
-        one for one in marks if one.track.phase is not Phase.RUNNING
+    return [one for one in marks if one.replicator.phase is Phase.RUNNING], [
+        one for one in marks if one.replicator.phase is not Phase.RUNNING
     ]
 
 
@@ -120,7 +124,7 @@ def judge_refused_markers(answer: MarkerOutcome | None, blank: OffsetGap, refusa
         sentence = append_hint(said, _GRANTS.get(answer.error, kind.hint))
         return PartitionStopped(IncidentKind.RIGHTS_LOST, blank.base, blank.end, sentence, IncidentSide.TARGET)
     if answer.error in FENCED_CODES and refusals >= INSPECTIONS_MAX:
-        sentence = f"the twin keeps refusing markers for {where} as fenced: another pump of this link is at work"
+        sentence = f"the twin keeps refusing markers for {where} as fenced: another task of this link is at work"
         return PartitionStopped(IncidentKind.POSITION_DISAGREEMENT, blank.base, blank.end, sentence)
     if answer.error in FENCED_CODES or error_action(answer.error) is not ErrorAction.STOP:
         return None
@@ -140,25 +144,33 @@ END_UNKNOWN = -1
 class IdleTwin(NamedTuple):
     """A twin without requests in flight, and its end at the query."""
 
-    track: PartitionReplicator
+    replicator: PartitionReplicator
     end: int
 
     @property
     def run(self) -> MarkerRun:
-        named = self.track.order.twin_named
-        return MarkerRun(named.topic, named.partition, 0, 0, self.track.led[1])
+        partition = self.replicator.config.twin_named
+        return MarkerRun(partition.topic, partition.partition, 0, 0, self.replicator.led[1])
 
 
 def find_idle_twins(tracks: Iterable[PartitionReplicator], node: int) -> list[IdleTwin]:
     """The idle exact twins led by `node`. Mapped twins may hold other producers' records."""
-    return [IdleTwin(track, track.acked) for track in tracks if track.route.target == node and _rests(track)]
+    return [
+        IdleTwin(replicator, replicator.acked)
+        for replicator in tracks
+        if replicator.leaders.target == node and _rests(replicator)
+    ]
 
 
 def find_unsure_twins(ready: Iterable[PartitionReplicator], now_s: float, now_ms: int) -> list[IdleTwin]:
     """The twins whose ends must be seen before the next batch, each once until the response."""
-    found = [IdleTwin(track, _end(track)) for track in ready if _stands(track) and _waits(track, now_s, now_ms)]
+    found = [
+        IdleTwin(replicator, _end(replicator))
+        for replicator in ready
+        if _stands(replicator) and _waits(replicator, now_s, now_ms)
+    ]
     for one in found:
-        one.track.known_end.asking = True
+        one.replicator.known_end.asking = True
     return found
 
 
@@ -167,38 +179,44 @@ def recheck_log_ends(
 ) -> tuple[bool, list[PartitionIncident]]:
     """Inspects twins whose end changed without a request. Returns whether leaders must be looked up, and incidents."""
     found = results_by_partition(answers)
-    untold, told = False, list[PartitionIncident]()
-    for track, end in asked:
-        track.known_end.asking = False
-        answer = found.get(track.order.twin_named)
+    untold, incidents = False, list[PartitionIncident]()
+    for replicator, end in asked:
+        replicator.known_end.asking = False
+        answer = found.get(replicator.config.twin_named)
         seen = answer.end if answer is not None and not answer.error else END_UNKNOWN
         untold |= seen == END_UNKNOWN
-        if _end(track) != end or not _stands(track):
+        if _end(replicator) != end or not _stands(replicator):
             continue
         if seen == end:
             # As of now, not of the target's answer: over a slow connection nothing would ever be sent otherwise.
-            track.known_end.seen_s = now_s
-        elif track.waiting:
-            told += report_markers_not_taken(track, answer, track.waiting[0][0], now_s, "its end, before ")
+            replicator.known_end.seen_s = now_s
+        elif replicator.waiting:
+            incidents += report_markers_not_taken(
+                replicator, answer, replicator.waiting[0][0], now_s, "its end, before "
+            )
         elif seen != END_UNKNOWN:
-            track.again(now_s)
-    return untold, told
+            replicator.again(now_s)
+    return untold, incidents
 
 
-def _rests(track: PartitionReplicator) -> bool:
-    return _stands(track) and not track.waiting and track.fetched == track.acked >= track.write_from
+def _rests(replicator: PartitionReplicator) -> bool:
+    return (
+        _stands(replicator)
+        and not replicator.waiting
+        and replicator.fetched == replicator.acked >= replicator.write_from
+    )
 
 
-def _waits(track: PartitionReplicator, now_s: float, now_ms: int) -> bool:
-    parcel = bool(track.waiting) and not isinstance(track.waiting[0][0], OffsetGap)
-    return parcel and not track.known_end.asking and track.unsure(now_s, now_ms)
+def _waits(replicator: PartitionReplicator, now_s: float, now_ms: int) -> bool:
+    batch = bool(replicator.waiting) and not isinstance(replicator.waiting[0][0], OffsetGap)
+    return batch and not replicator.known_end.asking and replicator.unsure(now_s, now_ms)
 
 
-def _end(track: PartitionReplicator) -> int:
+def _end(replicator: PartitionReplicator) -> int:
     """Where the twin must end while nothing is in flight. A batch partly on the twin begins at `acked`."""
-    return track.waiting[0][0].base if track.waiting else track.acked
+    return replicator.waiting[0][0].base if replicator.waiting else replicator.acked
 
 
-def _stands(track: PartitionReplicator) -> bool:
-    idle = not (track.in_flight or track.leaving or track.mapped)
-    return idle and track.phase is Phase.RUNNING
+def _stands(replicator: PartitionReplicator) -> bool:
+    idle = not (replicator.in_flight or replicator.leaving or replicator.mapped)
+    return idle and replicator.phase is Phase.RUNNING

@@ -76,7 +76,7 @@ class WindowSlice(NamedTuple):
         """Returns the offset of the first batch written since `since_ms`, or `base` if no member may join there."""
         if self.before != self.cut.leader_epoch:
             return self.base
-        for piece in self.cut.parcels:
+        for piece in self.cut.batches:
             if isinstance(piece, OutgoingBatch) and not is_too_old(piece.max_timestamp, since_ms):
                 return piece.base
         return self.base
@@ -88,14 +88,14 @@ class WindowSlice(NamedTuple):
         cut = self.cut
         if position == self.base and write_from <= position:
             return cut
-        borders = {self.base, cut.end, *(piece.base for piece in cut.parcels)}
+        borders = {self.base, cut.end, *(piece.base for piece in cut.batches)}
         noted_to = max(position, min(write_from, cut.end))
         if position not in borders or noted_to not in borders:
             return None
         if position > self.base and self.before != cut.leader_epoch:
             return None
         return cut._replace(
-            parcels=[piece for piece in cut.parcels if piece.base >= noted_to],
+            batches=[piece for piece in cut.batches if piece.base >= noted_to],
             noted_to=noted_to,
             carried=[entry for entry in cut.carried if entry.base >= position],
             blanks=[blank for blank in cut.blanks if blank.base >= position],
@@ -150,7 +150,7 @@ class SharedFetch:
         self.windows: dict[SourcePartitionKey, SharedWindow] = {}
         # The oldest first.
         self._ages: deque[tuple[SharedWindow, WindowSlice]] = deque()
-        self.seats: set[SharedFetchMember] = set()
+        self.sessions: set[SharedFetchMember] = set()
         # The age limits of all members, the highest first.
         self.ages_s: list[float] = []
         self.now_s = self._born_s = 0.0
@@ -158,11 +158,11 @@ class SharedFetch:
         self._moved_s, self._left_rooms = 0.0, 1
 
     @classmethod
-    def of(cls, order: TaskConfig) -> SharedFetch | None:
+    def of(cls, config: TaskConfig) -> SharedFetch | None:
         """A new shared fetch for a broadcast's task, else None. A task that runs apart also gets one, to read alone and
         drop old data.
         """
-        return cls(order.limits, order.queue.high_bytes, order.queue.parts_max) if order.broadcast else None
+        return cls(config.limits, config.queue.high_bytes, config.queue.parts_max) if config.broadcast else None
 
     def tick(self, now_s: float) -> None:
         self._born_s = self._born_s or now_s
@@ -175,8 +175,8 @@ class SharedFetch:
     def window(self, key: SourcePartitionKey) -> SharedWindow:
         return self.windows.setdefault(key, SharedWindow())
 
-    def came(self, seat: SharedFetchMember) -> None:
-        self.seats.add(seat)
+    def came(self, member: SharedFetchMember) -> None:
+        self.sessions.add(member)
         self._allow()
 
     def hold(self, high_bytes: int, parts_max: int) -> None:
@@ -184,15 +184,15 @@ class SharedFetch:
         self.high_bytes, self.parts_max = max(self.high_bytes, high_bytes), max(self.parts_max, parts_max)
         self._allow()
 
-    def left(self, seat: SharedFetchMember) -> None:
-        self.seats.discard(seat)
+    def left(self, member: SharedFetchMember) -> None:
+        self.sessions.discard(member)
         self._allow()
 
     def _allow(self) -> None:
-        ages_s = {seat.rules.max_age_s for seat in self.seats if seat.rules.fresh and seat.rules.max_age_s}
+        ages_s = {member.rules.max_age_s for member in self.sessions if member.rules.fresh and member.rules.max_age_s}
         self.ages_s = sorted(ages_s, reverse=True)
         each = QUEUE_BYTES_MAX + self._limits.request_bytes_max + self._limits.partition_bytes_max
-        self.joining.allow(self.high_bytes + each * len(self.seats))
+        self.joining.allow(self.high_bytes + each * len(self.sessions))
 
     def pool_with_room(self) -> BufferPool | None:
         """Returns the pool for the next parse, or None if all buffers are in use. No member waits for another's queue:
@@ -201,7 +201,7 @@ class SharedFetch:
         if self.joining.full() and (self._left_rooms or self.now_s - self._moved_s >= BUFFER_RETRY_S):
             self._moved_s, rooms = self.now_s, frozenset(self.joining.rooms)
             most = self.joining.holds(QUEUE_BYTES_MAX)
-            self._left_rooms = sum([seat.release_buffers(rooms, most) for seat in self.seats])
+            self._left_rooms = sum([member.release_buffers(rooms, most) for member in self.sessions])
         while self.joining.full():
             if not self._ages:
                 return None
@@ -220,7 +220,7 @@ class SharedFetch:
 
     def put(self, window: SharedWindow, one: WindowSlice) -> None:
         """Adds the next slice. Older slices may be dropped for it, never the new one, which no member has had yet."""
-        for piece in one.cut.parcels:
+        for piece in one.cut.batches:
             if isinstance(piece, OutgoingBatch) and piece.room:
                 piece.room.uses += 1
         window.slices[one.base] = one
@@ -242,7 +242,7 @@ class SharedFetch:
 
     def _let_go(self, one: WindowSlice) -> None:
         self.bytes -= one.size
-        for piece in one.cut.parcels:
+        for piece in one.cut.batches:
             if isinstance(piece, OutgoingBatch) and piece.room:
                 piece.room.uses -= 1
 
@@ -253,14 +253,14 @@ class SharedFetches:
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str, int], SharedFetch] = {}
 
-    def of(self, order: TaskConfig) -> SharedFetch | None:
+    def of(self, config: TaskConfig) -> SharedFetch | None:
         """Returns the shared fetch that this task joins, or None without a broadcast."""
-        key = order.broadcast, order.source_id, order.lane
-        reading = self._kept.get(key) or SharedFetch.of(order)
-        if reading:
-            reading.hold(order.queue.high_bytes, order.queue.parts_max)
-            self._kept[key] = reading
-        return reading
+        key = config.broadcast, config.source_id, config.task
+        shared_fetch = self._kept.get(key) or SharedFetch.of(config)
+        if shared_fetch:
+            shared_fetch.hold(config.queue.high_bytes, config.queue.parts_max)
+            self._kept[key] = shared_fetch
+        return shared_fetch
 
 
 def is_slice_needed(window: SharedWindow, one: WindowSlice) -> bool:
@@ -268,18 +268,18 @@ def is_slice_needed(window: SharedWindow, one: WindowSlice) -> bool:
     may return. A drop-oldest queue whose twin ends below continues within what is left.
     """
     return any(
-        not track.leaving
-        and track.phase is not Phase.STOPPED
-        and track.acked < one.cut.end
-        and (one.base <= track.acked or (seat.drops(track) and track.begins > 0))
-        for seat, track in window.members.items()
+        not replicator.leaving
+        and replicator.phase is not Phase.STOPPED
+        and replicator.acked < one.cut.end
+        and (one.base <= replicator.acked or (member.drops(replicator) and replicator.begins > 0))
+        for member, replicator in window.members.items()
     )
 
 
 def copy_buffers(cut: ParsedFetch) -> ParsedFetch:
     """Copies bytes out of the fetch buffer, to free that."""
-    parcels = [_owned(piece) for piece in cut.parcels]
-    return cut._replace(parcels=parcels)
+    batches = [_owned(piece) for piece in cut.batches]
+    return cut._replace(batches=batches)
 
 
 def _owned(piece: OutgoingBatch | OffsetGap) -> OutgoingBatch | OffsetGap:
@@ -289,13 +289,13 @@ def _owned(piece: OutgoingBatch | OffsetGap) -> OutgoingBatch | OffsetGap:
 
 
 def slice_size(cut: ParsedFetch) -> int:
-    return SLICE_OVERHEAD_BYTES + sum(piece.size for piece in cut.parcels if isinstance(piece, OutgoingBatch))
+    return SLICE_OVERHEAD_BYTES + sum(piece.size for piece in cut.batches if isinstance(piece, OutgoingBatch))
 
 
 NO_BUFFER = PooledBuffer(bytearray())
 # Where a batch has its latest time stamp.
 TIMESTAMP_OFFSET, TIMESTAMP_END = 35, 43
-DROPPED_BY_ENDED_TASK = "by a pump that has ended"
+DROPPED_BY_ENDED_TASK = "by a task that has ended"
 
 
 def find_kept_offset(
@@ -336,66 +336,66 @@ def describe_age_limit(rules: QueueRules) -> str:
     return f"older than {rules.max_age_s:g} s"
 
 
-def with_young_offset(seen: TargetState, young_from: int, below: BatchHeader | None) -> TargetState:
+def with_young_offset(state: TargetState, young_from: int, below: BatchHeader | None) -> TargetState:
     """Adds where young enough records begin. `below`: the source's batch before; without a time stamp nothing is too
     old.
     """
     if below and below.max_timestamp < 0:
-        return seen
-    return replace(seen, young_from=young_from, young_epoch=below.leader_epoch if below else -1)
+        return state
+    return replace(state, young_from=young_from, young_epoch=below.leader_epoch if below else -1)
 
 
-def drop_unsent(track: PartitionReplicator, to: int, epoch: int, why: str, now_ms: int) -> None:
+def drop_unsent(replicator: PartitionReplicator, to: int, epoch: int, why: str, now_ms: int) -> None:
     """Drops what is below `to` and not in flight. `epoch`: the source's leader epoch of the last record below `to`, -1
     if unknown.
     """
-    if track.sent < track.fetched:
-        track.set_back()
-    drop_next(track, to, epoch, why, now_ms)
+    if replicator.sent < replicator.fetched:
+        replicator.set_back()
+    drop_next(replicator, to, epoch, why, now_ms)
 
 
-def drop_next(track: PartitionReplicator, to: int, epoch: int, why: str, now_ms: int) -> None:
+def drop_next(replicator: PartitionReplicator, to: int, epoch: int, why: str, now_ms: int) -> None:
     """Drops the offsets from `track.fetched` to `to`. What already waits is sent before."""
-    begin = track.fetched
+    begin = replicator.fetched
     gone = OffsetGap(begin, to)
-    track.dropped.append(dropped_incident(track.named, begin, to, why))
-    track.take(ParsedFetch([gone], to, begin, epoch, None, [], [gone]), NO_BUFFER, now_ms)
+    replicator.dropped.append(dropped_incident(replicator.named, begin, to, why))
+    replicator.take(ParsedFetch([gone], to, begin, epoch, None, [], [gone]), NO_BUFFER, now_ms)
 
 
-def note_missing_ranges(track: PartitionReplicator, ranges: Iterable[tuple[int, int]]) -> None:
+def note_missing_ranges(replicator: PartitionReplicator, ranges: Iterable[tuple[int, int]]) -> None:
     """Reports source records that an inspection did not find on the twin, except what is reported already. A task that
     ended too soon had dropped the rest.
     """
     known = [
-        (0, max(track.told.to, track.order.inherited)),
-        *((row.from_offset, row.to_offset) for row in track.dropped),
+        (0, max(replicator.progress_log.to, replicator.config.inherited)),
+        *((row.from_offset, row.to_offset) for row in replicator.dropped),
     ]
     for begin, end in ranges:
         for known_begin, known_end in sorted(known):
             if known_begin <= begin:
                 begin = max(begin, known_end)
             elif known_begin < end:
-                track.dropped.append(dropped_incident(track.named, begin, known_begin, DROPPED_BY_ENDED_TASK))
+                replicator.dropped.append(dropped_incident(replicator.named, begin, known_begin, DROPPED_BY_ENDED_TASK))
                 begin = known_end
         if begin < end:
-            track.dropped.append(dropped_incident(track.named, begin, end, DROPPED_BY_ENDED_TASK))
-    track.dropped.sort(key=lambda row: row.from_offset)
+            replicator.dropped.append(dropped_incident(replicator.named, begin, end, DROPPED_BY_ENDED_TASK))
+    replicator.dropped.sort(key=lambda row: row.from_offset)
 
 
 def drop_old_batches(done: ParsedFetch, begin: int, since_ms: int) -> tuple[ParsedFetch, int]:
     """Returns `done` without the older batches at the beginning, and where those end, or -1."""
     old = 0
-    for piece in done.parcels:
+    for piece in done.batches:
         if isinstance(piece, OutgoingBatch) and not is_too_old(piece.max_timestamp, since_ms):
             break
         old += 1
-    if not any(isinstance(piece, OutgoingBatch) for piece in done.parcels[:old]):
+    if not any(isinstance(piece, OutgoingBatch) for piece in done.batches[:old]):
         return done, -1
-    to = done.parcels[old - 1].end
+    to = done.batches[old - 1].end
     gone = OffsetGap(begin, to)
     return (
         done._replace(
-            parcels=[gone, *done.parcels[old:]],
+            batches=[gone, *done.batches[old:]],
             carried=[entry for entry in done.carried if entry.base >= to],
             blanks=[gone, *(blank for blank in done.blanks if blank.base >= to)],
         ),
@@ -416,7 +416,7 @@ def old_bytes(records: memoryview, since_ms: int) -> int:
 
 
 def find_transactional(cut: ParsedFetch) -> OutgoingBatch | None:
-    for piece in cut.parcels:
+    for piece in cut.batches:
         if isinstance(piece, OutgoingBatch) and piece.header.attributes & TRANSACTIONAL_FLAG:
             return piece
     return None
@@ -433,8 +433,10 @@ class SharedFetchMember:
     task check a partition. `rules`: of the task's queue.
     """
 
-    def __init__(self, reading: SharedFetch, wake: Callable[[PartitionReplicator], None], rules: QueueRules) -> None:
-        self.reading, self.wake, self.rules = reading, wake, rules
+    def __init__(
+        self, shared_fetch: SharedFetch, wake: Callable[[PartitionReplicator], None], rules: QueueRules
+    ) -> None:
+        self.shared_fetch, self.wake, self.rules = shared_fetch, wake, rules
         # Partitions for which the window may have data; those that wait for room in our queues.
         self.called: dict[PartitionReplicator, None] = {}
         self._hungry: dict[PartitionReplicator, None] = {}
@@ -448,89 +450,93 @@ class SharedFetchMember:
         self._gathering: dict[PartitionReplicator, None] = {}
         self._looked_s, self._fresh_at_s, self._brought = 0.0, 0.0, 0
         self._closed = False
-        reading.came(self)
+        shared_fetch.came(self)
 
     # -- members
 
-    def join_window(self, track: PartitionReplicator) -> None:
-        window = self._windows[track] = self.reading.window(track.source_key)
-        window.members[self] = track
+    def join_window(self, replicator: PartitionReplicator) -> None:
+        window = self._windows[replicator] = self.shared_fetch.window(replicator.source_key)
+        window.members[self] = replicator
 
-    def leave(self, track: PartitionReplicator) -> None:
-        window = self._windows.pop(track, None)
-        if window is not None and window.members.get(self) is track:
+    def leave(self, replicator: PartitionReplicator) -> None:
+        window = self._windows.pop(replicator, None)
+        if window is not None and window.members.get(self) is replicator:
             del window.members[self]
             self._release(window)
         for kept in (self.called, self._hungry, self._followed, self._gathering):
-            kept.pop(track, None)
+            kept.pop(replicator, None)
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            for track in list(self._windows):
-                self.leave(track)
-            self.reading.left(self)
+            for replicator in list(self._windows):
+                self.leave(replicator)
+            self.shared_fetch.left(self)
 
-    def call(self, track: PartitionReplicator) -> None:
+    def call(self, replicator: PartitionReplicator) -> None:
         """Marks a partition that may now be fed."""
-        window = self._windows.get(track)
-        if window is None or track.fetched >= window.end or track in self._hungry:
+        window = self._windows.get(replicator)
+        if window is None or replicator.fetched >= window.end or replicator in self._hungry:
             return
-        if not track.waiting.choked or track.waiting.bytes < track.partition_bytes_max:
-            self.called[track] = None
+        if not replicator.waiting.choked or replicator.waiting.bytes < replicator.partition_bytes_max:
+            self.called[replicator] = None
 
     # -- the reader
 
-    def reads(self, track: PartitionReplicator, line: FetchStream) -> bool:
+    def reads(self, replicator: PartitionReplicator, line: FetchStream) -> bool:
         """Whether the task must fetch this partition now, for all members or for itself."""
-        window = self._windows.get(track)
+        window = self._windows.get(replicator)
         if window is None:
             return True
-        if track.fetched < track.write_from:
-            return self._must_ask(track, window)
-        if window.end < 0 and self._gathers(track, window):
-            self._gathering[track] = None
+        if replicator.fetched < replicator.write_from:
+            return self._must_ask(replicator, window)
+        if window.end < 0 and self._gathers(replicator, window):
+            self._gathering[replicator] = None
             return False
-        if track.fetched > window.end:
+        if replicator.fetched > window.end:
             # No other member is as far: from here on this one reads for all.
-            self.reading.begin(window, track.fetched, track.source.epoch)
-            self._claim(window, track, line)
+            self.shared_fetch.begin(window, replicator.fetched, replicator.source.epoch)
+            self._claim(window, replicator, line)
             self._wake_others(window)
             return True
-        if track.fetched == window.end and self._agrees(track, window, window.epoch):
+        if replicator.fetched == window.end and self._agrees(replicator, window, window.epoch):
             if window.reader in (None, self):
-                self._claim(window, track, line)
+                self._claim(window, replicator, line)
                 return True
             return False
-        self.let_go(track)
-        return self._must_ask(track, window)
+        self.let_go(replicator)
+        return self._must_ask(replicator, window)
 
-    def _must_ask(self, track: PartitionReplicator, window: SharedWindow) -> bool:
+    def _must_ask(self, replicator: PartitionReplicator, window: SharedWindow) -> bool:
         """Whether the window has nothing for this partition; otherwise marks the partition to be fed."""
-        if self._next(track, window) is None:
+        if self._next(replicator, window) is None:
             return True
-        self.call(track)
+        self.call(replicator)
         return False
 
-    def _gathers(self, track: PartitionReplicator, window: SharedWindow) -> bool:
+    def _gathers(self, replicator: PartitionReplicator, window: SharedWindow) -> bool:
         """Whether to wait for members that are still starting: far behind the source, a late one needs long to catch
         up.
         """
         looking = any(
             one.phase in (Phase.UNVERIFIED, Phase.VERIFYING) and not one.leaving for one in window.members.values()
         )
-        return track.source.end > track.fetched and looking and self.reading.age_s < GATHER_S_MAX
+        return replicator.source.end > replicator.fetched and looking and self.shared_fetch.age_s < GATHER_S_MAX
 
-    def _claim(self, window: SharedWindow, track: PartitionReplicator, line: FetchStream) -> None:
-        window.reader, window.line, window.heard_s = self, line, self.reading.now_s
-        self._follow(track, window)
+    def _claim(self, window: SharedWindow, replicator: PartitionReplicator, line: FetchStream) -> None:
+        window.reader, window.line, window.heard_s = self, line, self.shared_fetch.now_s
+        self._follow(replicator, window)
 
     def partitions_read_for_others(self) -> list[PartitionReplicator]:
-        return [track for track, window in self._windows.items() if window.reader is self and len(window.members) > 1]
+        return [
+            replicator
+            for replicator, window in self._windows.items()
+            if window.reader is self and len(window.members) > 1
+        ]
 
-    def let_go(self, track: PartitionReplicator) -> None:
+    def let_go(self, replicator: PartitionReplicator) -> None:
         """Stops reading the partition for others, and wakes them to find a new reader."""
-        if (window := self._windows.get(track)) is not None:
+        if (window := self._windows.get(replicator)) is not None:
             self._release(window)
 
     def _release(self, window: SharedWindow) -> None:
@@ -539,75 +545,75 @@ class SharedFetchMember:
             self._wake_others(window)
 
     def _wake_others(self, window: SharedWindow) -> None:
-        for seat, track in window.members.items():
-            if seat is not self:
-                seat.wake(track)
-                seat.needs_turn = True
+        for member, replicator in window.members.items():
+            if member is not self:
+                member.wake(replicator)
+                member.needs_turn = True
 
-    def doubt(self, track: PartitionReplicator) -> None:
+    def doubt(self, replicator: PartitionReplicator) -> None:
         """Empties the window: the source may have another history."""
-        if (window := self._windows.get(track)) is not None and window.reader is self:
-            self.reading.begin(window, window.end, -1)
+        if (window := self._windows.get(replicator)) is not None and window.reader is self:
+            self.shared_fetch.begin(window, window.end, -1)
             self._release(window)
 
     def heard(self, line: FetchStream, brought: int) -> None:
         """Notes a fetch response with `brought` bytes of records."""
-        self._heard[line] = self.reading.now_s
+        self._heard[line] = self.shared_fetch.now_s
         self._brought += brought
 
     def tick(self, now_s: float) -> None:
         """Runs periodic checks. A reader without responses gives up its role."""
-        self.reading.tick(now_s)
+        self.shared_fetch.tick(now_s)
         gathering, self._gathering = self._gathering, {}
-        for track in gathering:
-            self.wake(track)
+        for replicator in gathering:
+            self.wake(replicator)
         if self.rules.fresh and now_s >= self._fresh_at_s:
             self._fresh_at_s = now_s + AGE_CHECK_INTERVAL_S
-            for track, window in self._windows.items():
-                if track.sent < window.end and self.drops(track):
-                    self.called[track] = None
+            for replicator, window in self._windows.items():
+                if replicator.sent < window.end and self.drops(replicator):
+                    self.called[replicator] = None
         if now_s - self._looked_s < STALE_CHECK_INTERVAL_S:
             return
         self._looked_s = now_s
-        for track, window in self._windows.items():
+        for replicator, window in self._windows.items():
             # In case a wake was missed: check partitions away from the window's end, or without a reader.
-            if track.phase is Phase.RUNNING and (track.fetched != window.end or window.reader is None):
-                self.wake(track)
-        for window in self.reading.windows.values():
+            if replicator.phase is Phase.RUNNING and (replicator.fetched != window.end or window.reader is None):
+                self.wake(replicator)
+        for window in self.shared_fetch.windows.values():
             reader = window.reader
             if reader and now_s - max(window.heard_s, reader._heard.get(window.line, 0.0)) > READER_TIMEOUT_S:
                 reader._release(window)
 
     # -- reads
 
-    def leads(self, track: PartitionReplicator) -> bool:
+    def leads(self, replicator: PartitionReplicator) -> bool:
         """Whether the next read of this partition is for all members."""
-        window = self._windows.get(track)
+        window = self._windows.get(replicator)
         return (
             window is not None
             and window.reader is self
             and len(window.members) > 1
-            and track.fetched == window.end
-            and track.fetched >= track.write_from
+            and replicator.fetched == window.end
+            and replicator.fetched >= replicator.write_from
         )
 
     def begins(
-        self, track: PartitionReplicator, records: memoryview, own: BufferPool, now_ms: int
+        self, replicator: PartitionReplicator, records: memoryview, own: BufferPool, now_ms: int
     ) -> tuple[memoryview, BufferPool | None]:
         """Returns the part to parse, and the pool to join batches in, if any. `own`: the task's pool."""
-        records = self._of_one_age(self.trim_to_window(track, records), now_ms)
-        return records, self.reading.pool_with_room() if self.leads(track) else own
+        records = self._of_one_age(self.trim_to_window(replicator, records), now_ms)
+        return records, self.shared_fetch.pool_with_room() if self.leads(replicator) else own
 
     def _of_one_age(self, records: memoryview, now_ms: int) -> memoryview:
         """Cuts after records that are too old for one of the queues; younger ones are fetched next."""
-        for age_s in self.reading.ages_s:
+        for age_s in self.shared_fetch.ages_s:
             if end := old_bytes(records, now_ms - int(age_s * 1000)):
                 return records[:end]
         return records
 
     def read(
         self,
-        track: PartitionReplicator,
+        replicator: PartitionReplicator,
         done: ParsedFetch,
         part: FetchedPartitionById,
         joining: BufferPool | None,
@@ -616,50 +622,50 @@ class SharedFetchMember:
         """Takes a parsed fetch. The reader adds it as the next slice, and continues with the slice's own copy.
         `joining`: the pool of joined batches, if any.
         """
-        window = self._windows.get(track)
-        if window is None or window.reader is not self or track.fetched != window.end:
+        window = self._windows.get(replicator)
+        if window is None or window.reader is not self or replicator.fetched != window.end:
             return done
-        if track.fetched < track.write_from or done.end == track.fetched:
+        if replicator.fetched < replicator.write_from or done.end == replicator.fetched:
             return done
-        if done.halt:
-            self.doubt(track)
-        elif len(window.members) > 1 and joining in (None, self.reading.joining):
+        if done.stopped:
+            self.doubt(replicator)
+        elif len(window.members) > 1 and joining in (None, self.shared_fetch.joining):
             done = copy_buffers(done)
-            source, written_ms = track.source, _written_ms(done, now_ms)
-            self.reading.put(
-                window, WindowSlice(track.fetched, done, slice_size(done), source.epoch, source.led, written_ms)
+            source, written_ms = replicator.source, _written_ms(done, now_ms)
+            self.shared_fetch.put(
+                window, WindowSlice(replicator.fetched, done, slice_size(done), source.epoch, source.led, written_ms)
             )
             self._tell(window, part)
         else:
             # No other member was here at the parse: a new one fetches by itself until it reaches the window.
             if window.slices:
-                self.reading.begin(window, done.end, done.leader_epoch)
+                self.shared_fetch.begin(window, done.end, done.leader_epoch)
             window.end, window.epoch, window.origin = done.end, done.leader_epoch, done.end
             self._wake_others(window)
         return done
 
     def _tell(self, window: SharedWindow, part: FetchedPartitionById) -> None:
-        for seat, other in window.members.items():
-            if seat is not self:
+        for member, other in window.members.items():
+            if member is not self:
                 if other.phase is Phase.RUNNING:
                     other.source.end, other.source.start = part.high_watermark, part.log_start
                     if not other.source.heard:
                         note_source_readable(other)
-                seat.call(other)
+                member.call(other)
 
-    def heads(self, track: PartitionReplicator, part: FetchedPartitionById) -> None:
+    def heads(self, replicator: PartitionReplicator, part: FetchedPartitionById) -> None:
         """Passes on the source's log start and high watermark."""
-        window = self._windows.get(track)
+        window = self._windows.get(replicator)
         if window is not None and window.reader is self:
             self._tell(window, part)
 
-    def trim_to_window(self, track: PartitionReplicator, records: memoryview) -> memoryview:
+    def trim_to_window(self, replicator: PartitionReplicator, records: memoryview) -> memoryview:
         """Cuts a fetch of the task's own at the window's border; for a drop-oldest queue also at its twin's end."""
-        window = self._windows.get(track)
-        border = window.border(track.fetched) if window is not None and window.reader is not self else -1
-        if self.drops(track) and track.fetched < track.write_from:
+        window = self._windows.get(replicator)
+        border = window.border(replicator.fetched) if window is not None and window.reader is not self else -1
+        if self.drops(replicator) and replicator.fetched < replicator.write_from:
             # What the twin has is reported separately; the age of what follows is checked when fetched.
-            border = track.write_from if border < 0 else min(border, track.write_from)
+            border = replicator.write_from if border < 0 else min(border, replicator.write_from)
         if border < 0:
             return records
         place, size = 0, len(records)
@@ -671,79 +677,83 @@ class SharedFetchMember:
 
     def hungry(self) -> list[PartitionReplicator]:
         """Takes the partitions to feed now."""
-        found = [*self.called, *(track for track in self._hungry if track not in self.called)]
+        found = [*self.called, *(replicator for replicator in self._hungry if replicator not in self.called)]
         self.called, self._hungry, self.needs_turn = {}, {}, False
         return found
 
-    def later(self, track: PartitionReplicator) -> None:
-        self._hungry[track] = None
+    def later(self, replicator: PartitionReplicator) -> None:
+        self._hungry[replicator] = None
 
     def room(self) -> int:
         """Returns how many more bytes may wait in the task's queues."""
-        return QUEUE_BYTES_MAX - sum(track.waiting.bytes for track in self._windows)
+        return QUEUE_BYTES_MAX - sum(replicator.waiting.bytes for replicator in self._windows)
 
     def release_buffers(self, rooms: Container[PooledBuffer], most: int) -> int:
         """Keeps queued data in at most `most` of these buffers, those with the most queued bytes, and copies the rest.
         Returns the number of buffers freed.
         """
         sizes: Counter[PooledBuffer] = Counter()
-        for track in self._windows:
-            for piece, hold in track.waiting:
-                if hold in rooms and hold:
-                    sizes[hold] += piece.size
-        left = {hold for hold, _ in sizes.most_common()[most:]}
-        for track in self._windows if left else ():
-            track.waiting.leave(left)
+        for replicator in self._windows:
+            for piece, buffer in replicator.waiting:
+                if buffer in rooms and buffer:
+                    sizes[buffer] += piece.size
+        left = {buffer for buffer, _ in sizes.most_common()[most:]}
+        for replicator in self._windows if left else ():
+            replicator.waiting.leave(left)
         return len(left)
 
-    def next(self, track: PartitionReplicator) -> tuple[WindowSlice, ParsedFetch] | None:
+    def next(self, replicator: PartitionReplicator) -> tuple[WindowSlice, ParsedFetch] | None:
         """Returns what the window has next. None: fetch from the source, or wait for the reader."""
-        window = self._windows.get(track)
-        found = self._next(track, window) if window else None
+        window = self._windows.get(replicator)
+        found = self._next(replicator, window) if window else None
         if found and window:
-            self._follow(track, window)
+            self._follow(replicator, window)
         return found
 
-    def _next(self, track: PartitionReplicator, window: SharedWindow) -> tuple[WindowSlice, ParsedFetch] | None:
-        asks = track.fetched >= window.end or (self.drops(track) and track.fetched < track.write_from)
-        found = None if asks else window.found(track.fetched, track.write_from)
+    def _next(self, replicator: PartitionReplicator, window: SharedWindow) -> tuple[WindowSlice, ParsedFetch] | None:
+        asks = replicator.fetched >= window.end or (
+            self.drops(replicator) and replicator.fetched < replicator.write_from
+        )
+        found = None if asks else window.found(replicator.fetched, replicator.write_from)
         if found is None:
             return None
         one = found[0]
-        if one.led < max(track.source.led, track.route.source_epoch):
+        if one.led < max(replicator.source.led, replicator.leaders.source_epoch):
             # The source has a new leader, whose log may differ: ask that.
-            self.reading.begin(window, window.end, window.epoch)
+            self.shared_fetch.begin(window, window.end, window.epoch)
             self._wake_others(window)
             return None
-        before = one.before if one.base == track.fetched else one.cut.leader_epoch
-        return found if self._agrees(track, window, before) else None
+        before = one.before if one.base == replicator.fetched else one.cut.leader_epoch
+        return found if self._agrees(replicator, window, before) else None
 
-    def _agrees(self, track: PartitionReplicator, window: SharedWindow, epoch: int) -> bool:
-        if track.fetched == 0 or track.source.epoch == epoch >= 0:
+    def _agrees(self, replicator: PartitionReplicator, window: SharedWindow, epoch: int) -> bool:
+        if replicator.fetched == 0 or replicator.source.epoch == epoch >= 0:
             return True
-        since, era, begins = self._followed.get(track, (0, -1, -1))
-        return (era, begins) == (window.era, track.begins) and track.fetched >= since
+        since, era, begins = self._followed.get(replicator, (0, -1, -1))
+        return (era, begins) == (window.era, replicator.begins) and replicator.fetched >= since
 
-    def _follow(self, track: PartitionReplicator, window: SharedWindow) -> None:
-        since, era, begins = self._followed.get(track, (0, -1, -1))
-        if (era, begins) != (window.era, track.begins) or track.fetched < since:
-            self._followed[track] = (track.fetched, window.era, track.begins)
+    def _follow(self, replicator: PartitionReplicator, window: SharedWindow) -> None:
+        since, era, begins = self._followed.get(replicator, (0, -1, -1))
+        if (era, begins) != (window.era, replicator.begins) or replicator.fetched < since:
+            self._followed[replicator] = (replicator.fetched, window.era, replicator.begins)
 
-    def drops(self, track: PartitionReplicator) -> bool:
+    def drops(self, replicator: PartitionReplicator) -> bool:
         """Whether old data of this partition is dropped. Heartbeats are never dropped."""
-        return self.rules.fresh and track.mapped and not is_heartbeats_topic(track.order.topic)
+        return self.rules.fresh and replicator.mapped and not is_heartbeats_topic(replicator.config.topic)
 
-    def kept_from(self, track: PartitionReplicator, now_ms: int) -> tuple[int, int, str] | None:
+    def kept_from(self, replicator: PartitionReplicator, now_ms: int) -> tuple[int, int, str] | None:
         """Like `find_kept_offset`. None also if nothing may be dropped now."""
-        window = self._windows.get(track)
-        if not self.drops(track) or window is None or track.fetched < track.write_from:
+        window = self._windows.get(replicator)
+        if not self.drops(replicator) or window is None or replicator.fetched < replicator.write_from:
             return None
-        led = max(track.source.led, track.route.source_epoch)
+        led = max(replicator.source.led, replicator.leaders.source_epoch)
         if any(one.led < led for one in window.slices.values()):
             return None  # The source has a new leader, whose log may differ: check that first.
-        if any(one.led > track.source.led for one in window.slices.values()) and not self._agrees(track, window, -1):
+        if any(one.led > replicator.source.led for one in window.slices.values()) and not self._agrees(
+            replicator, window, -1
+        ):
             return None  # Fetch on: the source tells whether it still has what the twin has.
-        return find_kept_offset(window, track.sent, self.rules, now_ms)
+        return find_kept_offset(window, replicator.sent, self.rules, now_ms)
 
     # -- reports
 
@@ -754,20 +764,20 @@ class SharedFetchMember:
 
     def queued(self) -> int:
         """Bytes read for this task and not sent yet, in its queues or ahead in the window."""
-        return sum(self._queued(track, window) for track, window in self._windows.items())
+        return sum(self._queued(replicator, window) for replicator, window in self._windows.items())
 
-    def _queued(self, track: PartitionReplicator, window: SharedWindow) -> int:
-        ahead = sum(one.size for base, one in window.slices.items() if base >= track.fetched)
-        return track.waiting.bytes + (ahead if self._is_in(track, window) else 0)
+    def _queued(self, replicator: PartitionReplicator, window: SharedWindow) -> int:
+        ahead = sum(one.size for base, one in window.slices.items() if base >= replicator.fetched)
+        return replicator.waiting.bytes + (ahead if self._is_in(replicator, window) else 0)
 
     def joined(self) -> Iterator[PartitionReplicator]:
-        return (track for track, window in self._windows.items() if self._is_in(track, window))
+        return (replicator for replicator, window in self._windows.items() if self._is_in(replicator, window))
 
-    def _is_in(self, track: PartitionReplicator, window: SharedWindow) -> bool:
-        return track.phase is Phase.RUNNING and window.begin <= track.fetched <= window.end
+    def _is_in(self, replicator: PartitionReplicator, window: SharedWindow) -> bool:
+        return replicator.phase is Phase.RUNNING and window.begin <= replicator.fetched <= window.end
 
 
 def _written_ms(done: ParsedFetch, read_ms: int) -> int:
     """When the latest record was written; when it was read, for a missing or future time stamp."""
-    stamps = [piece.max_timestamp for piece in done.parcels if isinstance(piece, OutgoingBatch)]
+    stamps = [piece.max_timestamp for piece in done.batches if isinstance(piece, OutgoingBatch)]
     return min(read_ms, max(stamps)) if min(stamps, default=-1) >= 0 else read_ms

@@ -54,57 +54,66 @@ class SilenceTracker:
             self.over("target", WHOLE_SIDE)
 
     def told(
-        self, tracks: Iterable[PartitionReplicator], fetches: FetchScheduler, now_s: float, still: Container[int] = ()
+        self, tracks: Iterable[PartitionReplicator], scheduler: FetchScheduler, now_s: float, still: Container[int] = ()
     ) -> list[PartitionIncident]:
         """Returns due incidents of stalled partitions. `still`: twin leaders that throttle this task."""
         found: list[PartitionIncident] = []
-        waiting = [track for track in tracks if track.phase is not Phase.STOPPED and not track.leaving]
+        replicators = [
+            replicator for replicator in tracks if replicator.phase is not Phase.STOPPED and not replicator.leaving
+        ]
         if self._since:
-            self._keep(waiting, fetches)
-        for track in waiting:
-            found += self._of_target(track, now_s, still) or self._of_source(track, fetches, now_s)
+            self._keep(replicators, scheduler)
+        for replicator in replicators:
+            found += self._of_target(replicator, now_s, still) or self._of_source(replicator, scheduler, now_s)
         return found
 
-    def _keep(self, tracks: Iterable[PartitionReplicator], fetches: FetchScheduler) -> None:
+    def _keep(self, tracks: Iterable[PartitionReplicator], scheduler: FetchScheduler) -> None:
         needed: set[tuple[str, object]] = {(side, WHOLE_SIDE) for side in SIDES}
-        for track in tracks:
-            needed |= {("target", track.route.target), ("source", fetches.line_of(track, track.route))}
+        for replicator in tracks:
+            needed |= {
+                ("target", replicator.leaders.target),
+                ("source", scheduler.line_of(replicator, replicator.leaders)),
+            }
         self._since = {place: met for place, met in self._since.items() if place in needed}
 
-    def _of_target(self, track: PartitionReplicator, now_s: float, still: Container[int]) -> list[PartitionIncident]:
-        node, troubles = track.route.target, track.troubles
-        if track.route == NO_LEADERS:
+    def _of_target(
+        self, replicator: PartitionReplicator, now_s: float, still: Container[int]
+    ) -> list[PartitionIncident]:
+        node, troubles = replicator.leaders.target, replicator.troubles
+        if replicator.leaders == NO_LEADERS:
             for side in SIDES:
                 if (side, WHOLE_SIDE) in self._since:
                     since_s, why = self._since[side, WHOLE_SIDE]
                     return report_end_unknown(
-                        track, f"nobody on the {side} says who leads: {why}", now_s, since_s, AWAY_KINDS[side]
+                        replicator, f"nobody on the {side} says who leads: {why}", now_s, since_s, AWAY_KINDS[side]
                     )
         if ("target", node) in self._since:
             since_s, why = self._since["target", node]
             return report_end_unknown(
-                track, f"its leader, broker {node}, cannot be connected to: {why}", now_s, since_s
+                replicator, f"its leader, broker {node}, cannot be connected to: {why}", now_s, since_s
             )
-        running = track.phase is Phase.RUNNING
+        running = replicator.phase is Phase.RUNNING
         if running and troubles.vain.since_s != NEVER_S:
-            track.clear_trouble(troubles.vain)
-        if track.in_flight and now_s - track.known_end.sent_s >= TROUBLE_REPORT_S:
-            return report_unanswered(track, now_s, throttled=node in still)
-        if running and track.waiting and not track.in_flight and node in still:
-            return report_throttled(track, now_s)
+            replicator.clear_trouble(troubles.vain)
+        if replicator.in_flight and now_s - replicator.known_end.sent_s >= TROUBLE_REPORT_S:
+            return report_unanswered(replicator, now_s, throttled=node in still)
+        if running and replicator.waiting and not replicator.in_flight and node in still:
+            return report_throttled(replicator, now_s)
         if running and troubles.target.since_s != NEVER_S:
-            there = not track.in_flight and track.acked == track.fetched == track.source.end
-            if there or not track.failures:
-                track.clear_trouble(troubles.target)  # Responses came late, or lost requests have landed.
+            there = not replicator.in_flight and replicator.acked == replicator.fetched == replicator.source.end
+            if there or not replicator.failures:
+                replicator.clear_trouble(troubles.target)  # Responses came late, or lost requests have landed.
         return []
 
-    def _of_source(self, track: PartitionReplicator, fetches: FetchScheduler, now_s: float) -> list[PartitionIncident]:
-        if not self._since or track.route.source < 0:
+    def _of_source(
+        self, replicator: PartitionReplicator, scheduler: FetchScheduler, now_s: float
+    ) -> list[PartitionIncident]:
+        if not self._since or replicator.leaders.source < 0:
             return []
-        line = fetches.line_of(track, track.route)
-        if ("source", line) not in self._since or not fetches.asks(track, line):
+        line = scheduler.line_of(replicator, replicator.leaders)
+        if ("source", line) not in self._since or not scheduler.asks(replicator, line):
             return []
         since_s, why = self._since["source", line]
         return report_source_silent(
-            track, f"(broker {line[0]}) gives nothing at offset {track.fetched}", why, now_s, since_s
+            replicator, f"(broker {line[0]}) gives nothing at offset {replicator.fetched}", why, now_s, since_s
         )

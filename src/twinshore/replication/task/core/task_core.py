@@ -123,10 +123,10 @@ class TaskCore:
     """The decisions of one task. `ended`: why the task must end, or empty."""
 
     def __init__(
-        self, lane: TaskPartitions, grant: WriteLease, now_s: float, *, report_s: float, by_units: bool = False
+        self, partitions: TaskPartitions, lease: WriteLease, now_s: float, *, report_s: float, by_units: bool = False
     ) -> None:
         """`by_units`: markers are written by empty transactions."""
-        self.lane, self.grant = lane, grant
+        self.partitions, self.lease = partitions, lease
         self.sources: dict[FetchStream, SourceFetcher] = {}
         self.targets: dict[int, TargetProducer] = {}
         self.going, self.ended = False, ""
@@ -146,26 +146,30 @@ class TaskCore:
         if self.ended:
             return
         self.timers_at_s = now_s + TIMER_INTERVAL_S
-        lane = self.lane
-        if lane.tracks and (lane.stale_routes or now_s >= self._routes_at_s) and not self._asking_routes:
-            lane.stale_routes, self._asking_routes = False, True
+        partitions = self.partitions
+        if (
+            partitions.replicators
+            and (partitions.stale_routes or now_s >= self._routes_at_s)
+            and not self._asking_routes
+        ):
+            partitions.stale_routes, self._asking_routes = False, True
             self._routes_at_s = now_s + LEADERS_REFRESH_S
             yield LookUpLeaders()
         yield from self._keep_lines(now_s)
-        lane.fetches.refill(now_s)
+        partitions.scheduler.refill(now_s)
         if self.going:
             yield from self._going_timers(now_s)
         elif now_s > self._standby_until_s:
             self.ended = "stood by for too long"
 
     def _going_timers(self, now_s: float) -> Iterator[TaskCommand]:
-        lane = self.lane
-        if self.grant.ran_out(now_s):
+        partitions = self.partitions
+        if self.lease.ran_out(now_s):
             self.ended = "the grant ran out"
             return
-        if wanted := [] if lane.finishing else lane.take_due_inspections(now_s, self.targets):
+        if wanted := [] if partitions.finishing else partitions.take_due_inspections(now_s, self.targets):
             yield InspectTwins(wanted)
-        if before := take_due_cuts(lane.tracks.values()):
+        if before := take_due_cuts(partitions.replicators.values()):
             yield DeleteTwinRecords(before)
         yield from self._deadlines(now_s)
         if now_s >= self._beat_at_s:
@@ -173,31 +177,31 @@ class TaskCore:
             yield self._beat(now_s)
         if now_s >= self._used_at_s:
             self._used_at_s = now_s + USAGE_INTERVAL_S
-            if (used := lane.fetches.buckets.report(now_s)) is not None:
+            if (used := partitions.scheduler.buckets.report(now_s)) is not None:
                 yield ThrottleUsage(used)
-        released = lane.released(now_s)
-        if released and lane.incidents:
+        released = partitions.released(now_s)
+        if released and partitions.incidents:
             yield self._beat(now_s)  # Losses are reported before the positions.
         for one in released:
             yield Released(*one)
-        if lane.finishing and (lane.settled() or now_s >= self._finish_by_s):
+        if partitions.finishing and (partitions.settled() or now_s >= self._finish_by_s):
             yield from self._done(now_s)
 
     def _keep_lines(self, now_s: float) -> Iterator[TaskCommand]:
-        sources, targets = self.lane.lines()
+        sources, targets = self.partitions.lines()
         for line in sorted(sources - self.sources.keys()):
             yield from self._dial("source", line[0], line, now_s)
         for node in sorted(targets - self.targets.keys()):
             yield from self._dial("target", node, node, now_s)
-        for node in [node for node, one in self.targets.items() if one.lacks_asker]:
+        for node in [node for node, producer in self.targets.items() if producer.lacks_asker]:
             yield from self._dial("target", node, EndOffsetConnectionKey(node), now_s)
         for line in sorted(self.sources.keys() - sources):
             yield from self.lost(self.sources[line], now_s)
         for node in [node for node in sorted(self.targets.keys() - targets) if not self.targets[node].in_flight]:
             yield from self.lost(self.targets[node], now_s)
         # An empty task changes over as any other: without TaskReady another attempt would start again and again.
-        routed = not self._asking_routes and not self.lane.stale_routes
-        if not self._ready_said and self._assigned and (routed or not self.lane.tracks):
+        routed = not self._asking_routes and not self.partitions.stale_routes
+        if not self._ready_said and self._assigned and (routed or not self.partitions.replicators):
             missing = (sources - self.sources.keys()) or (targets - self.targets.keys())
             if not missing or self._dials.all_tried():
                 self._ready_said = True
@@ -208,7 +212,7 @@ class TaskCore:
             yield OpenConnection(side, node, key)
 
     def _deadlines(self, now_s: float) -> Iterator[TaskCommand]:
-        for dozing in [one for one in self.targets.values() if one.defers_wakeups]:
+        for dozing in [producer for producer in self.targets.values() if producer.defers_wakeups]:
             yield PollSocket(dozing)
         for source in list(self.sources.values()):
             if source.late(now_s):
@@ -216,46 +220,54 @@ class TaskCore:
             if (source.late(now_s) or now_s > source.expires_s) and self.sources.get(source.key) is source:
                 yield from self.lost(source, now_s, "a fetch was not answered in time")
         for target in list(self.targets.values()):
-            if target.asker and target.asker.over(now_s):
-                yield from self.lost(target.asker, now_s)
+            if target.producer and target.producer.over(now_s):
+                yield from self.lost(target.producer, now_s)
             if target.over(now_s):
                 yield from self.lost(target, now_s)
             elif target.node not in self._congested and target.silent_s(now_s) > CONGESTED_AFTER_S:
                 self._congested.add(target.node)
                 yield DetachBuffers(target)
                 target.detached()
-                self.lane.congested(target.node)
+                self.partitions.congested(target.node)
 
     def _beat(self, now_s: float) -> TaskProgress:
-        lane = self.lane
+        partitions = self.partitions
         still = {node for node, target in self.targets.items() if target.quota.held}
-        lane.incidents += lane.silence.told(lane.tracks.values(), lane.fetches, now_s, still)
-        carried, incidents = lane.accounts(now_s), list(lane.incidents)
-        lane.incidents.clear()
+        partitions.incidents += partitions.silence.told(
+            partitions.replicators.values(), partitions.scheduler, now_s, still
+        )
+        carried, incidents = partitions.accounts(now_s), list(partitions.incidents)
+        partitions.incidents.clear()
         return TaskProgress(carried, incidents, self._speed(now_s), now_s)
 
     def _speed(self, now_s: float) -> dict[str, float]:
         times = sorted(self._produce_s)
         self._produce_s.clear()
-        found: dict[str, float] = dict(Counter(track.phase.value for track in self.lane.tracks.values()))
+        found: dict[str, float] = dict(
+            Counter(replicator.phase.value for replicator in self.partitions.replicators.values())
+        )
         if times:
             found["produce_p50_ms"] = 1000 * times[len(times) // 2]
             found["produce_p99_ms"] = 1000 * times[int(len(times) * 0.99)]
-        if seat := self.lane.fetches.seat:
-            found |= seat.told()
+        if member := self.partitions.scheduler.member:
+            found |= member.told()
         return found | quota_figures(self.targets.values(), self.sources.values(), now_s, self._lands_until_s)
 
     def _done(self, now_s: float) -> Iterator[TaskCommand]:
         if self.ended:
             return
-        for target in [one for one in self.targets.values() if one.owed]:
+        for target in [producer for producer in self.targets.values() if producer.owed]:
             yield from self.lost(target, now_s)
-        lane = self.lane
-        for track in lane.tracks.values():
-            track.set_back()
-        carried, incidents, unread_s = lane.accounts(now_s), list(lane.incidents), max(0.0, self._lands_until_s - now_s)
+        partitions = self.partitions
+        for replicator in partitions.replicators.values():
+            replicator.set_back()
+        carried, incidents, unread_s = (
+            partitions.accounts(now_s),
+            list(partitions.incidents),
+            max(0.0, self._lands_until_s - now_s),
+        )
         paces = list(self._paces(now_s))
-        yield TaskFinished(carried, incidents, lane.handovers(now_s), self._speed(now_s), unread_s, paces)
+        yield TaskFinished(carried, incidents, partitions.handovers(now_s), self._speed(now_s), unread_s, paces)
         self.ended = "finished"
 
     def _paces(self, now_s: float) -> Iterator[LearntQuota]:
@@ -270,29 +282,29 @@ class TaskCore:
 
     def flow(self, now_s: float, now_ms: int) -> Iterator[TaskCommand]:
         """Yields what each connection may send now. Queued data goes first: a fetch costs time and frees nothing."""
-        if self.grant.holds(now_s):
+        if self.lease.holds(now_s):
             for target in list(self.targets.values()):
-                yield from target.serve(self.lane, now_s, now_ms)
+                yield from target.serve(self.partitions, now_s, now_ms)
         for source in list(self.sources.values()):
-            if source.free(now_s) and (order := self.lane.fetch_order(source.key)):
+            if source.free(now_s) and (order := self.partitions.fetch_order(source.key)):
                 yield source.ask(order, now_s)
 
     def fetched(self, source: SourceFetcher, answer: FetchResponseById, size: int, now_s: float, now_ms: int) -> None:
         """Takes a fetch response of `size` bytes, in the buffer that the fetch named."""
-        hold, far = source.answered(answer, size, now_s)
-        self.lane.fetched(source.key, answer, hold, now_s, now_ms)
+        buffer, far = source.answered(answer, size, now_s)
+        self.partitions.fetched(source.key, answer, buffer, now_s, now_ms)
         if far:
-            self.lane.fetches.widen(answer)
+            self.partitions.scheduler.widen(answer)
 
     def answered(self, target: TargetProducer, answer: CompletedRequest, now_s: float) -> None:
         """Takes a response of the target, already interpreted by `target`."""
         target.answered_s = now_s
         if not answer.flight.asking:
             self._produce_s.append(now_s - answer.flight.sent_s)
-        answer.tell(self.lane, now_s)
+        answer.tell(self.partitions, now_s)
         if target.node in self._congested and target is self.targets.get(target.node):
             self._congested.discard(target.node)
-            self.lane.fetches.hold(target.node, held=False)
+            self.partitions.scheduler.hold(target.node, held=False)
 
     # -- results of blocking calls
 
@@ -312,44 +324,46 @@ class TaskCore:
                 return None
             leading.lend(flow)
         elif isinstance(key, tuple):
-            flow = self.sources[key] = SourceFetcher(key, self.lane.limits, expires_s=expires_s)
+            flow = self.sources[key] = SourceFetcher(key, self.partitions.limits, expires_s=expires_s)
         else:
             assert isinstance(key, int), "a leader on the target"
             flow = self.targets[key] = self._target(key, version, expires_s)
-            self.lane.silence.over(side, key)
+            self.partitions.silence.over(side, key)
         self._dials.made(side, key)
         return flow
 
     def _target(self, node: int, version: int, expires_s: float) -> TargetProducer:
-        return TargetProducer(node, self.lane.limits, version=version, by_units=self._by_units, expires_s=expires_s)
+        return TargetProducer(
+            node, self.partitions.limits, version=version, by_units=self._by_units, expires_s=expires_s
+        )
 
     def failed(self, side: str, key: object, why: str, now_s: float) -> None:
         """A connection could not be opened. Ignored if another attempt has opened one."""
         if key in self.sources or key in self.targets:
             return
         self._dials.failed(side, key, now_s)
-        self.lane.silence.met(side, key, why, now_s)
-        self.lane.stale_routes = True
+        self.partitions.silence.met(side, key, why, now_s)
+        self.partitions.stale_routes = True
 
     def routed(self, routes: Mapping[TopicPartition, PartitionLeaders], silent: str, error: str, now_s: float) -> None:
         """Takes the current leaders. `silent`: the side that did not answer, or empty; `error`: why."""
         self._asking_routes = False
-        for named, route in routes.items():
-            self.lane.routed(named, route)
-        self.lane.silence.asked(silent, error, now_s)
-        self.lane.stale_routes |= bool(silent)
-        if any(route.absent for route in routes.values()):
+        for partition, leaders in routes.items():
+            self.partitions.routed(partition, leaders)
+        self.partitions.silence.asked(silent, error, now_s)
+        self.partitions.stale_routes |= bool(silent)
+        if any(leaders.absent for leaders in routes.values()):
             self._routes_at_s = now_s + ABSENT_RETRY_S
 
     def looked(self, seen: Mapping[TopicPartition, TargetState | KafkaError | None], now_s: float, now_ms: int) -> None:
         """Takes inspections. None: an empty transaction of this task must end first."""
-        for named, found in seen.items():
-            self.lane.on_inspected(named, found, now_s, now_ms)
-            self.lane.stale_routes |= found is None
+        for partition, found in seen.items():
+            self.partitions.on_inspected(partition, found, now_s, now_ms)
+            self.partitions.stale_routes |= found is None
 
     def closed(self, marks: list[PendingMarkers], answers: list[MarkerOutcome], now_s: float) -> None:
         """Takes markers that empty transactions have finished."""
-        self.lane.marked(marks, answers, now_s)
+        self.partitions.marked(marks, answers, now_s)
 
     # -- messages of the coordinator
 
@@ -359,38 +373,38 @@ class TaskCore:
             case Assign(tracks):
                 self._assigned = True
                 yield LearnTwinNames(tracks)
-                self.lane.assign(tracks)
+                self.partitions.assign(tracks)
             case StartWriting():
                 yield from self._go(word, now_s)
             case LeaseGranted(asked_s, grant_s):
-                self.grant.extend(asked_s, grant_s)
-            case Release(named):
-                self._release(named)
+                self.lease.extend(asked_s, grant_s)
+            case Release(partition):
+                self._release(partition)
             case TaskRateLimits():
-                self.lane.fetches.bound(*word)
-            case TakeOver(handovers):
-                self.lane.take_over(handovers, now_s)
+                self.partitions.scheduler.bound(*word)
+            case TakeOver(handoffs):
+                self.partitions.take_over(handoffs, now_s)
             case Finish():
                 yield from self._finish(now_s)
             case Stop():
                 self.ended = "told to stop"
 
-    def _release(self, named: TopicPartition) -> None:
+    def _release(self, partition: TopicPartition) -> None:
         if self.going:
-            self.lane.release(named)
+            self.partitions.release(partition)
         else:
             # A standby attempt has started nothing: forget at once, or a later assignment would look the same.
-            self.lane.keep_only(self.lane.tracks.keys() - {named})
+            self.partitions.keep_only(self.partitions.replicators.keys() - {partition})
 
     def _go(self, go: StartWriting, now_s: float) -> Iterator[TaskCommand]:
         """Starts to write, with the quotas that the previous task learnt for the same leaders."""
-        self.grant.anew()
-        self.lane.keep_only(go.told.keys())
-        for named, track in self.lane.tracks.items():
-            track.told.epoch, track.told.to = go.told[named]
-            if named not in go.untouched:
-                track.strays = ZombieRequests(epoch=track.told.epoch)
-        self.lane.take_over(go.handovers, now_s, go.reached)
+        self.lease.anew()
+        self.partitions.keep_only(go.told.keys())
+        for partition, replicator in self.partitions.replicators.items():
+            replicator.progress_log.epoch, replicator.progress_log.to = go.told[partition]
+            if partition not in go.untouched:
+                replicator.zombies = ZombieRequests(epoch=replicator.progress_log.epoch)
+        self.partitions.take_over(go.handoffs, now_s, go.reached)
         for one in go.paces:
             line = self.targets.get(one.node) if one.side == "target" else self.sources.get((one.node, one.stream))
             if line is not None:
@@ -400,9 +414,9 @@ class TaskCore:
         yield self._beat(now_s)
 
     def _finish(self, now_s: float) -> Iterator[TaskCommand]:
-        self.lane.finish()
+        self.partitions.finish()
         self._finish_by_s = now_s + FINISH_S_MAX
-        if self.going and self.lane.settled():
+        if self.going and self.partitions.settled():
             yield from self._done(now_s)
 
     # -- losses
@@ -414,26 +428,26 @@ class TaskCore:
                 yield from self._lost_source(flow, now_s, why)
             return
         leading = self.targets.get(flow.node)
-        if leading is not None and flow in (leading, leading.asker):
+        if leading is not None and flow in (leading, leading.producer):
             yield from self._lost_target(leading, now_s, asker_alone=flow is not leading)
 
     def _lost_source(self, source: SourceFetcher, now_s: float, why: str) -> Iterator[TaskCommand]:
         if why:
-            self.lane.silence.met("source", source.key, why, now_s)
+            self.partitions.silence.met("source", source.key, why, now_s)
         yield CloseConnection(source)
         self.sources.pop(source.key, None)
-        self.lane.source_lost(source.key)
+        self.partitions.source_lost(source.key)
 
     def _lost_target(self, target: TargetProducer, now_s: float, *, asker_alone: bool) -> Iterator[TaskCommand]:
-        if target.asker:
-            yield CloseConnection(target.asker)
-            target.part(self.lane, now_s)
+        if target.producer:
+            yield CloseConnection(target.producer)
+            target.part(self.partitions, now_s)
         if asker_alone:
             return
         yield CloseConnection(target)
         del self.targets[target.node]
         self._congested.discard(target.node)
-        self.lane.marked(target.take_unwritten(), [], now_s)
+        self.partitions.marked(target.take_unwritten(), [], now_s)
         lands_until_s, unanswered = target.quota.lands_until_s(now_s), target.close()
         self._lands_until_s = max(self._lands_until_s, lands_until_s if unanswered else 0.0)
-        self.lane.lost(target.node, unanswered, now_s, lands_until_s)
+        self.partitions.lost(target.node, unanswered, now_s, lands_until_s)

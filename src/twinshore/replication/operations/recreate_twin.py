@@ -12,7 +12,7 @@ from twinshore.config.schema import did_you_mean
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.replication.operations.twin_deletion import TwinPreview, preview_twin
-from twinshore.replication.sync.core.lifecycle import BEGIN_AGAIN_APPROVAL, RECREATED_KIND, Presence, find_unreplicated
+from twinshore.replication.sync.core.lifecycle import RECREATE_APPROVAL, RECREATED_KIND, Presence, find_unreplicated
 from twinshore.state.core.values import AuditRow, LinkStateRow
 from twinshore.state.log import AuditFilter
 from twinshore.state.store import Store
@@ -30,10 +30,10 @@ class AuditRequest:
     before: int = 0
 
 
-def read_audit(asked: AuditRequest, settings: Settings, store: Store, *, last: int) -> tuple[AuditRow, ...]:
+def read_audit(request: AuditRequest, settings: Settings, store: Store, *, last: int) -> tuple[AuditRow, ...]:
     """Returns rows, newest first; for the next page, set `before` to the last id."""
-    links = tuple(one.name for one in settings.chosen(asked.links))
-    wanted = AuditFilter(links, asked.kind, asked.actor, asked.topic, asked.group, asked.before)
+    links = tuple(one.name for one in settings.chosen(request.links))
+    wanted = AuditFilter(links, request.kind, request.actor, request.topic, request.group, request.before)
     return store.audit.page(wanted, limit=last)
 
 
@@ -44,57 +44,57 @@ def describe_change(row: AuditRow) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class BeginAgain:
-    """`even_uncarried` approves deleting records that the link did not replicate."""
+class RecreateTwin:
+    """`even_unreplicated` approves deleting records that the link did not replicate."""
 
     topic: str
     links: Sequence[str] = ()
-    even_uncarried: bool = False
+    even_unreplicated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class BeginAgainStep:
+class RecreateStep:
     """An approval of exactly what was `seen`."""
 
     link: str
     topic: str
-    seen: TwinPreview
+    preview: TwinPreview
 
     def sentence(self, *, done: bool) -> str:
         word = "begins" if done else "would begin"
         return f"{self.link}: {self.topic} {word} again; the running mirror does it within seconds"
 
 
-def plan(asked: BeginAgain, settings: Settings, store: Store) -> Plan[BeginAgainStep]:
+def plan(again: RecreateTwin, settings: Settings, store: Store) -> Plan[RecreateStep]:
     """Plans an approval, only for a topic stopped as recreated. Asks both clusters what would be deleted."""
-    link, topic = settings.only(asked.links), asked.topic
+    link, topic = settings.only(again.links), again.topic
     _refuse_unstopped(store, link, topic)
-    seen = preview_twin(link, settings, store, topic)
-    shown = tuple(f"{link.name}: {line}" for line in seen.lines())
-    refused = _refusal(link, topic, seen, even_uncarried=asked.even_uncarried)
+    preview = preview_twin(link, settings, store, topic)
+    shown = tuple(f"{link.name}: {line}" for line in preview.lines())
+    refused = _refusal(link, topic, preview, even_unreplicated=again.even_unreplicated)
     if refused:
-        return Plan(shown=shown, refused=refused)
-    return Plan((BeginAgainStep(link.name, topic, seen),), shown)
+        return Plan(shown=shown, refusal=refused)
+    return Plan((RecreateStep(link.name, topic, preview),), shown)
 
 
-def act(planned: Plan[BeginAgainStep], store: Store, *, by: str) -> Iterator[BeginAgainStep]:
+def act(plan: Plan[RecreateStep], store: Store, *, by: str) -> Iterator[RecreateStep]:
     """Stores the approval; the running mirror begins again if the twin is still as approved."""
-    for step in planned.steps:
+    for step in plan.steps:
         now_ms = wall_ms()
-        told = AuditRow(now_ms, step.link, "topic", step.topic, "", "begins again", f"agreed by {by}", by, step.topic)
-        word = step.seen.word(now_ms).to_json()
+        row = AuditRow(now_ms, step.link, "topic", step.topic, "", "begins again", f"agreed by {by}", by, step.topic)
+        word = step.preview.word(now_ms).to_json()
         store.link_states.remember(
-            [LinkStateRow(step.link, BEGIN_AGAIN_APPROVAL, step.topic, word, "agreed", now_ms)], [told]
+            [LinkStateRow(step.link, RECREATE_APPROVAL, step.topic, word, "agreed", now_ms)], [row]
         )
         yield step
 
 
-def _refusal(link: Link, topic: str, seen: TwinPreview, *, even_uncarried: bool) -> RefusedError | None:
-    if seen.source.presence is not Presence.THERE:
+def _refusal(link: Link, topic: str, preview: TwinPreview, *, even_unreplicated: bool) -> RefusedError | None:
+    if preview.source.presence is not Presence.THERE:
         return RefusedError("replication.no-source-topic", cluster=link.source, topic=topic)
-    if seen.target.presence is Presence.THERE and seen.against:
-        return RefusedError("replication.twin-not-deleted", topic=topic, why=seen.against)
-    if find_unreplicated(seen.spans) and not even_uncarried:
+    if preview.target.presence is Presence.THERE and preview.against:
+        return RefusedError("replication.twin-not-deleted", topic=topic, why=preview.against)
+    if find_unreplicated(preview.spans) and not even_unreplicated:
         return RefusedError("replication.twin-last-copy", topic=topic)
     return None
 

@@ -1,4 +1,4 @@
-"""`twinshore mirror begin-again`: which topics it agrees to, and which it refuses; `forget` where it is the way."""
+"""`twinshore mirror recreate`: which topics it agrees to, and which it refuses; `forget` where it is the way."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def file(tmp_path: Path) -> Path:
     found = write_settings(tmp_path, f'[links."{LINK}"]\nmode = "mapped"\n')
     with opened(found) as store:
         store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
-        extent = OffsetRun(SourceOffset(10), TargetOffset(70), 0, 0)
-        store.offset_runs.adopt([(TwinRow(LINK, "bills", 0, "cc", "dd", 10, 0, 1), extent)])
+        offset_run = OffsetRun(SourceOffset(10), TargetOffset(70), 0, 0)
+        store.offset_runs.adopt([(TwinRow(LINK, "bills", 0, "cc", "dd", 10, 0, 1), offset_run)])
         for topic in ("orders", "bills"):
             row = Incident(LINK, topic, -1, IncidentKind.RECREATED_TOPIC, -1, -1, POLICY_TOPIC, f"{topic} again.")
             store.incidents.add(row, now_ms=1)
@@ -45,11 +45,11 @@ def file(tmp_path: Path) -> Path:
 
 def agreed(file: Path) -> list[str]:
     with opened(file) as store:
-        return [row.subject for row in store.link_states.of(LINK, "begin again")]
+        return [row.subject for row in store.link_states.of(LINK, "recreate")]
 
 
-def begin_again(file: Path, *words: str) -> str:
-    return asking.run(file, "mirror", "begin-again", *words)
+def recreate(file: Path, *words: str) -> str:
+    return asking.run(file, "mirror", "recreate", *words)
 
 
 @pytest.fixture
@@ -66,17 +66,17 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[TwinRange]:
 
 def word_of(file: Path) -> Approval | None:
     with opened(file) as store:
-        (row,) = store.link_states.of(LINK, "begin again")
+        (row,) = store.link_states.of(LINK, "recreate")
         return approval_from_json(row.value, row.since_ms)
 
 
 @pytest.mark.usefixtures("shown")
 def test_a_topic_that_was_made_again_is_agreed_to(file: Path) -> None:
-    said = begin_again(file, "orders", "--dry-run")
+    said = recreate(file, "orders", "--dry-run")
     assert "would begin again" in said
     assert "its twin holds orders-0 0 to 999" in said
     assert agreed(file) == []
-    assert "orders begins again" in begin_again(file, "orders")
+    assert "orders begins again" in recreate(file, "orders")
     assert agreed(file) == ["orders"]
     word = word_of(file)
     assert word is not None
@@ -86,10 +86,10 @@ def test_a_topic_that_was_made_again_is_agreed_to(file: Path) -> None:
 def test_what_the_link_did_not_carry_is_shown_and_needs_a_word_of_its_own(file: Path, shown: list[TwinRange]) -> None:
     shown[0] = TwinRange(0, 0, 51_000, 1_000, 1_000)
     with raises(RefusedError, "replication.twin-last-copy", topic="orders") as found:
-        begin_again(file, "orders")
-    assert "--even-uncarried" in found.value.hint
+        recreate(file, "orders")
+    assert "--even-unreplicated" in found.value.hint
     assert agreed(file) == []
-    said = begin_again(file, "orders", "--even-uncarried")
+    said = recreate(file, "orders", "--even-unreplicated")
     assert "this link carried it" in said
     word = word_of(file)
     assert word is not None
@@ -101,10 +101,10 @@ def test_what_the_link_did_not_carry_is_shown_and_needs_a_word_of_its_own(file: 
 def test_what_must_not_be_deleted_does_not_begin_again(file: Path, verb: tuple[str, ...]) -> None:
     asking.run(file, *verb)
     with pytest.raises(RefusedError, match="the twin of orders is not deleted"):
-        begin_again(file, "orders")
+        recreate(file, "orders")
     back = ("link", "resume", LINK) if verb[0] == "link" else (*verb, "--undo")
     asking.run(file, *back)
-    assert "orders begins again" in begin_again(file, "orders")
+    assert "orders begins again" in recreate(file, "orders")
 
 
 def test_a_word_that_keeps_is_shown_and_what_still_holds_is_said(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_with_several_links_the_link_must_be_said(tmp_path: Path) -> None:
         tmp_path, '[clusters.north]\nbootstrap = ["127.0.0.1:3"]\n[links."east->west"]\n[links."east->north"]\n'
     )
     with raises(ConfigError, "config.several-links", count=2) as found:
-        begin_again(file, "orders")
+        recreate(file, "orders")
     assert "--link" in found.value.hint
 
 
@@ -172,13 +172,13 @@ def test_a_deletion_that_waits_is_agreed_to_and_no_other(file: Path, monkeypatch
 
 def test_a_topic_that_nothing_stopped_is_not(file: Path) -> None:
     with raises(ConfigError, "replication.topic-not-recreated", topic="order", near="; did you mean orders?"):
-        begin_again(file, "order")
+        recreate(file, "order")
 
 
 @pytest.mark.parametrize("words", [["bills"], ["bills", "--dry-run"]])
 def test_a_mapped_topic_is_refused_with_the_way_that_there_is(file: Path, words: list[str]) -> None:
     with pytest.raises(RefusedError, match="bills of east->west is mapped") as found:
-        begin_again(file, *words)
+        recreate(file, *words)
     assert "`twinshore mirror forget bills`" in found.value.hint
     assert agreed(file) == []
 
