@@ -75,7 +75,7 @@ def hall() -> Iterator[Hall]:
     made = Hall()
     yield made
     for post in made.core._assignments.values():
-        assert post.ownership.holder in (None, *post.tasks), "who may write is not there"
+        assert post.ownership.holder in (None, *post.sessions), "who may write is not there"
 
 
 def carried(begin: int, end: int, epoch: int) -> PartitionProgress:

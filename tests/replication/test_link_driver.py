@@ -70,7 +70,7 @@ class Place:
             self.settings,
             store=self.store,
             coordinator=self.coordinator,
-            runs=self.runs,
+            task_pool=self.runs,
             recorder=self.recorder,
             owner="first",
             tasks=1,

@@ -111,7 +111,7 @@ def test_a_task_in_whose_turns_tasks_end_is_put_apart_and_the_others_are_carried
     dock = Dock(60.0, log_lines, grant_s=4.0, poison="link-2", dies=dies)
     others = {f"link-{number}" for number in range(LINKS) if number != 2}
     try:
-        dock.until(lambda: dock.runs.apart == {("link-2", 0)}, "it is put apart")
+        dock.until(lambda: dock.task_pool.apart == {("link-2", 0)}, "it is put apart")
         assert len(dock.tasks) <= 3, "two ends are enough to know it"
         told = [sentence for sentence in dock.said if "gets a task of its own" in sentence]
         assert [sentence.split(":")[0] for sentence in told] == ["link-2 task 0"], dock.said
@@ -138,7 +138,7 @@ def test_a_task_that_ends_between_turns_puts_nobody_apart(dock: Dock) -> None:
         dock.tasks[number].dead.set()
         dock.tasks[number].over.set()
     dock.until_all_are_held_by(3)
-    assert dock.runs.apart == frozenset()
+    assert dock.task_pool.apart == frozenset()
 
 
 def test_a_task_that_only_spark_has_lost_ends_once_its_heirs_carry(dock: Dock) -> None:
@@ -153,7 +153,7 @@ def test_a_link_that_begins_anew_at_once_boards_a_task_group_again(dock: Dock) -
     """As where its lease was lost for a moment: no turn of the tides' thread sees that its task was gone."""
     dock.until_all_are_held_by(0)
     for _ in range(3):
-        dock.runs.close_link("link-2")
+        dock.task_pool.close_link("link-2")
         dock.coordinator.close_link("link-2")
         dock.open("link-2")
         token = dock.coordinator.token_of(("link-2", 0))
@@ -166,7 +166,7 @@ def test_a_link_that_begins_anew_at_once_boards_a_task_group_again(dock: Dock) -
 
 def test_a_link_that_ends_stops_only_its_own_task(dock: Dock) -> None:
     dock.until_all_are_held_by(0)
-    dock.runs.close_link("link-2")
+    dock.task_pool.close_link("link-2")
     dock.coordinator.finish_all("link-2")
     dock.until(lambda: dock.coordinator.idle("link-2"), "its task has said where it stands")
     dock.coordinator.close_link("link-2")
@@ -192,7 +192,7 @@ def test_tasks_that_are_few_again_have_tasks_of_their_own(log_lines: LogLines) -
     try:
         dock.until_all_are_held_by(0)
         for number in range(1, LINKS):
-            dock.runs.close_link(f"link-{number}")
+            dock.task_pool.close_link(f"link-{number}")
         dock.until(lambda: bool(began), "the last one gets a task")
         assert began == ["link-0 task 0 task run 1"]
     finally:
@@ -242,7 +242,7 @@ def test_a_task_is_put_apart_though_spark_tells_late_that_its_tasks_died(log_lin
 
     dock = Late(60.0, log_lines, grant_s=2.0, poison="link-2", dies=True)
     try:
-        dock.until(lambda: dock.runs.apart == {("link-2", 0)}, "it is put apart")
+        dock.until(lambda: dock.task_pool.apart == {("link-2", 0)}, "it is put apart")
         assert len(dock.tasks) <= 3, "two ends are enough to know it"
     finally:
         dock.close()
@@ -251,7 +251,7 @@ def test_a_task_is_put_apart_though_spark_tells_late_that_its_tasks_died(log_lin
 def test_a_task_that_is_opened_again_counts_its_runs_on(dock: Dock) -> None:
     """Spark ends tasks by their names: a task of before that hangs must not share its name with one that carries."""
     dock.until_all_are_held_by(0)
-    dock.runs.close_link("link-2")
+    dock.task_pool.close_link("link-2")
     dock.coordinator.close_link("link-2")
     dock.open("link-2")
     dock.until(lambda: (dock.held().get("link-2") or 0) > 0, "its next task run has a number of its own")
@@ -267,7 +267,7 @@ def test_what_befalls_tasks_while_the_driver_stands_still_puts_nobody_apart(dock
     dock.until_all_are_held_by(1)
     task = dock.tasks[1]
     assert task.order.tells, "a task died, so the next says whose turn it is"
-    with dock.runs._lock:
+    with dock.task_pool._lock:
         task.mute = True
         time.sleep(0.5)
         task.line.tell(encode_message(SlotTurn(next(iter(task.tasks)))))
@@ -276,4 +276,4 @@ def test_what_befalls_tasks_while_the_driver_stands_still_puts_nobody_apart(dock
         task.over.set()
         time.sleep(task_pool.DRIVER_STALL_S)
     dock.until_all_are_held_by(2)
-    assert dock.runs.apart == frozenset(), dock.said
+    assert dock.task_pool.apart == frozenset(), dock.said

@@ -83,7 +83,7 @@ class Place:
             self.registry.settings_around(link),
             store=self.store,
             coordinator=self.coordinator,
-            runs=self.runs,
+            task_pool=self.runs,
             recorder=self.recorder,
             owner="first",
             tasks=1,

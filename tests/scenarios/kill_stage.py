@@ -59,7 +59,7 @@ class KillStage:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["twinshore.replication.task.runner"])
         self._lock = threading.Lock()
-        self._tasks: dict[tuple[int, int], int] = {}
+        self._pids: dict[tuple[int, int], int] = {}
         self.kills: dict[str, int] = {"killed": 0, "frozen": 0}
         self.crossing: Counter[str] = Counter()
         self.incidents: list[PartitionIncident] = []
@@ -69,7 +69,7 @@ class KillStage:
         self.coordinator = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 60.0, take=self._take)
         self.runs = TaskPool(self.coordinator, TASK_RUN_S, self._run)
         orders = self._orders(topics, partitions)
-        self._tasks = [
+        self._partitions = [
             [TopicPartition(one.topic, one.partition) for one in orders[task::TASKS]] for task in range(TASKS)
         ]
         for task in range(TASKS):
@@ -115,10 +115,10 @@ class KillStage:
         process: Any = self._context.Process(target=_ride, args=(order,), daemon=True)
         process.start()
         with self._lock:
-            self._tasks[run.task, run.run] = process.pid
+            self._pids[run.task, run.run] = process.pid
         process.join()
         with self._lock:
-            del self._tasks[run.task, run.run]
+            del self._pids[run.task, run.run]
         if process.exitcode:
             raise RuntimeError(f"exit code {process.exitcode}")
         return "finished"
@@ -127,7 +127,7 @@ class KillStage:
         """The process that carries this task now."""
         run, _, _ = self.coordinator.holding((LINK, task))
         with self._lock:
-            return None if run is None else self._tasks.get((task, run))
+            return None if run is None else self._pids.get((task, run))
 
     def harm(self, chance: random.Random, *, frozen: bool) -> None:
         """Lets a task be carried for a moment, and kills who carries it; or freezes him until it is another's, and lets
@@ -136,8 +136,8 @@ class KillStage:
         time.sleep(chance.random() ** 2 * LIFE_S_MAX)
         pid = self._hit(task, signal.SIGSTOP if frozen else signal.SIGKILL)
         self.kills["frozen" if frozen else "killed"] += 1
-        ours, theirs = (side.list_offsets(self._tasks[task], OffsetKind.LOG_END) for side in self.kafka)
-        self.crossing.update({named.topic for named in self._tasks[task] if ours[named] > theirs[named]})
+        ours, theirs = (side.list_offsets(self._partitions[task], OffsetKind.LOG_END) for side in self.kafka)
+        self.crossing.update({named.topic for named in self._partitions[task] if ours[named] > theirs[named]})
         if frozen:
             time.sleep(FREEZE_S)
             with contextlib.suppress(ProcessLookupError):
@@ -170,7 +170,7 @@ class KillStage:
             time.sleep(0.05)
         self.coordinator.close()
         with self._lock:
-            pids = list(self._tasks.values())
+            pids = list(self._pids.values())
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -85,7 +85,7 @@ def test_what_others_wrote_is_read_in_as_many_tries_as_it_takes() -> None:
             sequence += 1
         assert isinstance(outcome, StepDone)
         assert [mentions(one, "bills-0, orders-0") for one in waits[:8]] == [True] * 7 + [False]
-        assert outcome.state == replace(going, strays=())
+        assert outcome.state == replace(going, foreign_writes=())
         assert bills.write(1, 3).error == orders.write(1, 3).error == Code.INVALID_PRODUCER_EPOCH
         markers = [
             [at for at in range(3, end_of(one)) if is_fence(stage.kafka, one.partition, at, shut)]

@@ -232,9 +232,9 @@ class DriverModel:
             return
         generation = self.held.row.epoch if self.held else 0
         name = f"{self.name} task {task} task run {run}"
-        task = self._tasks[session] = PumpModel(self.clusters, self, session, run, name=name, generation=generation)
-        self.schedule.say(f"{task.name} starts")
-        self._started(task)
+        model = self._tasks[session] = PumpModel(self.clusters, self, session, run, name=name, generation=generation)
+        self.schedule.say(f"{model.name} starts")
+        self._started(model)
         self._do_wanted()
 
     # -- the coordinator

@@ -187,10 +187,10 @@ def forget_tasks_of_closed_tasks() -> None:
 def give_away_before_it_is_let_go() -> None:
     shipped = Coordinator.move
 
-    def move(self: Coordinator, link: str, named: TopicPartition, task: int) -> bool:
-        asked = shipped(self, link, named, task)
-        for post in [one for _, one in self._of(link) if named in one.moving]:
-            self._released(link, post, Released(named, None, None), 0.0)
+    def move(self: Coordinator, link: str, partition: TopicPartition, task: int) -> bool:
+        asked = shipped(self, link, partition, task)
+        for post in [one for _, one in self._of(link) if partition in one.moving]:
+            self._released(link, post, Released(partition, None, None), 0.0)
         return asked
 
     Coordinator.move = move  # type: ignore[method-assign]

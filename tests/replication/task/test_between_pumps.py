@@ -150,24 +150,24 @@ def test_requests_of_a_killed_task_are_of_the_epoch_that_it_told_last(receipt: i
 
 
 def test_what_was_acknowledged_is_told_though_its_line_is_back_at_once_and_looks_are_in_vain() -> None:
-    task, twin = exact(), Twin()
-    task = TaskCore(task, WriteLease(), 0.0, report_s=0.5)
+    partitions, twin = exact(), Twin()
+    task = TaskCore(partitions, WriteLease(), 0.0, report_s=0.5)
     task.going = True
     task.lease.until_s = 1e9
-    fetches(task, answer(0, 3))
-    sent = sends(task)
-    task.produced(sent, twin.answers(sent), 0.1)
-    fetches(task, answer(3, 3), 0.15)
-    sent = sends(task, 0.15)
+    fetches(partitions, answer(0, 3))
+    sent = sends(partitions)
+    partitions.produced(sent, twin.answers(sent), 0.1)
+    fetches(partitions, answer(3, 3), 0.15)
+    sent = sends(partitions, 0.15)
     task.targets[2] = TargetProducer(2, LIMITS, version=9)
-    task.lost(2, [sent], 0.2)
+    partitions.lost(2, [sent], 0.2)
     told: list[PartitionProgress] = []
     for turn in range(400):
         now_s = 0.2 + 0.02 * turn
         task.targets.setdefault(2, TargetProducer(2, LIMITS, version=9))
         for command in task.timers(now_s):
             if isinstance(command, InspectTwins):
-                task.on_inspected(NAMED, KafkaError("east does not answer", retriable=True), now_s, NOW_MS)
+                partitions.on_inspected(NAMED, KafkaError("east does not answer", retriable=True), now_s, NOW_MS)
             if isinstance(command, TaskProgress):
                 told += command.carried
     assert [(one.from_offset, one.to_offset, one.records) for one in told] == [(0, 3, 3)]
