@@ -19,7 +19,9 @@ HOMES_TOPIC: Final[str] = "twinshore.homes"
 FOLLOWERS_TOPIC: Final[str] = "twinshore.followers"
 # Where the home of a topic keeps the records that an old home took and never sent.
 RESCUED_TOPIC: Final[str] = "twinshore.rescued"
-NOTES_TOPICS: Final = (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC, RESCUED_TOPIC)
+# Where each cluster says which topics are protected, and how far mirrors and gates are.
+PROTECTION_TOPIC: Final[str] = "twinshore.protection"
+NOTES_TOPICS: Final = (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC, RESCUED_TOPIC, PROTECTION_TOPIC)
 # What has a home as topics have: all groups of the clients of proxies. No topic is called so.
 GROUPS_HOME: Final[str] = "twinshore.groups"
 # No topic is called so: whether a right is there is asked by it.
@@ -33,6 +35,9 @@ PART_LINE: Final[str] = "part"
 FOLLOWER_LINE: Final[str] = "follower"
 LINK_LINE: Final[str] = "link"
 TWIN_LINE: Final[str] = "twin"
+LEVEL_LINE: Final[str] = "level"
+REACHED_LINE: Final[str] = "reached"
+GATE_LINE: Final[str] = "gate"
 # The version of a line stands under this key of its value. A line without it is of version 1.
 LINE_VERSION_KEY: Final[str] = "v"
 LINE_VERSION: Final[int] = 1

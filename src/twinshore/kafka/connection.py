@@ -114,7 +114,7 @@ class Connection:
         api_key, version = int(request.__api_key__), int(request.__version__)
         if self._versions:
             self.api_version(api_key, version, version)
-        return self._decode(self.call_raw(api_key, version, _encode(request), timeout_s=timeout_s), answer, api_key)
+        return self._decode(self.call_raw(api_key, version, encode_body(request), timeout_s=timeout_s), answer, api_key)
 
     def call_raw(self, api_key: int, version: int, body: bytes, *, timeout_s: float | None = None) -> memoryview:
         """Send an encoded body. Returns the response's body."""
@@ -221,10 +221,9 @@ class Connection:
 
     def _decode(self, body: memoryview, answer: type[Payload], api_key: int) -> Payload:
         try:
-            entity, _ = entity_reader(answer)(check_response(body.toreadonly(), answer), 0)
+            return decode_body(body, answer)
         except (SerialError, WireError, LookupError, struct.error, ValueError, OverflowError) as error:
             raise self._unreadable(api_key, error) from error
-        return entity
 
     def _unreadable(self, api_key: int, error: Exception) -> KafkaError:
         self.retire()
@@ -269,10 +268,16 @@ def protocol_violation_error(error: WireError, place: str) -> KafkaError:
     return KafkaError(f"{place}: {error.message}", retriable=isinstance(error, ResponseOrderError), hint=error.hint)
 
 
-def _encode(request: RequestPayload) -> bytes:
+def encode_body(request: RequestPayload) -> bytes:
     buffer = io.BytesIO()
     entity_writer(type(request))(buffer, request)
     return buffer.getvalue()
+
+
+def decode_body(body: memoryview, answer: type[Payload]) -> Payload:
+    """Raises one of several errors for a body of another form."""
+    entity, _ = entity_reader(answer)(check_response(body.toreadonly(), answer), 0)
+    return entity
 
 
 # Leave before the broker closes the connection for a request after the session's end.

@@ -59,11 +59,14 @@ class ClusterMetadata:
     topics: dict[str, TopicMetadata]
 
 
+def metadata_request(topics: Sequence[str] | None) -> MetadataRequest:
+    wanted = None if topics is None else tuple(MetadataRequestTopic(topic_id=None, name=TopicName(t)) for t in topics)
+    return MetadataRequest(topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False)
+
+
 def read_metadata(connection: Connection, topics: Sequence[str] | None, *, timeout_s: float) -> ClusterMetadata:
     """Returns metadata of these topics, or all. Never creates one."""
-    wanted = None if topics is None else tuple(MetadataRequestTopic(topic_id=None, name=TopicName(t)) for t in topics)
-    request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False)
-    answer = connection.call(request, MetadataResponse, timeout_s=timeout_s)
+    answer = connection.call(metadata_request(topics), MetadataResponse, timeout_s=timeout_s)
     return ClusterMetadata(
         cluster_id=answer.cluster_id or "",
         controller=int(answer.controller_id),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from twinshore.config.errors import KafkaError, RefusedError
 from twinshore.config.frozen import FOLLOWERS_TOPIC, HOMES_TOPIC, TWINS_TOPIC
@@ -48,7 +48,12 @@ CLOCK_SKEW_MAX_S = 60.0  # so much the clocks of clients and switches may differ
 READ_BACK_MS = LEASE_MS_MAX + int(CLOCK_SKEW_MAX_S * 1000)  # so far back the lines of followers are read at first
 
 
-Log = TypeVar("Log", HomeLog, TwinLog)
+class RecordLog(Protocol):
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        """Takes a record; ignores one of a foreign form."""
+
+
+Log = TypeVar("Log", bound=RecordLog)
 
 
 class TopicTail:

@@ -1,0 +1,306 @@
+"""Decides when the answer to a write may be passed on: one gate for each protected partition and process.
+
+A high watermark above an offset proves that some record is there, not which. So the gate ties each write to a history:
+the home's topic id and leader epoch as known when the write was sent. It confirms the write once, in this order,
+
+1. the home has answered it with its offset;
+2. the twin has a watermark above that offset;
+3. the home, asked after the twin answered, still has that topic id and epoch: the record at the offset was not replaced
+   before the twin copied it;
+4. the mirror has said that the twin is a copy of that topic and has reached that epoch.
+
+Whoever passes the answer on checks that no switch has moved the topic since it was sent. What is not confirmed is
+refused with an error that makes clients try again. Nothing here reads a clock or a socket.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.protection.core.model import (
+    ClearAlone,
+    Confirm,
+    GateCommand,
+    GateState,
+    ProtectionIncidentKind,
+    ProtectionLevel,
+    ProtectionSettings,
+    ReachedEpoch,
+    Refuse,
+    ReportProtection,
+    SideView,
+    WaitCause,
+    WriteAlone,
+)
+
+# Views of both sides are compared only if both are younger.
+VIEW_AGE_S_MAX = 2.0
+ALONE_RETRY_S = 1.0
+
+
+@dataclass(slots=True)
+class PendingWrite:
+    """A write that is not answered to its client. `topic_id`, `epoch`: the home's when it was sent, empty and -1 if
+    unknown. `twin_had`: the twin's watermark known then. `last`: its last offset, -1 until the home answers.
+    `twin_heard_s`: when the twin `twin_id` answered that it has an offset above `last`, -1 before.
+    """
+
+    sent_s: float
+    hold_s: float
+    has_producer: bool
+    topic_id: str
+    epoch: int
+    twin_had: int
+    last: int = -1
+    answered_s: float = 0.0
+    twin_id: str = ""
+    twin_heard_s: float = -1.0
+
+
+class PartitionGate:
+    """Events in, commands out. Every event has the time `now_s` of the gate's monotonic clock."""
+
+    def __init__(self, settings: ProtectionSettings, now_s: float) -> None:
+        self.settings = settings
+        self.state = GateState.PROTECTED
+        self.since_s = now_s
+        self.confirmed_through = -1
+        self._writes: dict[int, PendingWrite] = {}
+        self._home: SideView | None = None
+        self._twin: SideView | None = None
+        self._reached: ReachedEpoch | None = None
+        self._begun_s = now_s
+        # The view of each topic id with the highest watermark: a fall is an incident.
+        self._highest: dict[str, SideView] = {}
+        self._alone_until_s = 0.0
+        self._alone_due_s = 0.0  # when the permission may be asked for
+        self._alone_through = -1
+        self._is_written = False
+
+    # -- writes
+
+    def refusal(self) -> Code | None:
+        """Returns the error for a write that is not to be sent at all; None to send it. Until the home has answered
+        once, a write could be tied to no history.
+        """
+        is_sent = self.state is not GateState.STALLED and self._home is not None
+        return None if is_sent else Code.NOT_ENOUGH_REPLICAS
+
+    def sent(self, write: int, now_s: float, hold_s: float, *, has_producer: bool) -> None:
+        """The write goes to the home now. `hold_s`: how long its answer may be held."""
+        home, twin = self._home, self._twin
+        topic_id, epoch = (home.topic_id, home.epoch) if home else ("", -1)
+        twin_had = twin.watermark if twin and self._is_copy(topic_id, twin) else -1
+        self._writes[write] = PendingWrite(now_s, hold_s, has_producer, topic_id, epoch, twin_had)
+
+    def failed(self, write: int) -> None:
+        """The home refused the write, or its answer is lost: nothing is to be confirmed."""
+        self._writes.pop(write, None)
+
+    def appended(self, write: int, last: int, now_s: float) -> list[GateCommand]:
+        """The home has the write, up to offset `last`."""
+        pending = self._writes.get(write)
+        if pending is None:
+            return []
+        pending.last, pending.answered_s = last, now_s
+        if pending.twin_had > last and not pending.has_producer:
+            # Retries of idempotent producers get an old offset. Any other write there is of another history.
+            del self._writes[write]
+            early = ReportProtection(ProtectionIncidentKind.TOO_EARLY, last)
+            return [early, Refuse(write, Code.REQUEST_TIMED_OUT, WaitCause.IDENTITY)]
+        return self._decide(now_s)
+
+    # -- what is learned
+
+    def on_home(self, view: SideView) -> list[GateCommand]:
+        return self._fell(view) + self._take(view, None)
+
+    def on_twin(self, view: SideView) -> list[GateCommand]:
+        return self._fell(view) + self._take(None, view)
+
+    def on_reached(self, reached: ReachedEpoch | None, now_s: float) -> list[GateCommand]:
+        self._reached = reached
+        return self._decide(now_s)
+
+    def on_alone_written(self, asked_s: float, now_s: float) -> list[GateCommand]:
+        """`WriteAlone`, asked at `asked_s`, is written. The permission ends `ttl_s` later."""
+        self._alone_due_s, self._is_written = now_s, True
+        self._alone_until_s = asked_s + self.settings.ttl_s
+        if self.state is GateState.STALLED:
+            self._enter(GateState.ALONE, now_s)
+        return self._decide(now_s)
+
+    def on_alone_failed(self, now_s: float) -> None:
+        """`WriteAlone` reached nothing outside the home; it is asked again."""
+        self._alone_due_s = now_s + ALONE_RETRY_S
+
+    def on_alone_cleared(self) -> None:
+        self._is_written = False
+
+    def _take(self, home: SideView | None, twin: SideView | None) -> list[GateCommand]:
+        """A view that was asked before the known one is late, and is ignored."""
+        if home and (self._home is None or home.asked_s >= self._home.asked_s):
+            self._home = home
+        if twin and (self._twin is None or twin.asked_s >= self._twin.asked_s):
+            self._twin = twin
+            for pending in self._writes.values():
+                if not twin.watermark > pending.last >= 0:
+                    pending.twin_heard_s = -1.0
+                elif pending.twin_heard_s < 0 or pending.twin_id != twin.topic_id:
+                    pending.twin_id, pending.twin_heard_s = twin.topic_id, twin.heard_s
+        return self._decide((home or twin or SideView("", 0, 0, 0, 0)).heard_s)
+
+    def _fell(self, view: SideView) -> list[GateCommand]:
+        highest = self._highest.get(view.topic_id)
+        if highest and view.watermark < highest.watermark and view.asked_s < highest.heard_s:
+            return []  # a late answer
+        self._highest[view.topic_id] = view
+        fell = highest is not None and view.watermark < highest.watermark
+        return [ReportProtection(ProtectionIncidentKind.WATERMARK_FELL, view.watermark)] if fell else []
+
+    # -- decisions
+
+    def tick(self, now_s: float) -> list[GateCommand]:
+        """Call several times a second."""
+        commands = self._decide(now_s)
+        self._watch(now_s)
+        return commands + self._overdue(now_s) + self._ask_alone(now_s)
+
+    def reset(self) -> list[GateCommand]:
+        """The topic has moved, or its protection changed: nothing that was sent is confirmed any more."""
+        writes, self._writes = self._writes, {}
+        self._home = self._twin = self._reached = None
+        return [Refuse(write, Code.NOT_LEADER_OR_FOLLOWER, WaitCause.NO_TWIN) for write in writes]
+
+    def cause(self) -> WaitCause:
+        """Returns why writes are not confirmed now."""
+        home, twin, reached = self._home, self._twin, self._reached
+        if twin is None:
+            return WaitCause.TWIN_AWAY
+        if home is None:
+            return WaitCause.HOME_AWAY
+        if reached is None:
+            return WaitCause.NO_TWIN
+        if (reached.source_id, reached.target_id) != (home.topic_id, twin.topic_id):
+            return WaitCause.IDENTITY
+        if reached.is_stopped:
+            return WaitCause.STOPPED
+        if reached.epoch != home.epoch:
+            return WaitCause.EPOCH
+        lasts = [pending.last for pending in self._writes.values() if pending.last >= 0]
+        if 0 <= home.stable <= max(lasts, default=-1):
+            return WaitCause.TRANSACTION
+        return WaitCause.REPLICATION
+
+    def _is_copy(self, topic_id: str, twin: SideView) -> bool:
+        """Whether the mirror says that the twin asked is a copy of the topic."""
+        reached = self._reached
+        return reached is not None and (reached.source_id, reached.target_id) == (topic_id, twin.topic_id)
+
+    def _is_confirmed(self, pending: PendingWrite) -> bool:
+        home, reached = self._home, self._reached
+        if home is None or reached is None or pending.last < 0 or pending.twin_heard_s < 0:
+            return False
+        history = pending.topic_id, pending.epoch
+        return (
+            home.asked_s >= max(pending.twin_heard_s, pending.answered_s)
+            and history == (home.topic_id, home.epoch)
+            and history == (reached.source_id, reached.epoch)
+            and pending.twin_id == reached.target_id
+            and not reached.is_stopped
+        )
+
+    def _decide(self, now_s: float) -> list[GateCommand]:
+        commands: list[GateCommand] = []
+        is_alone = self.state is GateState.ALONE and now_s < self._alone_until_s
+        for write, pending in list(self._writes.items()):
+            if self._is_confirmed(pending):
+                self.confirmed_through = max(self.confirmed_through, pending.last)
+                commands.append(Confirm(write))
+            elif is_alone and pending.last >= 0:
+                self._alone_through = max(self._alone_through, pending.last)
+                commands.append(Confirm(write, is_alone=True))
+            elif self._is_of_another_history(pending):
+                # An election: the home may have lost the write, or not. The client's retry tells.
+                commands.append(Refuse(write, Code.NOT_LEADER_OR_FOLLOWER, WaitCause.EPOCH))
+            else:
+                continue
+            del self._writes[write]
+        return commands + self._rejoin(now_s)
+
+    def _is_of_another_history(self, pending: PendingWrite) -> bool:
+        home = self._home
+        return (
+            home is not None
+            and pending.last >= 0
+            and home.asked_s >= pending.answered_s
+            and (home.topic_id, home.epoch) != (pending.topic_id, pending.epoch)
+        )
+
+    def _is_level(self, now_s: float) -> bool:
+        """Whether the twin has what the home had a moment ago."""
+        home, twin, reached = self._home, self._twin, self._reached
+        if home is None or twin is None or reached is None or reached.is_stopped:
+            return False
+        return (
+            now_s - min(home.asked_s, twin.asked_s) < VIEW_AGE_S_MAX
+            and (reached.source_id, reached.target_id) == (home.topic_id, twin.topic_id)
+            and reached.epoch == home.epoch
+            and twin.watermark >= home.watermark
+        )
+
+    def _rejoin(self, now_s: float) -> list[GateCommand]:
+        """Leaves `STALLED` and `ALONE` once the twin is level, and `CATCHING_UP` once it has all that was acknowledged
+        alone.
+        """
+        if self.state is GateState.PROTECTED or not self._is_level(now_s):
+            return []
+        if self.state is not GateState.CATCHING_UP:
+            self._enter(GateState.CATCHING_UP if self._is_written else GateState.PROTECTED, now_s)
+            return []
+        assert self._twin is not None
+        if self._twin.watermark <= self._alone_through or self._twin.asked_s < self.since_s:
+            return []
+        self._enter(GateState.PROTECTED, now_s)
+        self._alone_through = -1
+        return [ClearAlone()]
+
+    def _watch(self, now_s: float) -> None:
+        """Enters `STALLED` when nothing is replicated any more, and leaves `ALONE` when its permission has ended."""
+        if self.state is GateState.ALONE:
+            if now_s >= self._alone_until_s:
+                self._enter(GateState.STALLED, now_s)
+        elif self.state is not GateState.STALLED and now_s - self.waits_since_s(now_s) >= self.settings.stalled_after_s:
+            is_alone = self.state is GateState.CATCHING_UP and now_s < self._alone_until_s
+            self._enter(GateState.ALONE if is_alone else GateState.STALLED, now_s)
+
+    def waits_since_s(self, now_s: float) -> float:
+        """Returns since when a write waits for the twin, or the twin does not answer; now if neither."""
+        heard_s = self._twin.asked_s if self._twin else self._begun_s
+        since_s = heard_s if now_s - heard_s > VIEW_AGE_S_MAX else now_s
+        answered = (pending.answered_s for pending in self._writes.values() if pending.last >= 0)
+        return min(since_s, min(answered, default=now_s))
+
+    def _overdue(self, now_s: float) -> list[GateCommand]:
+        late = [write for write, one in self._writes.items() if now_s - one.sent_s >= one.hold_s]
+        cause = self.cause()
+        for write in late:
+            del self._writes[write]
+        return [Refuse(write, Code.REQUEST_TIMED_OUT, cause) for write in late]
+
+    def _ask_alone(self, now_s: float) -> list[GateCommand]:
+        """Asks for the permission to acknowledge alone, or to keep it."""
+        if self.settings.level is not ProtectionLevel.SYNC or now_s < self._alone_due_s:
+            return []
+        waits_s = self.settings.alone_after_s - self.settings.stalled_after_s
+        is_due = self.state is GateState.STALLED and now_s - self.since_s >= waits_s
+        renews = self.state is GateState.ALONE and self._alone_until_s - now_s < self.settings.ttl_s / 2
+        if not is_due and not renews:
+            return []
+        self._alone_due_s = math.inf  # until it is answered
+        return [WriteAlone(self._twin.watermark if self._twin else 0, self.cause())]
+
+    def _enter(self, state: GateState, now_s: float) -> None:
+        self.state, self.since_s = state, now_s

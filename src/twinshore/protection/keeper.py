@@ -1,0 +1,311 @@
+"""The gates of one process, and what they need: watermarks of both sides, levels, and the mirror's words.
+
+One thread calls the keeper, an event loop or a loop of its own. Pollers and readers have threads; what they hear comes
+by `post`, which has a function called in the keeper's thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from twinshore.config.model import Cluster, TopicPartition
+from twinshore.config.repeat_filter import RepeatFilter, describe_error
+from twinshore.kafka.clock import steady_s, wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.protection.core.gate import PartitionGate
+from twinshore.protection.core.model import (
+    ClearAlone,
+    Confirm,
+    GateCommand,
+    GateState,
+    ProtectionLevel,
+    ProtectionSettings,
+    Refuse,
+    ReportProtection,
+    WriteAlone,
+)
+from twinshore.protection.core.records import GateRecord, ProtectionLog, TopicProtection, gate_line
+from twinshore.protection.topic import ProtectionTopic
+from twinshore.protection.watermarks import Views, WatermarkPoller
+
+log = logging.getLogger(__name__)
+
+TICK_S: Final = 0.1
+READ_INTERVAL_S: Final = 0.5
+# A gate's record is written again so often, with what it has confirmed.
+RECORD_INTERVAL_S: Final = 1.0
+CALL_TIMEOUT_S: Final = 3.0
+
+# Is called once with the error to answer with, `Code.NONE` for a confirmation.
+Decided = Callable[[Code], None]
+
+
+@dataclass(slots=True)
+class ProtectedPartition:
+    """A gate, the clusters that it compares, and who waits for it."""
+
+    gate: PartitionGate
+    home: str
+    twin: str
+    waiting: dict[int, Decided] = field(default_factory=dict)
+    alone_since: int = -1
+
+
+class _Side:
+    """One cluster: its connections, its poller, and its records as last read."""
+
+    def __init__(self, cluster: Cluster, client_id: str) -> None:
+        self.kafka = KafkaCluster(cluster, client_id=client_id, patience_s=CALL_TIMEOUT_S)
+        self.records = KafkaCluster(cluster, client_id=client_id, patience_s=CALL_TIMEOUT_S)
+        self.topic = ProtectionTopic(self.records)
+        self.outage = RepeatFilter(logging.LoggerAdapter(log, {"cluster": cluster.name}))
+        self.cluster_id = ""
+        self.log = ProtectionLog()
+
+
+class GateKeeper:
+    """`name`: of this process, in its records. `home_of`: the cluster at which a topic is at home, None if unknown."""
+
+    def __init__(
+        self,
+        name: str,
+        clusters: Iterable[Cluster],
+        client_id: str,
+        home_of: Callable[[str], str | None],
+        post: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._name, self._home_of, self._post = name, home_of, post
+        self._sides = {cluster.name: _Side(cluster, client_id) for cluster in clusters}
+        self._home_pollers = {
+            name: WatermarkPoller(side.kafka, client_id, partial(self._hears, name, True), with_ids=True)
+            for name, side in self._sides.items()
+        }
+        self._twin_pollers = {
+            name: WatermarkPoller(side.kafka, client_id, partial(self._hears, name, False), with_ids=False)
+            for name, side in self._sides.items()
+        }
+        self._threads = ThreadPoolExecutor(2 * len(self._sides), "protection")
+        self._partitions: dict[TopicPartition, ProtectedPartition] = {}
+        self._numbers = itertools.count()
+        self._stopped = threading.Event()
+        self._recorded_s = 0.0
+        self.levels: dict[str, TopicProtection] = {}
+
+    # -- life
+
+    def start(self) -> None:
+        for poller in (*self._home_pollers.values(), *self._twin_pollers.values()):
+            poller.start()
+        for name in self._sides:
+            self._threads.submit(self._read, name)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        for poller in (*self._home_pollers.values(), *self._twin_pollers.values()):
+            poller.stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _read(self, name: str) -> None:
+        side = self._sides[name]
+        while not self._stopped.is_set():
+            try:
+                side.cluster_id = side.records.cluster_id()
+                found = side.topic.read()
+            except Exception as error:  # what was read stays as it was
+                side.outage.say(f"protection is not read: {describe_error(error)}")
+            else:
+                side.outage.well("protection is read again")
+                self._post(partial(self._take_records, name, found))
+            self._stopped.wait(READ_INTERVAL_S)
+
+    # -- writes
+
+    def level_of(self, topic: str) -> ProtectionLevel:
+        protection = self.levels.get(topic)
+        return protection.level if protection else ProtectionLevel.ASYNC
+
+    def refusal(self, topic: str, partitions: Iterable[int]) -> Code | None:
+        """Returns the error for a write that is not to be sent; None to send it."""
+        for number in partitions:
+            protected = self._protected(TopicPartition(topic, number))
+            code = protected.gate.refusal() if protected else Code.NOT_ENOUGH_REPLICAS
+            if code is not None:
+                return code
+        return None
+
+    def sent(self, partition: TopicPartition, hold_s: float, decided: Decided, *, has_producer: bool) -> int:
+        """A write goes to the home now. Returns its number; `decided` is called within `hold_s`, unless it `failed`."""
+        write = next(self._numbers)
+        protected = self._partitions[partition]
+        protected.waiting[write] = decided
+        protected.gate.sent(write, steady_s(), hold_s, has_producer=has_producer)
+        self._ask()
+        return write
+
+    def failed(self, partition: TopicPartition, write: int) -> None:
+        if (protected := self._partitions.get(partition)) and protected.waiting.pop(write, None):
+            protected.gate.failed(write)
+            self._ask()
+
+    def appended(self, partition: TopicPartition, write: int, last: int) -> None:
+        protected = self._partitions.get(partition)
+        if protected is None or write not in protected.waiting:
+            return
+        self._do(partition, protected, protected.gate.appended(write, last, steady_s()))
+
+    def tick(self) -> None:
+        """Call every `TICK_S`."""
+        now_s = steady_s()
+        for partition, protected in list(self._partitions.items()):
+            if self._home_of(partition.topic) != protected.home:
+                self._forget(partition, protected)
+            else:
+                self._do(partition, protected, protected.gate.tick(now_s))
+        if now_s - self._recorded_s >= RECORD_INTERVAL_S:
+            self._recorded_s = now_s
+            for topic in {partition.topic for partition in self._partitions}:
+                self._record(topic, lambda _: None)
+        self._ask()
+
+    # -- what is learned
+
+    def _hears(self, name: str, is_home: bool, views: Views) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._post(partial(self._take_views, name, is_home, views))
+
+    def _take_views(self, name: str, is_home: bool, views: Views) -> None:
+        for partition, view in views.items():
+            protected = self._partitions.get(partition)
+            if protected is None:
+                continue
+            if is_home and protected.home == name:
+                self._do(partition, protected, protected.gate.on_home(view))
+            elif not is_home and protected.twin == name:
+                self._do(partition, protected, protected.gate.on_twin(view))
+        self._ask()
+
+    def _take_records(self, name: str, found: ProtectionLog) -> None:
+        self._sides[name].log = found
+        levels: dict[str, TopicProtection] = {}
+        for side in self._sides.values():
+            for topic, protection in side.log.levels.items():
+                if topic not in levels or protection.number > levels[topic].number:
+                    levels[topic] = protection
+        if levels != self.levels:
+            changed = {topic for topic in {*levels, *self.levels} if levels.get(topic) != self.levels.get(topic)}
+            self.levels = levels
+            for partition, protected in list(self._partitions.items()):
+                if partition.topic in changed:
+                    self._forget(partition, protected)
+        for partition, protected in list(self._partitions.items()):
+            if protected.twin == name:
+                key = self._sides[protected.home].cluster_id, partition.topic, partition.partition
+                self._do(partition, protected, protected.gate.on_reached(found.reached.get(key), steady_s()))
+
+    def _protected(self, partition: TopicPartition) -> ProtectedPartition | None:
+        """Returns the partition's gate, which begins with its first write; None while its twin is unknown."""
+        if (known := self._partitions.get(partition)) is not None:
+            return known
+        home, protection = self._home_of(partition.topic), self.levels[partition.topic]
+        if home not in self._sides:
+            return None
+        twins = [name for name in self._sides if name != home and protection.twin in ("", name)]
+        cluster_id = self._sides[home].cluster_id
+        key = cluster_id, partition.topic, partition.partition
+        twins = [name for name in twins if key in self._sides[name].log.reached]
+        if len(twins) != 1:
+            return None
+        settings = ProtectionSettings(
+            protection.level, alone_after_s=protection.alone_after_s, after_failover=protection.after_failover
+        )
+        made = self._partitions[partition] = ProtectedPartition(PartitionGate(settings, steady_s()), home, twins[0])
+        made.gate.on_reached(self._sides[twins[0]].log.reached[key], steady_s())
+        self._watch()
+        return made
+
+    def _forget(self, partition: TopicPartition, protected: ProtectedPartition) -> None:
+        self._do(partition, protected, protected.gate.reset())
+        self._partitions.pop(partition, None)
+        self._watch()
+
+    def _watch(self) -> None:
+        for name in self._sides:
+            self._home_pollers[name].watch(p for p, one in self._partitions.items() if one.home == name)
+            self._twin_pollers[name].watch(p for p, one in self._partitions.items() if one.twin == name)
+
+    def _ask(self) -> None:
+        """Has the sides asked at the short spacing while writes wait."""
+        waiting = [(partition, one) for partition, one in self._partitions.items() if one.waiting]
+        for name in self._sides:
+            self._home_pollers[name].ask(partition for partition, one in waiting if one.home == name)
+            self._twin_pollers[name].ask(partition for partition, one in waiting if one.twin == name)
+
+    # -- commands
+
+    def _do(self, partition: TopicPartition, protected: ProtectedPartition, commands: Iterable[GateCommand]) -> None:
+        for command in commands:
+            match command:
+                case Confirm(write):
+                    self._decide(protected, write, Code.NONE)
+                case Refuse(write, code):
+                    self._decide(protected, write, code)
+                case WriteAlone(since):
+                    protected.alone_since = max(0, since)
+                    self._write_alone(partition, protected)
+                case ClearAlone():
+                    protected.alone_since = -1
+                    self._record(partition.topic, lambda _: None)
+                case ReportProtection(kind, offset):
+                    log.warning(f"{partition}: {kind} at offset {offset}", extra={"cluster": protected.home})
+
+    def _decide(self, protected: ProtectedPartition, write: int, code: Code) -> None:
+        if (decided := protected.waiting.pop(write, None)) is not None:
+            decided(code)
+
+    def _write_alone(self, partition: TopicPartition, protected: ProtectedPartition) -> None:
+        asked_s, gate = steady_s(), protected.gate
+
+        def written(error: Exception | None) -> None:
+            if self._partitions.get(partition) is not protected:
+                return
+            if error is not None:
+                gate.on_alone_failed(steady_s())
+            else:
+                self._do(partition, protected, gate.on_alone_written(asked_s, steady_s()))
+
+        self._record(partition.topic, written)
+
+    def _record(self, topic: str, done: Callable[[Exception | None], None]) -> None:
+        """Writes this gate's record of the topic to its twin's cluster."""
+        ours = {p.partition: one for p, one in self._partitions.items() if p.topic == topic}
+        twins = {one.twin for one in ours.values()}
+        ttl_s = max((one.gate.settings.ttl_s for one in ours.values()), default=0.0)
+        record = GateRecord(
+            {number: one.gate.confirmed_through for number, one in ours.items() if one.gate.confirmed_through >= 0},
+            {number: one.alone_since for number, one in ours.items() if one.alone_since >= 0},
+            wall_ms(),
+            int(1000 * ttl_s),
+        )
+        for twin in twins:
+            self._threads.submit(self._write, twin, topic, record, done)
+
+    def _write(self, twin: str, topic: str, record: GateRecord, done: Callable[[Exception | None], None]) -> None:
+        try:
+            self._sides[twin].topic.say([gate_line(topic, self._name, record)])
+        except Exception as error:  # it is written again
+            failed = error
+            self._post(lambda: done(failed))
+        else:
+            self._post(lambda: done(None))
+
+    def states(self) -> Mapping[TopicPartition, GateState]:
+        return {partition: one.gate.state for partition, one in self._partitions.items()}

@@ -1,0 +1,372 @@
+"""A partition of a home and its twin, a mirror, a gate and a client, in virtual time: what is confirmed must be there.
+
+Both logs are lists of record numbers with the leader epoch of each. A fault may hit any part at any moment; answers may
+be late, or lost. `World.run` returns the first violation, or an empty string.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+
+from twinshore.protection.core import gate as shipped
+from twinshore.protection.core.model import (
+    ClearAlone,
+    Confirm,
+    GateCommand,
+    ProtectionLevel,
+    ProtectionSettings,
+    ReachedEpoch,
+    Refuse,
+    ReportProtection,
+    SideView,
+    WriteAlone,
+)
+
+LEASE_S = 3.0
+HOLD_S = 4.0
+SETTINGS = ProtectionSettings(ProtectionLevel.SYNC, alone_after_s=2.0, stalled_after_s=1.0, ttl_s=3.0)
+
+
+@dataclass
+class Log:
+    """A topic's partition. `producers`: the offset of each idempotent record, as a broker remembers it."""
+
+    id: str
+    epoch: int = 0
+    records: list[tuple[int, int]] = field(default_factory=list)
+    producers: dict[int, int] = field(default_factory=dict)
+    is_away: bool = False
+
+    def append(self, record: int, epoch: int) -> int:
+        self.records.append((record, epoch))
+        return len(self.records) - 1
+
+    def cut(self, length: int) -> None:
+        del self.records[length:]
+        self.producers = {record: offset for record, offset in self.producers.items() if offset < length}
+
+
+class World:
+    def __init__(self, seed: int, level: ProtectionLevel, module: ModuleType = shipped, for_s: float = 40.0) -> None:
+        self.chance = random.Random(f"{seed} {level}")
+        self.module, self.for_s, self.level = module, for_s, level
+        self.now_s, self.home_lag_s = 0.0, self.chance.choice((0.005, 0.01, 0.3))
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self.ids = itertools.count()
+        self.home, self.twin = Log(self._id("s")), Log(self._id("t"))
+        self.gate = self._gate()
+        self.violation = ""
+        self.story: list[str] = []
+        # The mirror: what it copies, the epoch that it has told, whether it works.
+        self.pair = self.home.id, self.twin.id
+        self.told: ReachedEpoch | None = None
+        self.mirror_away = self.is_stopped = False
+        # Words outside the home: who may acknowledge alone, until when by the world's clock.
+        self.alone_until_s = -1.0
+        self.away = False  # the place outside the home where words are kept
+        self.promoted_s: float | None = None
+        self.read_lease_s = 0.0
+        self.confirmed: dict[int, tuple[str, int]] = {}  # record -> twin's id and offset
+        self.alone: set[int] = set()
+        self.lost_by_twin: set[int] = set()
+        self.writes: dict[int, tuple[int, bool, float]] = {}  # write -> record, idempotent, sent
+        self.counts = {"confirmed": 0, "alone": 0, "refused": 0, "incidents": 0}
+
+    def _id(self, side: str) -> str:
+        return f"{side}{next(self.ids)}"
+
+    def _gate(self) -> shipped.PartitionGate:
+        made: shipped.PartitionGate = self.module.PartitionGate(replace(SETTINGS, level=self.level), self.now_s)
+        return made
+
+    def after(self, delay_s: float, act: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (self.now_s + delay_s, next(self._numbers), act))
+
+    def lag_s(self, usual_s: float = 0.01) -> float:
+        return self.chance.expovariate(1 / usual_s) * (30 if self.chance.random() < 0.03 else 1)
+
+    def say(self, what: str) -> None:
+        self.story.append(f"{self.now_s:8.3f} {what}")
+
+    def run(self) -> str:
+        for act in (self._write, self._copy, self._ask, self._tick, self._fault, self._renew):
+            self.after(self.chance.random() * 0.05, act)
+        while self._events and self.now_s < self.for_s and not self.violation:
+            self.now_s, _, act = heapq.heappop(self._events)
+            act()
+        return self.violation
+
+    # -- the client and the home's broker
+
+    def _write(self) -> None:
+        self.after(self.chance.choice((0.002, 0.05, 0.3)), self._write)
+        self._send(next(self._numbers), self.chance.random() < 0.6, 0)
+
+    def _send(self, record: int, idempotent: bool, tries: int) -> None:
+        if tries > 6 or self.gate.refusal():
+            return
+        write, gate = next(self._numbers), self.gate
+        self.writes[write] = record, idempotent, self.now_s
+        gate.sent(write, self.now_s, HOLD_S, has_producer=idempotent)
+        self.after(self.lag_s(), lambda: self._append(write, record, idempotent, tries, gate))
+
+    def _append(self, write: int, record: int, idempotent: bool, tries: int, gate: shipped.PartitionGate) -> None:
+        home = self.home
+        if home.is_away:
+            gate.failed(write)
+            return
+        if idempotent and record in home.producers:
+            offset = home.producers[record]
+        else:
+            offset = home.append(record, home.epoch)
+            if idempotent:
+                home.producers[record] = offset
+        if self.chance.random() < 0.02:
+            gate.failed(write)  # the answer is lost, and the client tries again
+            self.after(0.1, lambda: self._send(record, idempotent, tries + 1))
+            return
+        self.after(self.lag_s(), lambda: self._answered(write, offset, gate))
+        if self.chance.random() < 0.1:
+            self.after(self.chance.random() * 5, lambda: self._send(record, idempotent, tries + 1))
+
+    def _answered(self, write: int, offset: int, gate: shipped.PartitionGate) -> None:
+        if gate is self.gate:
+            self._do(gate.appended(write, offset, self.now_s))
+
+    # -- what the gate asks and does
+
+    def _ask(self) -> None:
+        self.after(self.chance.choice((0.005, 0.02)), self._ask)
+        asked_s, gate = self.now_s, self.gate
+        for is_home in (True, False):
+            if self.chance.random() < 0.95:
+                lag_s = self.lag_s(self.home_lag_s if is_home else 0.01)
+                self.after(lag_s, lambda is_home=is_home: self._look(is_home, asked_s, gate))  # type: ignore[misc]
+
+    def _look(self, is_home: bool, asked_s: float, gate: shipped.PartitionGate) -> None:
+        log = self.home if is_home else self.twin
+        if log.is_away or self.chance.random() < 0.02:
+            return
+        seen = log.id, log.epoch, len(log.records), asked_s
+        self.after(self.lag_s(), lambda: self._heard(is_home, seen, gate))
+
+    def _heard(self, is_home: bool, seen: tuple[str, int, int, float], gate: shipped.PartitionGate) -> None:
+        if gate is self.gate:
+            view = SideView(*seen, heard_s=self.now_s)
+            self._do(gate.on_home(view) if is_home else gate.on_twin(view))
+
+    def _tick(self) -> None:
+        self.after(0.1, self._tick)
+        self._do(self.gate.tick(self.now_s))
+
+    def _do(self, commands: Sequence[GateCommand]) -> None:
+        for command in commands:
+            match command:
+                case Confirm(write, is_alone):
+                    self._confirmed(write, is_alone)
+                case Refuse(write):
+                    record, idempotent, _ = self.writes.pop(write)
+                    self.counts["refused"] += 1
+                    self.after(0.1, lambda record=record, idempotent=idempotent: self._send(record, idempotent, 1))  # type: ignore[misc]
+                case WriteAlone():
+                    self._word(alone=True)
+                case ClearAlone():
+                    self._word(alone=False)
+                    there = {record for record, _ in self.twin.records} | self.lost_by_twin
+                    if lacks := [one for one, _ in self.home.records if one in self.alone and one not in there]:
+                        self.violation = f"nothing is alone any more, it says, and the twin lacks {lacks[:5]}"
+                case ReportProtection():
+                    self.counts["incidents"] += 1
+
+    def _word(self, *, alone: bool) -> None:
+        asked_s, gate, is_lost = self.now_s, self.gate, self.chance.random() < 0.1
+
+        def written() -> None:
+            if self.away or is_lost or self.promoted_s is not None:
+                self.after(self.lag_s(), lambda: gate.on_alone_failed(self.now_s) if alone else None)
+                return
+            self.alone_until_s = self.now_s + SETTINGS.ttl_s if alone else -1.0
+            self.after(
+                self.lag_s(),
+                lambda: self._do(gate.on_alone_written(asked_s, self.now_s)) if alone else gate.on_alone_cleared(),
+            )
+
+        self.after(self.lag_s(), written)
+
+    def _may_pass(self) -> bool:
+        """What the caller of the gate checks: no switch has moved the topic, as far as its lease says."""
+        return self.now_s < self.read_lease_s + LEASE_S
+
+    def _renew(self) -> None:
+        """The caller reads the home word outside the home; a promoted twin ends the gate's work."""
+        self.after(0.5, self._renew)
+        asked_s = self.now_s
+        if self.away or self.chance.random() < 0.1:
+            return
+        promoted = self.promoted_s is not None
+        self.after(self.lag_s(), lambda: self._renewed(asked_s, promoted))
+
+    def _renewed(self, asked_s: float, promoted: bool) -> None:
+        if promoted:
+            self._do(self.gate.reset())
+        else:
+            self.read_lease_s = max(self.read_lease_s, asked_s)
+
+    def _confirmed(self, write: int, is_alone: bool) -> None:
+        record, _, _ = self.writes.pop(write)
+        if not self._may_pass():
+            return
+        if is_alone:
+            self.alone.add(record)
+            self.counts["alone"] += 1
+            if self.now_s > self.alone_until_s:
+                self.violation = f"record {record} is acknowledged alone, and that is written nowhere"
+            return
+        self.counts["confirmed"] += 1
+        found = [offset for offset, (one, _) in enumerate(self.twin.records) if one == record]
+        if not found and record not in self.lost_by_twin and record not in self.confirmed:
+            self.violation = f"record {record} is confirmed, and the twin does not have it"
+        self.confirmed[record] = self.twin.id, found[0] if found else -1
+
+    # -- the mirror
+
+    def _copy(self) -> None:
+        self.after(self.chance.choice((0.003, 0.01, 0.05)), self._copy)
+        home, twin = self.home, self.twin
+        if self.mirror_away or self.is_stopped or home.is_away or twin.is_away or self.promoted_s is not None:
+            return
+        if (home.id, twin.id) != self.pair:
+            return  # a topic was made again: somebody must decide
+        at = len(twin.records)
+        if at > len(home.records) or home.records[:at] != twin.records:
+            self.say("the mirror stops: the histories part")
+            self.is_stopped = True
+            if self.told:
+                self._tell(self.told.epoch, stopped=True)
+            return
+        for record, epoch in home.records[at : at + self.chance.randrange(1, 20)]:
+            twin.append(record, epoch)
+            if self.told is None or (self.told.source_id, self.told.target_id) != self.pair or epoch > self.told.epoch:
+                self._tell(epoch)
+
+    def _tell(self, epoch: int, *, stopped: bool = False) -> None:
+        self.told = told = ReachedEpoch(*self.pair, epoch, stopped)
+
+        def heard() -> None:
+            if self.told is told or self.chance.random() < 0.5:  # a late reader may miss one
+                self._do(self.gate.on_reached(told, self.now_s))
+
+        self.after(self.lag_s(0.05), heard)
+
+    # -- faults
+
+    def _fault(self) -> None:
+        self.after(self.chance.expovariate(1 / 3), self._fault)
+        faults = [
+            self._clean, self._unclean, self._unclean, self._recreate, self._twin_unclean, self._twin_away,
+            self._twin_away, self._home_away, self._mirror_away, self._mirror_away, self._decide, self._decide,
+            self._outside_away, self._gate_dies, self._promote,
+        ]  # fmt: skip
+        self.chance.choice(faults)()
+
+    def _clean(self) -> None:
+        self.home.epoch += 1
+        self.say(f"the home elects a leader: epoch {self.home.epoch}")
+
+    def _unclean(self) -> None:
+        self.home.cut(max(0, len(self.home.records) - self.chance.choice((0, 1, 3, 20))))
+        self._clean()
+        self.say(f"uncleanly: it ends at {len(self.home.records)}")
+
+    def _recreate(self) -> None:
+        if self.chance.random() < 0.5:
+            return
+        epoch = self.chance.choice((0, self.home.epoch))
+        self.home = Log(self._id("s"), epoch, is_away=self.home.is_away)
+        self.confirmed.clear()
+        self.say("the home's topic is made again")
+
+    def _twin_unclean(self) -> None:
+        cut = self.chance.choice((1, 3, 10))
+        self.lost_by_twin |= {record for record, _ in self.twin.records[-cut:]}
+        self.twin.cut(max(0, len(self.twin.records) - cut))
+        self.twin.epoch += 1
+        self.say(f"the twin elects a leader uncleanly: it ends at {len(self.twin.records)}")
+
+    def _twin_away(self) -> None:
+        self._away(self.twin)
+
+    def _home_away(self) -> None:
+        self._away(self.home)
+
+    def _away(self, log: Log) -> None:
+        log.is_away = True
+        self.say(f"{log.id} is away")
+
+        def back() -> None:
+            log.is_away = False
+            self.say(f"{log.id} is back")
+
+        self.after(self.chance.choice((0.2, 2.0, 6.0)), back)
+
+    def _mirror_away(self) -> None:
+        self.mirror_away = True
+        self.say("the mirror is away")
+
+        def back() -> None:
+            self.mirror_away = False
+
+        self.after(self.chance.choice((0.3, 3.0, 8.0)), back)
+
+    def _outside_away(self) -> None:
+        self.away = True
+
+        def back() -> None:
+            self.away = False
+
+        self.after(self.chance.choice((1.0, 6.0)), back)
+
+    def _decide(self) -> None:
+        """The operator has the mirror begin a new twin, where it has stopped or a topic was made again."""
+        if self.promoted_s is None and (self.is_stopped or (self.home.id, self.twin.id) != self.pair):
+            self.twin = Log(self._id("t"), is_away=self.twin.is_away)
+            self.pair, self.is_stopped = (self.home.id, self.twin.id), False
+            self.confirmed.clear()
+            self.say(f"a new twin: {self.pair}")
+
+    def _gate_dies(self) -> None:
+        self.writes.clear()
+        self.gate = self._gate()
+        self.read_lease_s = 0.0
+        if self.told:
+            told = self.told
+            self.after(self.lag_s(), lambda: self._do(self.gate.on_reached(told, self.now_s)))
+        self.say("the gate is another process")
+
+    def _promote(self) -> None:
+        """A forced switch: the word first, then writers at the new home once every lease has run out."""
+        if self.promoted_s is not None or self.away or self.chance.random() < 0.7:
+            return
+        self.promoted_s = self.now_s
+        self.say("the twin is promoted")
+        lost = [
+            record
+            for record, (twin, offset) in self.confirmed.items()
+            if twin == self.twin.id and record not in self.lost_by_twin
+            and (offset >= len(self.twin.records) or self.twin.records[offset][0] != record)
+        ]  # fmt: skip
+        if lost:
+            self.violation = f"the promoted twin lacks the confirmed records {lost[:5]}"
+        self.for_s = min(self.for_s, self.now_s + 8)
+        self.after(LEASE_S, self._write_there)
+
+    def _write_there(self) -> None:
+        for _ in range(50):
+            self.twin.append(next(self._numbers), 99)
+        self.after(0.2, self._write_there)

@@ -1,0 +1,229 @@
+"""Interleavings in which a gate must not confirm, each with the mutant of the gate that would."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.protection.core import gate as shipped
+from twinshore.protection.core.model import (
+    ClearAlone,
+    Confirm,
+    GateCommand,
+    GateState,
+    ProtectionIncidentKind,
+    ProtectionLevel,
+    ProtectionSettings,
+    ReachedEpoch,
+    Refuse,
+    ReportProtection,
+    SideView,
+    WaitCause,
+    WriteAlone,
+)
+
+SOURCE = Path(str(shipped.__file__)).read_text("utf-8")
+WRITE = 7
+
+
+class Stage:
+    """A gate of topic `s1` with the twin `t1`, which both stand at offset 5, and everything it has commanded."""
+
+    def __init__(self, module: types.ModuleType = shipped, level: ProtectionLevel = ProtectionLevel.SYNC) -> None:
+        self.gate: shipped.PartitionGate = module.PartitionGate(ProtectionSettings(level), 0.0)
+        self.done: list[GateCommand] = []
+        self.take(self.gate.on_reached(ReachedEpoch("s1", "t1", 0), 0.0))
+        self.home(at_s=0.1)
+        self.twin(at_s=0.1)
+
+    def take(self, commands: Sequence[GateCommand]) -> None:
+        self.done += commands
+
+    def home(self, *, at_s: float, id: str = "s1", epoch: int = 0, ends: int = 5, heard_s: float | None = None) -> None:
+        self.take(self.gate.on_home(SideView(id, epoch, ends, at_s, at_s + 0.01 if heard_s is None else heard_s)))
+
+    def twin(self, *, at_s: float, id: str = "t1", ends: int = 5, heard_s: float | None = None) -> None:
+        self.take(self.gate.on_twin(SideView(id, 0, ends, at_s, at_s + 0.01 if heard_s is None else heard_s)))
+
+    def writes(self, *, at_s: float = 1.0, last: int = 5, has_producer: bool = True) -> None:
+        """The write is sent, and the home has it half a second later."""
+        self.gate.sent(WRITE, at_s, 15.0, has_producer=has_producer)
+        self.take(self.gate.appended(WRITE, last, at_s + 0.5))
+
+    def ticks(self, from_s: float, to_s: float) -> None:
+        for turn in range(int((to_s - from_s) * 10)):
+            self.take(self.gate.tick(from_s + turn / 10))
+
+    @property
+    def confirmed(self) -> bool:
+        return any(isinstance(one, Confirm) for one in self.done)
+
+
+def other_topic(stage: Stage) -> None:
+    """The topic is deleted and made again before the write; the old topic's twin is far longer."""
+    stage.writes()
+    stage.twin(at_s=1.6, ends=1_000)
+    stage.home(at_s=1.7, id="s2", ends=6)
+
+
+def other_epoch(stage: Stage) -> None:
+    """The home elects a leader uncleanly around the write."""
+    stage.writes()
+    stage.twin(at_s=1.6, ends=9)
+    stage.home(at_s=1.7, epoch=1, ends=6)
+
+
+def epoch_not_reached(stage: Stage) -> None:
+    """The home was cut uncleanly long before the write; the mirror has not met the new history."""
+    stage.home(at_s=0.5, epoch=1, ends=5)
+    stage.twin(at_s=0.5, ends=5)
+    stage.writes()
+    stage.twin(at_s=1.6, ends=9)
+    stage.home(at_s=1.7, epoch=1, ends=6)
+
+
+def other_twin(stage: Stage) -> None:
+    """The mirror begins a new twin; the answer is the old one's."""
+    stage.writes()
+    stage.twin(at_s=1.6, ends=9)
+    stage.take(stage.gate.on_reached(ReachedEpoch("s1", "t2", 0), 1.65))
+    stage.home(at_s=1.7, ends=6)
+
+
+def home_before_twin(stage: Stage) -> None:
+    """Between the two answers the home is cut and grows again, and the twin copies another record."""
+    stage.writes()
+    stage.home(at_s=1.6, ends=6, heard_s=1.9)
+    stage.twin(at_s=1.65, ends=9, heard_s=1.8)
+    stage.home(at_s=1.7, ends=6, heard_s=1.95)
+
+
+def is_stopped(stage: Stage) -> None:
+    """An incident stops the partition: the twin holds foreign records."""
+    stage.writes()
+    stage.twin(at_s=1.6, ends=9)
+    stage.take(stage.gate.on_reached(ReachedEpoch("s1", "t1", 0, is_stopped=True), 1.65))
+    stage.home(at_s=1.7, ends=6)
+
+
+def unwritten(stage: Stage) -> None:
+    """The twin is away, and what would say so is away as well."""
+    stage.writes()
+    stage.ticks(1.5, 12.0)
+
+
+def run_out(stage: Stage) -> None:
+    """The process was suspended while it might acknowledge alone; others have removed its record."""
+    stage.writes()
+    stage.ticks(1.5, 8.0)
+    stage.take(stage.gate.on_alone_written(7.0, 7.1))
+    stage.done.clear()
+    stage.gate.sent(WRITE + 1, 30.0, 15.0, has_producer=True)
+    stage.take(stage.gate.appended(WRITE + 1, 6, 30.1))
+
+
+ALONE = "is_alone = self.state is GateState.ALONE"
+MUTANTS: dict[Callable[[Stage], None], tuple[str, str]] = {
+    other_topic: ("history == (home.topic_id, home.epoch)", "pending.epoch == home.epoch"),
+    other_epoch: ("history == (home.topic_id, home.epoch)", "pending.topic_id == home.topic_id"),
+    epoch_not_reached: ("history == (reached.source_id, reached.epoch)", "pending.topic_id == reached.source_id"),
+    other_twin: ("            and pending.twin_id == reached.target_id\n", ""),
+    home_before_twin: ("max(pending.twin_heard_s, pending.answered_s)", "pending.answered_s"),
+    is_stopped: ("reached.target_id\n            and not reached.is_stopped\n", "reached.target_id\n"),
+    unwritten: ("return [WriteAlone", "return self.on_alone_written(now_s, now_s) + [WriteAlone"),
+    run_out: (f"{ALONE} and now_s < self._alone_until_s\n        for", f"{ALONE}\n        for"),
+}
+
+
+def mutated(old: str, new: str) -> types.ModuleType:
+    assert SOURCE.count(old) == 1, f"the mutant no longer fits: {old}"
+    module = types.ModuleType("mutant")
+    sys.modules["mutant"] = module  # a dataclass looks its module up
+    exec(compile(SOURCE.replace(old, new), "mutant.py", "exec"), module.__dict__)  # noqa: S102
+    return module
+
+
+@pytest.mark.parametrize("happens", MUTANTS, ids=lambda one: one.__name__)
+def test_a_write_is_not_confirmed_and_a_mutant_would_confirm_it(happens: Callable[[Stage], None]) -> None:
+    stage, wrong = Stage(), Stage(mutated(*MUTANTS[happens]))
+    happens(stage)
+    happens(wrong)
+    assert not stage.confirmed
+    assert wrong.confirmed, "the mutant is not caught"
+
+
+def test_a_write_is_confirmed_once_the_twin_has_it_and_the_home_is_what_it_was() -> None:
+    stage = Stage(level=ProtectionLevel.STRICT)
+    stage.writes()
+    stage.twin(at_s=1.6, ends=5)
+    stage.home(at_s=1.7, ends=6)
+    assert stage.done == []
+    stage.twin(at_s=1.8, ends=6)
+    stage.home(at_s=1.805, ends=6)
+    assert stage.done == [], "asked before the twin answered"
+    stage.home(at_s=1.82, ends=6)
+    assert stage.done == [Confirm(WRITE)]
+    assert stage.gate.confirmed_through == 5
+
+
+def test_a_write_below_the_twin_s_end_is_reported_unless_a_producer_repeats_it() -> None:
+    stage = Stage()
+    stage.writes(last=3, has_producer=False)
+    assert stage.done == [
+        ReportProtection(ProtectionIncidentKind.TOO_EARLY, 3),
+        Refuse(WRITE, Code.REQUEST_TIMED_OUT, WaitCause.IDENTITY),
+    ]
+    again = Stage()
+    again.writes(last=3)
+    again.twin(at_s=1.6)
+    again.home(at_s=1.7)
+    assert again.done == [Confirm(WRITE)]
+
+
+def test_strict_refuses_before_the_write_once_nothing_is_replicated_and_goes_on_by_itself() -> None:
+    stage = Stage(level=ProtectionLevel.STRICT)
+    stage.writes()
+    stage.ticks(1.5, 18.0)
+    assert stage.gate.state is GateState.STALLED
+    assert stage.gate.refusal() is Code.NOT_ENOUGH_REPLICAS
+    assert stage.done == [Refuse(WRITE, Code.REQUEST_TIMED_OUT, WaitCause.REPLICATION)]
+    stage.twin(at_s=18.0, ends=6)
+    stage.home(at_s=18.1, ends=6)
+    assert (stage.gate.state, stage.gate.refusal()) == (GateState.PROTECTED, None)
+
+
+def test_sync_goes_alone_once_that_is_written_and_comes_back_when_the_twin_has_it_all() -> None:
+    stage = Stage()
+    stage.writes()
+    stage.ticks(1.5, 7.0)
+    assert stage.done == [WriteAlone(5, WaitCause.REPLICATION)]
+    stage.take(stage.gate.on_alone_written(6.6, 6.7))
+    assert stage.done[1:] == [Confirm(WRITE, is_alone=True)]
+    assert stage.gate.state is GateState.ALONE
+    stage.twin(at_s=7.0, ends=6)
+    stage.home(at_s=7.1, ends=6)
+    assert stage.gate.state is GateState.CATCHING_UP
+    stage.twin(at_s=7.2, ends=6)
+    assert stage.done[2:] == [ClearAlone()]
+    assert stage.gate.state is GateState.PROTECTED
+
+
+def test_a_late_answer_is_no_fall_of_the_watermark_and_a_fall_is_reported() -> None:
+    stage = Stage()
+    stage.twin(at_s=1.0, ends=9, heard_s=1.1)
+    stage.twin(at_s=0.9, ends=7, heard_s=1.2)
+    assert stage.done == []
+    stage.twin(at_s=1.3, ends=7)
+    assert stage.done == [ReportProtection(ProtectionIncidentKind.WATERMARK_FELL, 7)]
+
+
+def test_nothing_is_sent_before_the_home_has_answered_once() -> None:
+    gate = shipped.PartitionGate(ProtectionSettings(ProtectionLevel.SYNC), 0.0)
+    assert gate.refusal() is Code.NOT_ENOUGH_REPLICAS
+    gate.on_home(SideView("s1", 0, 5, 0.1, 0.2))
+    assert gate.refusal() is None
