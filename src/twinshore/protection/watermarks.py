@@ -114,6 +114,9 @@ class WatermarkPoller:
                 self._close_all()
                 self._stopped.wait(IDLE_SPACING_S)
         self._close_all()
+        self._selector.close()
+        self._waker.close()
+        self._wake.close()
 
     def _turn(self) -> None:
         with self._lock:

@@ -1,0 +1,96 @@
+"""What a leader answers of a partition's end, asked many times a second."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tests.scenarios.test_mirror_basic import fill
+from twinshore.config.frozen import PROXY_CLIENT_ID
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.lab.clients import create_admin_client, topic_id
+from twinshore.lab.cluster import LabCluster
+from twinshore.protection.core.model import SideView
+from twinshore.protection.watermarks import Views, WatermarkPoller
+
+WITHIN_S = 30.0
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.views: list[tuple[TopicPartition, SideView]] = []
+        self._more = threading.Condition()
+
+    def __call__(self, views: Views) -> None:
+        with self._more:
+            self.views += views.items()
+            self._more.notify_all()
+
+    def until(self, fits: Callable[[SideView], bool]) -> SideView:
+        deadline_s = time.monotonic() + WITHIN_S
+        with self._more:
+            while not (found := [view for _, view in self.views if fits(view)]):
+                assert self._more.wait(deadline_s - time.monotonic()), self.views[-3:]
+        return found[0]
+
+
+@contextmanager
+def polling(lab: LabCluster, *, with_ids: bool = True) -> Iterator[tuple[WatermarkPoller, Heard]]:
+    kafka, heard = KafkaCluster(lab.cluster), Heard()
+    poller = WatermarkPoller(kafka, PROXY_CLIENT_ID, heard, with_ids=with_ids)
+    poller.start()
+    try:
+        yield poller, heard
+    finally:
+        poller.stop()
+        kafka.close()
+
+
+def test_the_end_is_heard_soon_after_it_moves_with_id_and_epoch(east: LabCluster) -> None:
+    east.create_topic("marks-orders", partitions=2)
+    partition = TopicPartition("marks-orders", 1)
+    with polling(east) as (poller, heard):
+        poller.watch([partition])
+        first = heard.until(lambda view: True)
+        assert (first.topic_id, first.epoch, first.watermark) == (topic_id(east.cluster, "marks-orders").hex(), 0, 0)
+        poller.ask([partition])
+        fill(east, "marks-orders", 20, partition=1)
+        moved = heard.until(lambda view: view.watermark == 20)
+        assert first.asked_s <= first.heard_s < moved.asked_s <= moved.heard_s
+        heard.views.clear()
+        time.sleep(0.5)
+        assert len(heard.views) > 20, "it is asked many times a second, and answers are not waited for"
+
+
+def test_a_topic_that_is_made_again_has_another_id_at_once(east: LabCluster) -> None:
+    east.create_topic("marks-again")
+    fill(east, "marks-again", 9)
+    partition = TopicPartition("marks-again", 0)
+    with polling(east) as (poller, heard):
+        poller.watch([partition])
+        poller.ask([partition])
+        before = heard.until(lambda view: view.watermark == 9)
+        admin = create_admin_client(east.cluster)
+        admin.delete_topics(["marks-again"])["marks-again"].result()
+        time.sleep(1)
+        east.create_topic("marks-again")
+        fill(east, "marks-again", 3)
+        heard.until(lambda view: view.watermark == 3)
+        ends = {(view.topic_id == before.topic_id, view.watermark) for _, view in heard.views}
+        assert (True, 3) not in ends, "offsets of the new topic never come under the old one's id"
+
+
+def test_leaders_are_found_again_after_a_broker_was_away(east: LabCluster) -> None:
+    east.create_topic("marks-away")
+    partition = TopicPartition("marks-away", 0)
+    with polling(east, with_ids=False) as (poller, heard):
+        poller.watch([partition])
+        heard.until(lambda view: True)
+        east.brokers[0].kill()
+        heard.views.clear()
+        east.brokers[0].launch()
+        east.brokers[0].wait_ready()
+        heard.until(lambda view: True)
