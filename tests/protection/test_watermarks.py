@@ -54,7 +54,7 @@ def test_the_end_is_heard_soon_after_it_moves_with_id_and_epoch(east: LabCluster
     partition = TopicPartition("marks-orders", 1)
     with polling(east) as (poller, heard):
         poller.watch([partition])
-        first = heard.until(lambda view: True)
+        first = heard.until(lambda _: True)
         assert (first.topic_id, first.epoch, first.watermark) == (topic_id(east.cluster, "marks-orders").hex(), 0, 0)
         poller.ask([partition])
         fill(east, "marks-orders", 20, partition=1)
@@ -88,9 +88,9 @@ def test_leaders_are_found_again_after_a_broker_was_away(east: LabCluster) -> No
     partition = TopicPartition("marks-away", 0)
     with polling(east, with_ids=False) as (poller, heard):
         poller.watch([partition])
-        heard.until(lambda view: True)
+        heard.until(lambda _: True)
         east.brokers[0].kill()
         heard.views.clear()
         east.brokers[0].launch()
         east.brokers[0].wait_ready()
-        heard.until(lambda view: True)
+        heard.until(lambda _: True)

@@ -70,11 +70,12 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
     from twinshore.groups.sync_service import start_group_sync
     from twinshore.proof.service import start_proof_service as begin_proof
     from twinshore.replication.main import Mirror
+    from twinshore.replication.reached_epochs import start_reached_epochs
     from twinshore.switch.old_home import start_switch_services as begin_old_homes
 
     loaded = load_cli_settings(settings, logs=True)
     with server_log(loaded):
-        Mirror(loaded, link, beside=[start_group_sync, begin_proof, begin_old_homes]).run()
+        Mirror(loaded, link, beside=[start_group_sync, begin_proof, begin_old_homes, start_reached_epochs]).run()
 
 
 def plan(

@@ -112,7 +112,10 @@ class GateKeeper:
         self._stopped.set()
         for poller in (*self._home_pollers.values(), *self._twin_pollers.values()):
             poller.stop()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        for side in self._sides.values():
+            side.kafka.close()
+            side.records.close()
 
     def _read(self, name: str) -> None:
         side = self._sides[name]

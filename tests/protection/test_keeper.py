@@ -1,0 +1,126 @@
+"""A process that holds acknowledgements, between two clusters and a running mirror."""
+
+from __future__ import annotations
+
+import queue
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.scenarios.mirror_rig import Rig, settings_text, until
+from twinshore.config.frozen import PROXY_CLIENT_ID
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.connection import librdkafka_settings
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.lab.cluster import LabCluster
+from twinshore.protection.core.model import GateState, ProtectionLevel
+from twinshore.protection.core.records import TopicProtection, level_line
+from twinshore.protection.keeper import TICK_S, GateKeeper
+from twinshore.protection.topic import ProtectionTopic
+
+TOPIC = "guard-orders"
+ORDERS = TopicPartition(TOPIC, 0)
+WITHIN_S = 60.0
+
+
+class Guard:
+    """A keeper with a thread of its own, and a producer whose reports it holds."""
+
+    def __init__(self, east: LabCluster, west: LabCluster) -> None:
+        self._calls: queue.Queue[Callable[[], None]] = queue.Queue()
+        self._over = threading.Event()
+        clusters = [east.cluster, west.cluster]
+        self.keeper = GateKeeper("test", clusters, PROXY_CLIENT_ID, lambda _: "east", self._calls.put)
+        self._producer = Producer(librdkafka_settings(east.cluster) | {"acks": "all", "linger.ms": 0})
+        self.decided: list[tuple[Code, float]] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.keeper.start()
+        self._thread.start()
+
+    def _run(self) -> None:
+        ticked_s = 0.0
+        while not self._over.is_set():
+            self._producer.poll(0)
+            try:
+                self._calls.get(timeout=0.001)()
+            except queue.Empty:
+                pass
+            if time.monotonic() - ticked_s > TICK_S:
+                ticked_s = time.monotonic()
+                self.keeper.tick()
+
+    def call(self, act: Callable[[], object]) -> object:
+        """In the keeper's thread."""
+        found: queue.Queue[object] = queue.Queue()
+        self._calls.put(lambda: found.put(act()))
+        return found.get(timeout=WITHIN_S)
+
+    def write(self) -> None:
+        def send() -> None:
+            began_s = time.monotonic()
+            write = self.keeper.sent(
+                ORDERS, 15.0, lambda code: self.decided.append((code, time.monotonic() - began_s)), has_producer=False
+            )
+
+            def reported(error: object, message: object) -> None:
+                assert error is None, error
+                self.keeper.appended(ORDERS, write, message.offset())  # type: ignore[attr-defined]
+
+            self._producer.produce(TOPIC, b"x" * 100, partition=0, on_delivery=reported)
+
+        self._calls.put(send)
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join(5)
+        self.keeper.stop()
+
+
+@pytest.fixture
+def guard(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[tuple[Guard, Rig]]:
+    east.create_topic(TOPIC)
+    rig = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {"east->west": TOPIC}))
+    for lab in (east, west):
+        kafka = KafkaCluster(lab.cluster)
+        topic = ProtectionTopic(kafka)
+        topic.make()
+        topic.say([level_line(TOPIC, TopicProtection(ProtectionLevel.SYNC, 1, alone_after_s=4.0))])
+        kafka.close()
+    rig.process.start()
+    made = Guard(east, west)
+    yield made, rig
+    made.close()
+    rig.process.end()
+
+
+def test_a_report_comes_once_the_twin_has_the_record_and_alone_while_the_mirror_is_away(
+    guard: tuple[Guard, Rig],
+) -> None:
+    made, rig = guard
+    keeper = made.keeper
+    until(lambda: made.call(lambda: keeper.level_of(TOPIC)) is ProtectionLevel.SYNC, WITHIN_S, "the level is read")
+    until(lambda: made.call(lambda: keeper.refusal(TOPIC, [0])) is None, WITHIN_S, "the twin is known", rig)
+    made.write()
+    until(lambda: len(made.decided) == 1, WITHIN_S, "the first write is decided", rig)
+    until(lambda: made.call(keeper.states) == {ORDERS: GateState.PROTECTED}, WITHIN_S, "both sides have it", rig)
+    for _ in range(200):
+        made.write()
+        time.sleep(0.01)
+    until(lambda: len(made.decided) == 201, WITHIN_S, "all are confirmed", rig)
+    assert {code for code, _ in made.decided} == {Code.NONE}
+    median_ms = 1000 * statistics.median(took_s for _, took_s in made.decided[1:])
+    print(f"confirmed after {median_ms:.1f} ms at the median")
+    assert made.call(keeper.states) == {ORDERS: GateState.PROTECTED}
+    rig.process.end()
+    made.write()
+    until(lambda: made.call(keeper.states) == {ORDERS: GateState.ALONE}, WITHIN_S, "it goes on alone")
+    until(lambda: len(made.decided) == 202, WITHIN_S, "the write is acknowledged by the home alone")
+    code, took_s = made.decided[-1]
+    assert code is Code.NONE
+    assert 3.5 < took_s < 10, "after `alone_after_s`"
