@@ -27,7 +27,6 @@ from twinshore.protection.core.model import (
     WriteAlone,
 )
 
-LEASE_S = 3.0
 HOLD_S = 4.0
 SETTINGS = ProtectionSettings(ProtectionLevel.SYNC, alone_after_s=2.0, stalled_after_s=1.0, ttl_s=3.0)
 
@@ -66,12 +65,12 @@ class World:
         # The mirror: what it copies, the epoch that it has told, whether it works.
         self.pair = self.home.id, self.twin.id
         self.told: ReachedEpoch | None = None
+        self.said: set[tuple[str, str, int]] = set()
         self.mirror_away = self.is_stopped = False
         # Words outside the home: who may acknowledge alone, until when by the world's clock.
         self.alone_until_s = -1.0
         self.away = False  # the place outside the home where words are kept
         self.promoted_s: float | None = None
-        self.read_lease_s = 0.0
         self.confirmed: dict[int, tuple[str, int]] = {}  # record -> twin's id and offset
         self.alone: set[int] = set()
         self.lost_by_twin: set[int] = set()
@@ -199,29 +198,18 @@ class World:
 
         self.after(self.lag_s(), written)
 
-    def _may_pass(self) -> bool:
-        """What the caller of the gate checks: no switch has moved the topic, as far as its lease says."""
-        return self.now_s < self.read_lease_s + LEASE_S
-
     def _renew(self) -> None:
-        """The caller reads the home word outside the home; a promoted twin ends the gate's work."""
+        """What the mirror says is read again."""
         self.after(0.5, self._renew)
-        asked_s = self.now_s
+        asked_s, told, gate = self.now_s, self.told, self.gate
         if self.away or self.chance.random() < 0.1:
             return
-        promoted = self.promoted_s is not None
-        self.after(self.lag_s(), lambda: self._renewed(asked_s, promoted))
-
-    def _renewed(self, asked_s: float, promoted: bool) -> None:
-        if promoted:
-            self._do(self.gate.reset())
-        else:
-            self.read_lease_s = max(self.read_lease_s, asked_s)
+        self.after(
+            self.lag_s(), lambda: self._do(gate.on_reached(told, asked_s, self.now_s)) if gate is self.gate else None
+        )
 
     def _confirmed(self, write: int, is_alone: bool) -> None:
         record, _, _ = self.writes.pop(write)
-        if not self._may_pass():
-            return
         if is_alone:
             self.alone.add(record)
             self.counts["alone"] += 1
@@ -252,17 +240,21 @@ class World:
             return
         for record, epoch in home.records[at : at + self.chance.randrange(1, 20)]:
             twin.append(record, epoch)
-            if self.told is None or (self.told.source_id, self.told.target_id) != self.pair or epoch > self.told.epoch:
+            if (*self.pair, epoch) not in self.said:
+                self.said.add((*self.pair, epoch))
                 self._tell(epoch)
 
     def _tell(self, epoch: int, *, stopped: bool = False) -> None:
-        self.told = told = ReachedEpoch(*self.pair, epoch, stopped)
+        told = ReachedEpoch(*self.pair, epoch, stopped)
 
-        def heard() -> None:
-            if self.told is told or self.chance.random() < 0.5:  # a late reader may miss one
-                self._do(self.gate.on_reached(told, self.now_s))
+        def written() -> None:
+            if self.promoted_s is None:
+                self.told = told
 
-        self.after(self.lag_s(0.05), heard)
+        if stopped:
+            self.told = told
+        else:
+            self.after(self.lag_s(0.05), written)
 
     # -- faults
 
@@ -343,17 +335,15 @@ class World:
     def _gate_dies(self) -> None:
         self.writes.clear()
         self.gate = self._gate()
-        self.read_lease_s = 0.0
-        if self.told:
-            told = self.told
-            self.after(self.lag_s(), lambda: self._do(self.gate.on_reached(told, self.now_s)))
         self.say("the gate is another process")
 
     def _promote(self) -> None:
-        """A forced switch: the word first, then writers at the new home once every lease has run out."""
+        """A forced switch: what the mirror said is taken back; others write there once no gate may believe it."""
         if self.promoted_s is not None or self.away or self.chance.random() < 0.7:
             return
         self.promoted_s = self.now_s
+        if self.told:
+            self.told = replace(self.told, is_stopped=True)
         self.say("the twin is promoted")
         lost = [
             record
@@ -364,7 +354,7 @@ class World:
         if lost:
             self.violation = f"the promoted twin lacks the confirmed records {lost[:5]}"
         self.for_s = min(self.for_s, self.now_s + 8)
-        self.after(LEASE_S, self._write_there)
+        self.after(shipped.REACHED_TTL_S, self._write_there)
 
     def _write_there(self) -> None:
         for _ in range(50):

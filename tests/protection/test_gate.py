@@ -37,7 +37,7 @@ class Stage:
     def __init__(self, module: types.ModuleType = shipped, level: ProtectionLevel = ProtectionLevel.SYNC) -> None:
         self.gate: shipped.PartitionGate = module.PartitionGate(ProtectionSettings(level), 0.0)
         self.done: list[GateCommand] = []
-        self.take(self.gate.on_reached(ReachedEpoch("s1", "t1", 0), 0.0))
+        self.reads(at_s=0.0)
         self.home(at_s=0.1)
         self.twin(at_s=0.1)
 
@@ -49,6 +49,10 @@ class Stage:
 
     def twin(self, *, at_s: float, id: str = "t1", ends: int = 5, heard_s: float | None = None) -> None:
         self.take(self.gate.on_twin(SideView(id, 0, ends, at_s, at_s + 0.01 if heard_s is None else heard_s)))
+
+    def reads(self, *, at_s: float) -> None:
+        """What the mirror says is read."""
+        self.take(self.gate.on_reached(ReachedEpoch("s1", "t1", 0), at_s, at_s))
 
     def writes(self, *, at_s: float = 1.0, last: int = 5, has_producer: bool = True) -> None:
         """The write is sent, and the home has it half a second later."""
@@ -91,7 +95,7 @@ def other_twin(stage: Stage) -> None:
     """The mirror begins a new twin; the answer is the old one's."""
     stage.writes()
     stage.twin(at_s=1.6, ends=9)
-    stage.take(stage.gate.on_reached(ReachedEpoch("s1", "t2", 0), 1.65))
+    stage.take(stage.gate.on_reached(ReachedEpoch("s1", "t2", 0), 1.64, 1.65))
     stage.home(at_s=1.7, ends=6)
 
 
@@ -107,8 +111,15 @@ def is_stopped(stage: Stage) -> None:
     """An incident stops the partition: the twin holds foreign records."""
     stage.writes()
     stage.twin(at_s=1.6, ends=9)
-    stage.take(stage.gate.on_reached(ReachedEpoch("s1", "t1", 0, is_stopped=True), 1.65))
+    stage.take(stage.gate.on_reached(ReachedEpoch("s1", "t1", 0, is_stopped=True), 1.64, 1.65))
     stage.home(at_s=1.7, ends=6)
+
+
+def promoted(stage: Stage) -> None:
+    """A forced switch has promoted the twin, others write to it, and the gate cannot read what the mirror says."""
+    stage.writes()
+    stage.twin(at_s=3.5, ends=9)
+    stage.home(at_s=3.6, ends=6)
 
 
 def unwritten(stage: Stage) -> None:
@@ -135,6 +146,7 @@ MUTANTS: dict[Callable[[Stage], None], tuple[str, str]] = {
     other_twin: ("            and pending.twin_id == reached.target_id\n", ""),
     home_before_twin: ("max(pending.twin_heard_s, pending.answered_s)", "pending.answered_s"),
     is_stopped: ("reached.target_id\n            and not reached.is_stopped\n", "reached.target_id\n"),
+    promoted: ("if now_s >= self._reached_until_s:", "if False:"),
     unwritten: ("return [WriteAlone", "return self.on_alone_written(now_s, now_s) + [WriteAlone"),
     run_out: (f"{ALONE} and now_s < self._alone_until_s\n        for", f"{ALONE}\n        for"),
 }
@@ -192,6 +204,7 @@ def test_strict_refuses_before_the_write_once_nothing_is_replicated_and_goes_on_
     assert stage.gate.state is GateState.STALLED
     assert stage.gate.refusal() is Code.NOT_ENOUGH_REPLICAS
     assert stage.done == [Refuse(WRITE, Code.REQUEST_TIMED_OUT, WaitCause.REPLICATION)]
+    stage.reads(at_s=17.9)
     stage.twin(at_s=18.0, ends=6)
     stage.home(at_s=18.1, ends=6)
     assert (stage.gate.state, stage.gate.refusal()) == (GateState.PROTECTED, None)
@@ -205,6 +218,7 @@ def test_sync_goes_alone_once_that_is_written_and_comes_back_when_the_twin_has_i
     stage.take(stage.gate.on_alone_written(6.6, 6.7))
     assert stage.done[1:] == [Confirm(WRITE, is_alone=True)]
     assert stage.gate.state is GateState.ALONE
+    stage.reads(at_s=6.9)
     stage.twin(at_s=7.0, ends=6)
     stage.home(at_s=7.1, ends=6)
     assert stage.gate.state is GateState.CATCHING_UP

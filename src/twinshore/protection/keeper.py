@@ -69,7 +69,7 @@ class _Side:
         self.topic = ProtectionTopic(self.records)
         self.outage = RepeatFilter(logging.LoggerAdapter(log, {"cluster": cluster.name}))
         self.cluster_id = ""
-        self.log = ProtectionLog()
+        self.log, self.asked_s = ProtectionLog(), 0.0
 
 
 class GateKeeper:
@@ -121,13 +121,13 @@ class GateKeeper:
         side = self._sides[name]
         while not self._stopped.is_set():
             try:
-                side.cluster_id = side.records.cluster_id()
+                side.cluster_id, asked_s = side.records.cluster_id(), steady_s()
                 found = side.topic.read()
             except Exception as error:  # what was read stays as it was
                 side.outage.say(f"protection is not read: {describe_error(error)}")
             else:
                 side.outage.well("protection is read again")
-                self._post(partial(self._take_records, name, found))
+                self._post(partial(self._take_records, name, found, asked_s))
             self._stopped.wait(READ_INTERVAL_S)
 
     # -- writes
@@ -196,8 +196,8 @@ class GateKeeper:
                 self._do(partition, protected, protected.gate.on_twin(view))
         self._ask()
 
-    def _take_records(self, name: str, found: ProtectionLog) -> None:
-        self._sides[name].log = found
+    def _take_records(self, name: str, found: ProtectionLog, asked_s: float) -> None:
+        self._sides[name].log, self._sides[name].asked_s = found, asked_s
         levels: dict[str, TopicProtection] = {}
         for side in self._sides.values():
             for topic, protection in side.log.levels.items():
@@ -212,7 +212,7 @@ class GateKeeper:
         for partition, protected in list(self._partitions.items()):
             if protected.twin == name:
                 key = self._sides[protected.home].cluster_id, partition.topic, partition.partition
-                self._do(partition, protected, protected.gate.on_reached(found.reached.get(key), steady_s()))
+                self._do(partition, protected, protected.gate.on_reached(found.reached.get(key), asked_s, steady_s()))
 
     def _protected(self, partition: TopicPartition) -> ProtectedPartition | None:
         """Returns the partition's gate, which begins with its first write; None while its twin is unknown."""
@@ -231,7 +231,8 @@ class GateKeeper:
             protection.level, alone_after_s=protection.alone_after_s, after_failover=protection.after_failover
         )
         made = self._partitions[partition] = ProtectedPartition(PartitionGate(settings, steady_s()), home, twins[0])
-        made.gate.on_reached(self._sides[twins[0]].log.reached[key], steady_s())
+        side = self._sides[twins[0]]
+        made.gate.on_reached(side.log.reached[key], side.asked_s, steady_s())
         self._watch()
         return made
 

@@ -7,10 +7,10 @@ the home's topic id and leader epoch as known when the write was sent. It confir
 2. the twin has a watermark above that offset;
 3. the home, asked after the twin answered, still has that topic id and epoch: the record at the offset was not replaced
    before the twin copied it;
-4. the mirror has said that the twin is a copy of that topic and has reached that epoch.
+4. the mirror has said that the twin is a copy of that topic and has reached that epoch, and this was read less than
+   `REACHED_TTL_S` ago: a forced switch takes it back, and waits that long before anybody else writes to the twin.
 
-Whoever passes the answer on checks that no switch has moved the topic since it was sent. What is not confirmed is
-refused with an error that makes clients try again. Nothing here reads a clock or a socket.
+What is not confirmed is refused with an error that makes clients try again. Nothing here reads a clock or a socket.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from twinshore.protection.core.model import (
 
 # Views of both sides are compared only if both are younger.
 VIEW_AGE_S_MAX = 2.0
+REACHED_TTL_S = 3.0
 ALONE_RETRY_S = 1.0
 
 
@@ -71,6 +72,7 @@ class PartitionGate:
         self._home: SideView | None = None
         self._twin: SideView | None = None
         self._reached: ReachedEpoch | None = None
+        self._reached_until_s = 0.0
         self._begun_s = now_s
         # The view of each topic id with the highest watermark: a fall is an incident.
         self._highest: dict[str, SideView] = {}
@@ -120,8 +122,9 @@ class PartitionGate:
     def on_twin(self, view: SideView) -> list[GateCommand]:
         return self._fell(view) + self._take(None, view)
 
-    def on_reached(self, reached: ReachedEpoch | None, now_s: float) -> list[GateCommand]:
-        self._reached = reached
+    def on_reached(self, reached: ReachedEpoch | None, asked_s: float, now_s: float) -> list[GateCommand]:
+        """What the mirror says, as read by a request of `asked_s`."""
+        self._reached, self._reached_until_s = reached, asked_s + REACHED_TTL_S
         return self._decide(now_s)
 
     def on_alone_written(self, asked_s: float, now_s: float) -> list[GateCommand]:
@@ -199,9 +202,11 @@ class PartitionGate:
         reached = self._reached
         return reached is not None and (reached.source_id, reached.target_id) == (topic_id, twin.topic_id)
 
-    def _is_confirmed(self, pending: PendingWrite) -> bool:
+    def _is_confirmed(self, pending: PendingWrite, now_s: float) -> bool:
         home, reached = self._home, self._reached
         if home is None or reached is None or pending.last < 0 or pending.twin_heard_s < 0:
+            return False
+        if now_s >= self._reached_until_s:
             return False
         history = pending.topic_id, pending.epoch
         return (
@@ -216,7 +221,7 @@ class PartitionGate:
         commands: list[GateCommand] = []
         is_alone = self.state is GateState.ALONE and now_s < self._alone_until_s
         for write, pending in list(self._writes.items()):
-            if self._is_confirmed(pending):
+            if self._is_confirmed(pending, now_s):
                 self.confirmed_through = max(self.confirmed_through, pending.last)
                 commands.append(Confirm(write))
             elif is_alone and pending.last >= 0:
@@ -246,6 +251,7 @@ class PartitionGate:
             return False
         return (
             now_s - min(home.asked_s, twin.asked_s) < VIEW_AGE_S_MAX
+            and now_s < self._reached_until_s
             and (reached.source_id, reached.target_id) == (home.topic_id, twin.topic_id)
             and reached.epoch == home.epoch
             and twin.watermark >= home.watermark
