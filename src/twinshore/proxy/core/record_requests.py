@@ -550,7 +550,7 @@ class RecordRequests:
         wait_s = RESPONSE_TIMEOUT_S + asked.max_wait_ms / 1000
         if len(here) == len(asked.wanted):
             fetched = partial(self._fetched, request=request, cluster=place.cluster, asked=asked, noted=sessions)
-            heard = partial(fetched, told=told, seen=table)
+            heard = partial(fetched, told=told, table=table)
             return ForwardRequest(place, wait_s, heard, body=_body_with_epochs(version, asked, table, place.cluster))
         if not here:
             return RespondNow(self._fetch_refused(version, asked.wanted))
