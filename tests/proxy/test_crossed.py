@@ -9,6 +9,7 @@ import pytest
 from tests.proxy.talks import LAYOUT, WEST, carried, session, view
 from tests.proxy.test_moved import MINE, STALE, TAG, TWICE, leads, line, moved, records, sent
 from twinshore.kafka.protocol import produce
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.record_batch import SEQUENCE_SPAN
 from twinshore.proxy.core.model import (
     UNKNOWN_RECORDS,
@@ -21,7 +22,7 @@ from twinshore.proxy.core.model import (
     build_replicated_tails,
     get_term_stamp,
 )
-from twinshore.proxy.core.record_requests import SequenceCheck, check_sequence, find_duplicate_offset, parse_batch
+from twinshore.proxy.core.record_requests import check_sequence, find_duplicate_offset, parse_batch
 from twinshore.proxy.core.session import ClientSession
 from twinshore.proxy.core.traffic import TrafficTable
 from twinshore.proxy.lazy_store import describe_unknown_tails
@@ -91,15 +92,15 @@ def test_what_lies_behind_goes_on_also_where_something_is_lost_before_it(first: 
     move = session(WEST).move(sent(records(first, epoch=epoch)), forced())
     assert isinstance(move, ForwardRequest) and move.body is not None
     (one,) = produce.read_produce_request(view(move.body), 0, 11).batches
-    batch = parse_batch(one.records)
-    assert batch is not None and batch.header.producer_id == add_term_stamp(MINE, get_term_stamp(2))
+    header = parse_batch(one.records)
+    assert header is not None and header.producer_id == add_term_stamp(MINE, get_term_stamp(2))
 
 
 def test_half_of_a_batch_never_crosses_so_it_is_refused() -> None:
-    batch = parse_batch(records(9, 2))
-    assert batch is not None
-    assert check_sequence(batch.header, KNOWN) is SequenceCheck.OUT_OF_ORDER
-    assert find_duplicate_offset(batch.header, KNOWN) is None
+    header = parse_batch(records(9, 2))
+    assert header is not None
+    assert check_sequence(header, KNOWN) is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert find_duplicate_offset(header, KNOWN) is None
 
 
 def test_only_what_had_crossed_is_left_out_of_a_request() -> None:

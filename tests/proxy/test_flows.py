@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from twinshore.proxy.core import traffic
 from twinshore.proxy.core.traffic import (
     ALARMED_FLOWS_MAX,
     IDLE_WINDOWS_MAX,
@@ -27,6 +30,11 @@ def asks(flows: TrafficTable, client: str, topic: str = "orders", kind: TrafficK
     flows.of(client, topic, "east", kind).requests += 1
 
 
+def limited(monkeypatch: pytest.MonkeyPatch, most: int) -> TrafficTable:
+    monkeypatch.setattr(traffic, "FLOWS_PER_KIND_MAX", dict.fromkeys(TrafficKind, most))
+    return TrafficTable()
+
+
 def test_a_window_has_what_came_since_the_last_one() -> None:
     flows = TrafficTable()
     asks(flows, "a")
@@ -38,8 +46,10 @@ def test_a_window_has_what_came_since_the_last_one() -> None:
     assert flows.window() == []
 
 
-def test_what_comes_beyond_the_bound_counts_for_others_and_idle_ones_make_room() -> None:
-    flows = TrafficTable(most=2)
+def test_what_comes_beyond_the_bound_counts_for_others_and_idle_ones_make_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flows = limited(monkeypatch, 2)
     for client in "abcd":
         asks(flows, client)
     assert {one: flow.requests for one, flow in flows.window()} == {key("a"): 1, key("b"): 1, OTHER: 2}
@@ -63,8 +73,10 @@ def test_client_ids_that_are_made_up_leave_producers_their_room() -> None:
     assert len(window) <= 3 * 501 + 2
 
 
-def test_the_idlest_goes_where_there_is_no_room_and_no_busy_one() -> None:
-    flows = TrafficTable(most=3)
+def test_the_idlest_goes_where_there_is_no_room_and_no_busy_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flows = limited(monkeypatch, 3)
     for clients in ("abc", "bc", "b"):
         for client in clients:
             asks(flows, client)
@@ -76,8 +88,10 @@ def test_the_idlest_goes_where_there_is_no_room_and_no_busy_one() -> None:
     assert window == {key("b"): 1, key("c"): 1, key("d"): 1, OTHER: 1}, "d has come for a, and nobody was idle for e"
 
 
-def test_a_client_that_is_connected_keeps_its_place() -> None:
-    flows = TrafficTable(most=1)
+def test_a_client_that_is_connected_keeps_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flows = limited(monkeypatch, 1)
     kept = flows.comes("a")
     for _ in range(3):
         flows.window()
@@ -86,10 +100,9 @@ def test_a_client_that_is_connected_keeps_its_place() -> None:
     assert TrafficKey("a", "", "", TrafficKind.CLIENT) in dict(flows.window())
 
 
-def test_what_is_kept_for_alarms_has_places_beyond_and_they_are_bounded() -> None:
-    flows = TrafficTable(
-        most=0, kept=lambda one: one._replace(client=OTHER_NAMES) if one.topic.startswith("orders") else None
-    )
+def test_what_is_kept_for_alarms_has_places_beyond_and_they_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    limited(monkeypatch, 0)
+    flows = TrafficTable(lambda one: one._replace(client=OTHER_NAMES) if one.topic.startswith("orders") else None)
     for number in range(ALARMED_FLOWS_MAX + 10):
         asks(flows, f"c{number}", "orders")
         asks(flows, f"c{number}", "bills")
@@ -161,8 +174,10 @@ def test_connections_are_counted_and_their_peak_is_of_the_window() -> None:
     assert flows.comes("a") is not first
 
 
-def test_others_connections_end_as_those_of_others() -> None:
-    flows = TrafficTable(most=0)
+def test_others_connections_end_as_those_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flows = limited(monkeypatch, 0)
     kept = [(name, flows.comes(name)) for name in "ab"]
     assert dict(flows.window())[TrafficKey(OTHER_NAMES, OTHER_NAMES, "", TrafficKind.CLIENT)].connected_max == 2
     for name, flow in kept:
@@ -172,12 +187,13 @@ def test_others_connections_end_as_those_of_others() -> None:
     assert dict(flows.window())[TrafficKey(OTHER_NAMES, OTHER_NAMES, "", TrafficKind.CLIENT)].connected_max == 1
 
 
-def test_the_busiest_are_told_apart_and_nothing_is_lost() -> None:
+def test_the_busiest_are_told_apart_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic, "REPORTED_FLOWS_MAX", 3)
     grown = [(key(f"c{number}"), TrafficCounter(requests=number, bytes=1)) for number in range(10)]
-    told = dict(select_busiest(grown, 3))
+    told = dict(select_busiest(grown))
     assert [one.client for one in told] == ["c9", "c8", "c7", OTHER_NAMES]
     assert (told[OTHER].requests, told[OTHER].bytes) == (21, 7)
-    known = dict(select_busiest(grown, 3))
+    known = dict(select_busiest(grown))
     merge_flows(known, told.items())
     assert sum(flow.requests for flow in known.values()) == 90
 
@@ -190,8 +206,9 @@ def test_answers_fall_into_the_bucket_whose_end_they_do_not_pass() -> None:
     assert flow.answered == 4
 
 
-def test_totals_never_fall_and_are_bounded() -> None:
-    totals = TrafficTotals(most=2)
+def test_totals_never_fall_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic, "METRIC_SERIES_MAX", 2)
+    totals = TrafficTotals()
     for topic in ("a", "b", "c", "d"):
         totals.take(
             [

@@ -129,7 +129,7 @@ def test_behind_the_first_version_of_the_handshake_messages_are_bare() -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"root\0anna\0sesame", "would act as somebody else"),
+        (b"root\0anna\0sesame", "would act as another user"),
         (b"\0anna\0", "no user or no password"),
         (b"anna", "cannot be read"),
         (b"\xff\0\xff\0\xff", "cannot be read"),

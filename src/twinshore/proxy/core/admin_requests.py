@@ -14,62 +14,34 @@ Requests are refused that several clusters would have to do alike, or only one c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import timedelta
 from functools import partial
-from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from twinshore.config.errors import WireError
 from twinshore.config.frozen import GROUPS_HOME
-from twinshore.kafka.protocol.apis import (
-    DESCRIBE_CONFIGS,
-    DESCRIBE_PRODUCERS,
-    DESCRIBE_TRANSACTIONS,
-    FETCH,
-    LIST_OFFSETS,
-    METADATA,
-    OFFSET_FOR_LEADER_EPOCH,
-    api_name,
-)
+from twinshore.kafka.protocol import apis
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.primitives import I32, PAST_END_ERRORS
 from twinshore.kafka.protocol.requests import Request
-from twinshore.proxy.core.api_versions import (
-    ALTER_CLIENT_QUOTAS,
-    ALTER_CONFIGS,
-    ALTER_PARTITION_REASSIGNMENTS,
-    ALTER_SCRAM_USERS,
-    CREATE_ACLS,
-    CREATE_PARTITIONS,
-    CREATE_TOPICS,
-    DELETE_ACLS,
-    DELETE_GROUPS,
-    DELETE_RECORDS,
-    DELETE_TOPICS,
-    DESCRIBE_ACLS,
-    DESCRIBE_CLIENT_QUOTAS,
-    DESCRIBE_LOG_DIRS,
-    ELECT_LEADERS,
-    INCREMENTAL_ALTER_CONFIGS,
-    LIST_PARTITION_REASSIGNMENTS,
-    LIST_TRANSACTIONS,
-    OFFSET_DELETE,
-)
+from twinshore.proxy.core import api_versions
 from twinshore.proxy.core.group_requests import OffsetRequests, check_group_idle, group_topics_by_cluster
 from twinshore.proxy.core.message_codec import (
+    ask_broker,
+    ask_brokers,
+    ask_metadata,
     build_error_response,
     build_message,
-    build_metadata_request,
+    build_request,
+    build_response,
     build_topic_errors,
     decode_request,
     decode_response,
     encode_message,
     get_element_type,
-    get_request_type,
     get_response_type,
-    to_error_code,
 )
 from twinshore.proxy.core.metadata_requests import refuse_all_partitions, route_by_partitions
 from twinshore.proxy.core.model import (
@@ -77,29 +49,23 @@ from twinshore.proxy.core.model import (
     FAN_OUT_TIMEOUT_S,
     BrokerAddressing,
     BrokerId,
-    BrokerRequest,
-    BrokerResponse,
     DisconnectClient,
     FanOut,
     FanOutSteps,
     ForwardRequest,
     ParkRequest,
     Parts,
-    ProxiedCluster,
     RequestDecision,
     RespondNow,
     RoutingTable,
+    SubRequests,
 )
 from twinshore.replication.core.filters import is_protected_topic
 from twinshore.routing.core.leader_cluster import NoLeaderReason, describe_decision
 
-ResultT = TypeVar("ResultT")
-SubRequests: TypeAlias = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], ResultT]
-
 # Changes take longer than queries: so long for finding where, and again for the change. Clients wait for half a
 # minute by default.
 CHANGE_TIMEOUT_S: Final = 12.0
-NO_SUCH_TOPIC: Final = "This server does not host this topic-partition."
 _THERE: Final = (Code.NONE, Code.LEADER_NOT_AVAILABLE)
 _NOT_THERE: Final = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
 TOPIC_RESOURCE_TYPE: Final = 2
@@ -121,98 +87,99 @@ BROKER_ID_CONFIGS: Final = frozenset({"broker.id", "node.id"})
 THROTTLED_REPLICAS_CONFIGS: Final = frozenset(
     {"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
 )
-_NO_SUCH: Final = Code.UNKNOWN_TOPIC_OR_PARTITION
 # After this error every client repeats the request at the same broker.
 _AGAIN: Final = Code.COORDINATOR_LOAD_IN_PROGRESS
 # For a silent coordinator: the next try looks for another.
 _GONE: Final = Code.NOT_COORDINATOR
-ACLS_REFUSED_REASON: Final = (
-    "ACLs are changed at a cluster's own address: this proxy has several, and on a mirror's target"
+ACLS_REFUSED_MESSAGE: Final = (
+    "ACLs are changed at a cluster's own address: this proxy has several, and on a mirror's target a right to write"
+    " would spoil twins"
 )
-ACLS_REFUSED_MESSAGE: Final = f"{ACLS_REFUSED_REASON} a right to write would spoil twins"
 ELECTION_REFUSED_MESSAGE: Final = "leaders are elected at the cluster's own address, not by this proxy"
 REASSIGNMENT_REFUSED_MESSAGE: Final = "replicas are moved at the cluster's own address, not by this proxy"
 QUOTAS_REFUSED_MESSAGE: Final = "quotas are set at each cluster's own address: this proxy has several"
 SCRAM_REFUSED_MESSAGE: Final = "SCRAM users are kept at each cluster's own address, not by this proxy"
-_REFUSED: Final = to_error_code(Code.POLICY_VIOLATION)
 # From this version the replica id is the first field; a consumer's is -1, a debugger's -2.
-_OF_REPLICAS: Final = {FETCH: 0, LIST_OFFSETS: 0, OFFSET_FOR_LEADER_EPOCH: 3}
+_OF_REPLICAS: Final = {apis.FETCH: 0, apis.LIST_OFFSETS: 0, apis.OFFSET_FOR_LEADER_EPOCH: 3}
 _CONSUMERS: Final = (-1, -2)
 
 
 class RequestArrays(NamedTuple):
     """The array of parts in a request, that of results in the response, and the fields that name the part there."""
 
-    asked: str
-    told: str
-    names: Callable[[Any], dict[str, Any]]
+    parts: str
+    results: str
+    key: Callable[[Any], dict[str, Any]]
+
+
+def _name(topic: Any) -> dict[str, Any]:
+    return {"name": topic.name}
+
+
+def _resource(resource: Any) -> dict[str, Any]:
+    return {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+
+
+_ARRAYS: Final[Mapping[int, RequestArrays]] = {
+    api_versions.CREATE_TOPICS: RequestArrays("topics", "topics", _name),
+    api_versions.DELETE_TOPICS: RequestArrays("topic_names", "responses", lambda topic: {"name": topic}),
+    api_versions.CREATE_PARTITIONS: RequestArrays("topics", "results", _name),
+    apis.DESCRIBE_CONFIGS: RequestArrays("resources", "results", _resource),
+    api_versions.ALTER_CONFIGS: RequestArrays("resources", "responses", _resource),
+    api_versions.INCREMENTAL_ALTER_CONFIGS: RequestArrays("resources", "responses", _resource),
+}
 
 
 class SplitRequest:
     """A request over several clusters, with one merged response.
 
-    Each part goes to a broker or is refused here. `renamed`: converts a cluster's result for clients.
+    Each part goes to a broker or is refused here. `rename`: converts a cluster's result for clients.
     """
 
     def __init__(
         self,
         request: Request,
         asked: Any,
-        words: RequestArrays,
         table: RoutingTable,
-        renamed: Callable[[str, Any], Any] = lambda _, one: one,
+        rename: Callable[[str, Any], Any] = lambda _, result: result,
     ) -> None:
-        self._request, self._asked, self._words, self._table, self._renamed = request, asked, words, table, renamed
-        self._given: dict[BrokerId, list[Any]] = {}
-        self._told: list[Any] = []
+        self._request, self._asked, self._table, self._rename = request, asked, table, rename
+        self._arrays = _ARRAYS[request.key]
+        self._parts: dict[BrokerId, list[Any]] = {}
+        self._refused: list[Any] = []
 
-    def give(self, part: Any, place: BrokerId) -> None:
+    def give(self, part: Any, broker: BrokerId) -> None:
         """Send the part to this broker, or refuse it if the cluster is away."""
-        if self._table.clusters[place.cluster].answers:
-            self._given.setdefault(place, []).append(part)
+        if self._table.clusters[broker.cluster].answers:
+            self._parts.setdefault(broker, []).append(part)
         else:
-            refused = self._refused(part, Code.REQUEST_TIMED_OUT, f"cluster {place.cluster} does not answer")
-            self._told.append(self._renamed(place.cluster, refused))
+            error = self._error(part, Code.REQUEST_TIMED_OUT, f"cluster {broker.cluster} does not answer")
+            self._refused.append(self._rename(broker.cluster, error))
 
-    def refuse(self, part: Any, code: Code, says: str) -> None:
-        self._told.append(self._refused(part, code, says))
+    def refuse(self, part: Any, code: Code, why: str) -> None:
+        self._refused.append(self._error(part, code, why))
 
-    def _refused(self, part: Any, code: Code, says: str) -> Any:
-        kind = get_element_type(get_response_type(self._request.key, self._request.version), self._words.told)
-        return build_message(kind, error_code=to_error_code(code), error_message=says, **self._words.names(part))
+    def _error(self, part: Any, code: Code, why: str) -> Any:
+        kind = get_element_type(get_response_type(self._request.key, self._request.version), self._arrays.results)
+        return build_message(kind, error_code=code, error_message=why, **self._arrays.key(part))
 
-    def errand(self) -> FanOutSteps:
+    def ask(self) -> FanOutSteps:
         """Ask the brokers, and merge the results."""
-        key, version, words = self._request.key, self._request.version, self._words
-        asks = [
-            BrokerRequest(place, key, version, encode_message(replace(self._asked, **{words.asked: tuple(parts)})))
-            for place, parts in self._given.items()
-        ]
-        said = (yield asks) if asks else []
-        told, throttle = list(self._told), timedelta(0)
-        for (place, parts), heard in zip(self._given.items(), said, strict=True):
-            if heard is None:
-                says = f"cluster {place.cluster} did not answer in time, and it is not known what became of it"
-                found = [self._refused(one, Code.REQUEST_TIMED_OUT, says) for one in parts]
+        arrays, results, throttle = self._arrays, list(self._refused), timedelta(0)
+        answers = yield from ask_brokers(
+            {broker: replace(self._asked, **{arrays.parts: tuple(parts)}) for broker, parts in self._parts.items()}
+        )
+        for broker, parts in self._parts.items():
+            answer = answers[broker]
+            if answer is None:
+                why = f"cluster {broker.cluster} did not answer in time, and the outcome is unknown"
+                found = [self._error(part, Code.REQUEST_TIMED_OUT, why) for part in parts]
             else:
-                answer = decode_response(key, version, heard)
-                found = getattr(answer, words.told)
+                found = getattr(answer, arrays.results)
                 if any(one.error_code == Code.THROTTLING_QUOTA_EXCEEDED for one in found):
                     throttle = max(throttle, answer.throttle_time)
-            told += [self._renamed(place.cluster, self._settled(place.cluster, one)) for one in found]
-        values: dict[str, Any] = {words.told: tuple(told), "throttle_time": throttle}
-        return encode_message(build_message(get_response_type(key, version), **values))
-
-    def _settled(self, cluster: str, one: Any) -> Any:
-        """Replace NOT_CONTROLLER, after which the client would repeat finished parts too."""
-        if one.error_code != Code.NOT_CONTROLLER or len(self._given) + len(self._told) == 1:
-            return one
-        says = f"cluster {cluster} has another controller by now: ask again"
-        return replace(
-            one,
-            error_code=to_error_code(Code.REQUEST_TIMED_OUT),
-            **({"error_message": says} if hasattr(one, "error_message") else {}),
-        )
+            results += [self._rename(broker.cluster, one) for one in found]
+        return build_response(self._request, **{arrays.results: results, "throttle_time": throttle})
 
 
 def get_first_cluster(table: RoutingTable) -> str:
@@ -222,49 +189,33 @@ def get_first_cluster(table: RoutingTable) -> str:
 
 def find_controller(cluster: str, table: RoutingTable) -> BrokerId:
     """Returns the cluster's controller, or any broker: KRaft brokers ask theirs."""
-    proxied_cluster = table.clusters[cluster]
-    return BrokerId(
-        cluster, proxied_cluster.controller if proxied_cluster.controller in proxied_cluster.brokers else ANY_BROKER
-    )
+    controller, brokers = table.clusters[cluster].controller, table.clusters[cluster].brokers
+    return BrokerId(cluster, controller if controller in brokers else ANY_BROKER)
 
 
 def find_broker(number: int, addressing: BrokerAddressing, table: RoutingTable) -> BrokerId | None:
-    """Returns the broker with this number, if any."""
-    index = number // addressing.nodes_per_cluster
-    if number < 0 or index >= len(addressing.clusters):
-        return None
-    cluster = addressing.clusters[index]
-    for node in table.clusters[cluster].brokers:
-        if addressing.number(cluster, node) == number:
-            return BrokerId(cluster, node)
-    return None
+    """Returns the known broker with this number, if any."""
+    nodes = {name: cluster.brokers for name, cluster in table.clusters.items()}
+    broker = addressing.place_of(number, nodes) if number >= 0 else None
+    return broker if broker is not None and broker.node in nodes[broker.cluster] else None
 
 
 def find_holders(topics: Iterable[str], table: RoutingTable) -> SubRequests[dict[str, list[str]]]:
     """Ask which clusters have each topic; for one that is away the last look counts."""
     names = list(dict.fromkeys(topics))
-    version = table.offers[METADATA][1]
-    body = build_metadata_request(names, version)
-    answering = table.answering() if names else []
-    asks = [BrokerRequest(BrokerId(name, ANY_BROKER), METADATA, version, body) for name in answering]
-    said = (yield asks) if asks else []
-    told = dict(zip(answering, said, strict=True))
-    found: dict[str, list[str]] = {}
-    for name, cluster in table.clusters.items():
-        for topic in _held(names, cluster, told.get(name), version):
-            found.setdefault(topic, []).append(name)
-    return found
-
-
-def _held(names: Sequence[str], cluster: ProxiedCluster, said: BrokerResponse, version: int) -> list[str]:
-    topics = () if said is None else decode_response(METADATA, version, said).topics
-    codes = {str(one.name): int(one.error_code) for one in topics}
-    held = []
-    for name in names:
-        code = codes.get(name)
-        if code in _THERE or (code not in _NOT_THERE and name in cluster.topics):
-            held.append(name)
-    return held
+    brokers = {BrokerId(cluster, ANY_BROKER): names for cluster in table.answering()} if names else {}
+    answers = yield from ask_metadata(brokers, table)
+    codes: dict[str, dict[str, int]] = {}
+    for broker, answer in answers.items():
+        if answer is not None:
+            codes[broker.cluster] = {str(topic.name): topic.error_code for topic in answer.topics}
+    holders: dict[str, list[str]] = {}
+    for cluster, known in table.clusters.items():
+        for name in names:
+            code = codes.get(cluster, {}).get(name)
+            if code in _THERE or (code not in _NOT_THERE and name in known.topics):
+                holders.setdefault(name, []).append(cluster)
+    return holders
 
 
 def find_topic_homes(topics: Iterable[str], table: RoutingTable) -> SubRequests[dict[str, str]]:
@@ -274,8 +225,8 @@ def find_topic_homes(topics: Iterable[str], table: RoutingTable) -> SubRequests[
     """
     names = set(topics) - table.leaderless.keys()
     known = {name: home for name in names if (home := table.route(name)) is not None}
-    held = yield from find_holders(sorted(names - known.keys()), table)
-    return known | {name: clusters[0] for name, clusters in held.items()}
+    holders = yield from find_holders(sorted(names - known.keys()), table)
+    return known | {name: clusters[0] for name, clusters in holders.items()}
 
 
 def describe_moving_topic(topic: str) -> str:
@@ -288,597 +239,473 @@ def describe_unreachable_holders(topic: str, table: RoutingTable) -> str:
     return f"topic {topic}: cluster {silent} has not answered since this proxy began, and may have it: ask again"
 
 
-def _names(one: Any) -> dict[str, Any]:
-    return {"resource_type": one.resource_type, "resource_name": one.resource_name}
+class AdminRequests:
+    """The admin requests of one client.
 
+    `committed` knows coordinators elsewhere. `news` asks for a new look at the clusters.
+    """
 
-CONFIGS_ARRAYS: Final = RequestArrays("resources", "responses", _names)
+    def __init__(self, addressing: BrokerAddressing, committed: OffsetRequests, news: Callable[[], None]) -> None:
+        self._addressing, self._committed, self._news = addressing, committed, news
 
-
-def route_configs(request: Request, addressing: BrokerAddressing, table: RoutingTable) -> RequestDecision:
-    """Route to the topic's home, to the broker itself, or to the groups' home."""
-    wait_s = FAN_OUT_TIMEOUT_S if request.key == DESCRIBE_CONFIGS else CHANGE_TIMEOUT_S
-    return FanOut(_configs(request, decode_request(request), addressing, table), wait_s)
-
-
-def _configs(request: Request, asked: Any, addressing: BrokerAddressing, table: RoutingTable) -> FanOutSteps:
-    describes = request.key == DESCRIBE_CONFIGS
-    words = RequestArrays("resources", "results", _names) if describes else CONFIGS_ARRAYS
-    shares = SplitRequest(request, asked, words, table, partial(_renamed, addressing=addressing))
-    homes = yield from find_topic_homes(
-        [one.resource_name for one in asked.resources if one.resource_type == TOPIC_RESOURCE_TYPE], table
-    )
-    for one in asked.resources:
-        name = one.resource_name
-        if one.resource_type == TOPIC_RESOURCE_TYPE:
-            if not describes and (
-                fixed := sorted(THROTTLED_REPLICAS_CONFIGS & {config.name for config in one.configs})
-            ):
-                says = f"{fixed[0]} names brokers by their own numbers: set it at the cluster's own address"
-                shares.refuse(one, Code.POLICY_VIOLATION, says)
-            elif not describes and table.writes_paused(name):
-                shares.refuse(one, Code.REQUEST_TIMED_OUT, describe_moving_topic(name))
-            elif name in homes:
-                shares.give(one, BrokerId(homes[name], ANY_BROKER))
+    def configs(self, request: Request, asked: Any, table: RoutingTable) -> FanOutSteps:
+        """Describe or change configs at the topic's home, at the broker itself, or at the groups' home."""
+        describes = request.key == apis.DESCRIBE_CONFIGS
+        split = SplitRequest(request, asked, table, self._rename_config)
+        topics = [one.resource_name for one in asked.resources if one.resource_type == TOPIC_RESOURCE_TYPE]
+        homes = yield from find_topic_homes(topics, table)
+        for resource in asked.resources:
+            name = resource.resource_name
+            changes = set() if describes else {config.name for config in resource.configs}
+            if resource.resource_type == TOPIC_RESOURCE_TYPE:
+                if fixed := sorted(THROTTLED_REPLICAS_CONFIGS & changes):
+                    why = f"{fixed[0]} names brokers by their own numbers: set it at the cluster's own address"
+                    split.refuse(resource, Code.POLICY_VIOLATION, why)
+                elif not describes and table.writes_paused(name):
+                    split.refuse(resource, Code.REQUEST_TIMED_OUT, describe_moving_topic(name))
+                elif name in homes:
+                    split.give(resource, BrokerId(homes[name], ANY_BROKER))
+                else:
+                    why = "This server does not host this topic-partition."
+                    split.refuse(resource, Code.UNKNOWN_TOPIC_OR_PARTITION, why)
+            elif resource.resource_type == GROUP_RESOURCE_TYPE:
+                split.give(resource, BrokerId(table.group_home(), ANY_BROKER))
+            elif resource.resource_type in (BROKER_RESOURCE_TYPE, BROKER_LOGGER_RESOURCE_TYPE):
+                self._broker_configs(split, resource, changes, describes, table)
             else:
-                shares.refuse(one, Code.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_TOPIC)
-        elif one.resource_type == GROUP_RESOURCE_TYPE:
-            shares.give(one, BrokerId(table.group_home(), ANY_BROKER))
-        elif one.resource_type in (BROKER_RESOURCE_TYPE, BROKER_LOGGER_RESOURCE_TYPE):
-            _of_broker(shares, one, describes, addressing, table)
+                why = f"settings of the type {resource.resource_type} are not served by this proxy"
+                split.refuse(resource, Code.POLICY_VIOLATION, why)
+        return (yield from split.ask())
+
+    def _broker_configs(
+        self, split: SplitRequest, resource: Any, changes: set[str], describes: bool, table: RoutingTable
+    ) -> None:
+        name = resource.resource_name
+        if not name:
+            # Cluster-wide broker settings mean nothing over several clusters.
+            if describes:
+                split.give(resource, BrokerId(get_first_cluster(table), ANY_BROKER))
+            else:
+                why = "what holds for all brokers is each cluster's own: name a broker, or ask the cluster itself"
+                split.refuse(resource, Code.POLICY_VIOLATION, why)
+            return
+        is_number = name.isascii() and name.isdecimal() and len(name) < 10
+        broker = find_broker(int(name), self._addressing, table) if is_number else None
+        if broker is None:
+            split.refuse(resource, Code.INVALID_REQUEST, f"there is no broker {name} behind this proxy")
+        elif fixed := sorted(HIDDEN_BROKER_CONFIGS & changes):
+            split.refuse(resource, Code.POLICY_VIOLATION, f"{fixed[0]} is changed at the broker's own address only")
         else:
-            says = f"settings of the type {one.resource_type} are not served by this proxy"
-            shares.refuse(one, Code.POLICY_VIOLATION, says)
-    return (yield from shares.errand())
+            split.give(replace(resource, resource_name=str(broker.node)), broker)
 
+    def _rename_config(self, cluster: str, result: Any) -> Any:
+        of_broker = result.resource_type in (BROKER_RESOURCE_TYPE, BROKER_LOGGER_RESOURCE_TYPE)
+        if of_broker and result.resource_name.isdecimal():
+            result = replace(result, resource_name=str(self._addressing.number(cluster, int(result.resource_name))))
+        if not hasattr(result, "configs"):
+            return result
+        return replace(result, configs=tuple(self._show_config(cluster, config) for config in result.configs))
 
-def _of_broker(
-    shares: SplitRequest, one: Any, describes: bool, addressing: BrokerAddressing, table: RoutingTable
-) -> None:
-    name = one.resource_name
-    if not name:
-        # Cluster-wide broker settings mean nothing over several clusters.
-        if describes:
-            shares.give(one, BrokerId(get_first_cluster(table), ANY_BROKER))
-        else:
-            says = "what holds for all brokers is each cluster's own: name a broker, or ask the cluster itself"
-            shares.refuse(one, Code.POLICY_VIOLATION, says)
-        return
-    place = (
-        find_broker(int(name), addressing, table) if name.isascii() and name.isdecimal() and len(name) < 10 else None
-    )
-    if place is None:
-        shares.refuse(one, Code.INVALID_REQUEST, f"there is no broker {name} behind this proxy")
-    elif not describes and (fixed := sorted(HIDDEN_BROKER_CONFIGS & {config.name for config in one.configs})):
-        shares.refuse(one, Code.POLICY_VIOLATION, f"{fixed[0]} is changed at the broker's own address only")
-    else:
-        shares.give(replace(one, resource_name=str(place.node)), place)
+    def _show_config(self, cluster: str, config: Any) -> Any:
+        if config.name in HIDDEN_BROKER_CONFIGS:
+            return replace(config, value=None, is_sensitive=True, synonyms=())
+        if config.name in BROKER_ID_CONFIGS | THROTTLED_REPLICAS_CONFIGS:
+            synonyms = tuple(replace(one, value=self._renumber(cluster, one.value)) for one in config.synonyms)
+            return replace(config, value=self._renumber(cluster, config.value), synonyms=synonyms)
+        return config
 
+    def _renumber(self, cluster: str, value: str | None) -> str | None:
+        """Convert a number, or the second one of each pair in `0:1,1:2`; `*` stays."""
 
-def _renamed(cluster: str, one: Any, addressing: BrokerAddressing) -> Any:
-    if one.resource_type in (BROKER_RESOURCE_TYPE, BROKER_LOGGER_RESOURCE_TYPE) and one.resource_name.isdecimal():
-        one = replace(one, resource_name=str(addressing.number(cluster, int(one.resource_name))))
-    if not hasattr(one, "configs"):
-        return one
-    return replace(one, configs=tuple(_shown(cluster, config, addressing) for config in one.configs))
+        def number(found: re.Match[str]) -> str:
+            return str(self._addressing.number(cluster, int(found[0])))
 
+        return None if value is None else re.sub(r"(?<![^:])\b\d{1,9}\b(?!:)", number, value)
 
-def _shown(cluster: str, one: Any, addressing: BrokerAddressing) -> Any:
-    if one.name in HIDDEN_BROKER_CONFIGS:
-        return replace(one, value=None, is_sensitive=True, synonyms=())
-    if one.name in BROKER_ID_CONFIGS | THROTTLED_REPLICAS_CONFIGS:
-        synonyms = tuple(replace(two, value=_numbers(cluster, two.value, addressing)) for two in one.synonyms)
-        return replace(one, value=_numbers(cluster, one.value, addressing), synonyms=synonyms)
-    return one
+    def create_topics(self, request: Request, asked: Any, table: RoutingTable) -> FanOutSteps:
+        """Create each topic at its earlier home, else by the name rules. A topic on another cluster counts as existing,
+        since clients would be led there.
+        """
+        split = SplitRequest(request, asked, table)
+        holders = yield from find_holders([str(topic.name) for topic in asked.topics], table)
+        for topic in asked.topics:
+            name = str(topic.name)
+            home = self._home_of_new(name, table)
+            # Whether the topic is there the controller knows better: brokers remember a deleted one for a moment.
+            elsewhere = [cluster for cluster in holders.get(name, ()) if cluster != home]
+            if elsewhere:
+                why = f"Topic '{name}' already exists, on cluster {elsewhere[0]}"
+                split.refuse(topic, Code.TOPIC_ALREADY_EXISTS, why)
+            elif name in table.leaderless:
+                split.refuse(topic, Code.TOPIC_ALREADY_EXISTS, describe_decision(name, table.leaderless[name]))
+            elif table.unseen:
+                split.refuse(topic, Code.REQUEST_TIMED_OUT, describe_unreachable_holders(name, table))
+            else:
+                self._give_topic(split, topic, home, table)
+        body = yield from split.ask()
+        self._news()
+        return body
 
+    def _home_of_new(self, topic: str, table: RoutingTable) -> str:
+        """Returns where to create a topic: its home by record or store, else by the name rules."""
+        lead = table.leads.get(topic)
+        home = lead.cluster if lead else table.homes.get(topic)
+        if home in table.clusters:
+            return str(home)
+        return self._addressing.new_topics.cluster_of(topic) or get_first_cluster(table)
 
-def _numbers(cluster: str, value: str | None, addressing: BrokerAddressing) -> str | None:
-    """Convert a number, or the second one of each pair in `0:1,1:2`; `*` stays."""
+    def _give_topic(self, split: SplitRequest, topic: Any, cluster: str, table: RoutingTable) -> None:
+        """Give the topic to the cluster, with the cluster's node ids."""
+        assignments = []
+        for assignment in topic.assignments or ():
+            nodes = []
+            for number in assignment.broker_ids:
+                broker = find_broker(number, self._addressing, table)
+                if broker is None or broker.cluster != cluster:
+                    why = f"broker {number} is none of cluster {cluster}, where topic {topic.name} belongs"
+                    split.refuse(topic, Code.INVALID_REPLICA_ASSIGNMENT, why)
+                    return
+                nodes.append(broker.node)
+            assignments.append(replace(assignment, broker_ids=tuple(nodes)))
+        if assignments:
+            topic = replace(topic, assignments=tuple(assignments))
+        split.give(topic, find_controller(cluster, table))
 
-    def number(found: re.Match[str]) -> str:
-        return str(addressing.number(cluster, int(found[0])))
+    def delete_topics(self, request: Request, asked: Any, table: RoutingTable) -> FanOutSteps:
+        """Delete each topic on the only cluster that has it. Replicated topics are refused: the mirror decides about
+        the twin, and clients would be led there.
+        """
+        split = SplitRequest(request, asked, table)
+        holders = yield from find_holders(map(str, asked.topic_names), table)
+        for topic in asked.topic_names:
+            clusters = holders.get(str(topic), [])
+            if table.unseen:
+                split.refuse(topic, Code.REQUEST_TIMED_OUT, describe_unreachable_holders(str(topic), table))
+            elif len(clusters) > 1 or topic in table.leaderless or table.has_home(str(topic)):
+                reason = f"it is on {' and '.join(clusters)}" if len(clusters) > 1 else "it has a home"
+                why = f"topic {topic} counts as mirrored, as {reason}: it is deleted at its cluster's own address only"
+                split.refuse(topic, Code.POLICY_VIOLATION, why)
+            else:
+                # A topic unknown to brokers may have been created a moment ago: the controller knows.
+                cluster = clusters[0] if clusters else self._home_of_new(str(topic), table)
+                split.give(topic, find_controller(cluster, table))
+        body = yield from split.ask()
+        self._news()
+        return body
 
-    return None if value is None else re.sub(r"(?<![^:])\b\d{1,9}\b(?!:)", number, value)
+    def create_partitions(self, request: Request, asked: Any, table: RoutingTable) -> FanOutSteps:
+        """Add partitions at the topic's home; the mirror adds them to twins."""
+        split = SplitRequest(request, asked, table)
+        homes = yield from find_topic_homes([str(topic.name) for topic in asked.topics], table)
+        for topic in asked.topics:
+            name = str(topic.name)
+            if name in table.leaderless:
+                decision = table.leaderless[name]
+                is_unknown = decision.lacks is NoLeaderReason.ELSEWHERE
+                code = Code.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else Code.REQUEST_TIMED_OUT
+                split.refuse(topic, code, describe_decision(name, decision))
+            elif table.writes_paused(name):
+                split.refuse(topic, Code.REQUEST_TIMED_OUT, describe_moving_topic(name))
+            else:
+                self._give_topic(split, topic, homes.get(name) or self._home_of_new(name, table), table)
+        return (yield from split.ask())
 
+    def ask_first_cluster(self, request: Request, asked: Any, table: RoutingTable) -> FanOutSteps:
+        """Describe ACLs or quotas of the first cluster. Others may differ, and a mirror writes its own there."""
+        first = get_first_cluster(table)
+        answers = table.clusters[first].answers
+        answer = (yield from ask_broker(BrokerId(first, ANY_BROKER), asked)) if answers else None
+        if answer is None:
+            why = f"cluster {first} does not answer"
+            return build_error_response(request, Code.REQUEST_TIMED_OUT, error_message=why)
+        return encode_message(replace(answer, throttle_time=timedelta(0)))
 
-CREATE_TOPICS_ARRAYS: Final = RequestArrays("topics", "topics", lambda one: {"name": one.name})
-DELETE_TOPICS_ARRAYS: Final = RequestArrays("topic_names", "responses", lambda one: {"name": one})
-CREATE_PARTITIONS_ARRAYS: Final = RequestArrays("topics", "results", lambda one: {"name": one.name})
+    def list_reassignments(self, request: Request, asked: Any, table: RoutingTable) -> FanOutSteps:
+        """List each topic's reassignments at its home."""
+        wanted: dict[str, Any] = dict.fromkeys(table.clusters)
+        if asked.topics is not None:
+            homes = yield from find_topic_homes([str(topic.name) for topic in asked.topics], table)
+            wanted = {}
+            for topic in asked.topics:
+                if home := homes.get(str(topic.name)):
+                    wanted[home] = (*wanted.get(home, ()), topic)
+        questions = {
+            find_controller(name, table): replace(asked, topics=topics)
+            for name, topics in wanted.items()
+            if table.clusters[name].answers
+        }
+        answers = yield from ask_brokers(questions)
+        found: list[Any] = []
+        failed: Any = None
+        for (cluster, _), answer in answers.items():
+            if answer is not None:
+                failed = answer if answer.error_code else failed
+                here = [topic for topic in answer.topics if not table.is_elsewhere(str(topic.name), cluster)]
+                found += [self._renumber_replicas(topic, cluster) for topic in here]
+        if failed is not None and not found:
+            return encode_message(replace(failed, throttle_time=timedelta(0)))
+        if wanted and not any(answers.values()):
+            why = f"cluster {' or '.join(wanted)} does not answer"
+            return build_error_response(request, Code.REQUEST_TIMED_OUT, error_message=why)
+        return build_response(request, topics=found)
 
+    def _renumber_replicas(self, topic: Any, cluster: str) -> Any:
+        number, partitions = partial(self._addressing.number, cluster), []
+        for one in topic.partitions:
+            names = ("replicas", "adding_replicas", "removing_replicas")
+            partitions.append(replace(one, **{name: tuple(map(number, getattr(one, name))) for name in names}))
+        return replace(topic, partitions=tuple(partitions))
 
-def route_create_topics(
-    request: Request, addressing: BrokerAddressing, table: RoutingTable, news: Callable[[], None]
-) -> RequestDecision:
-    """Create each topic at its earlier home, else by the name rules. A topic on another cluster counts as existing,
-    since clients would be led there.
-    """
-    return FanOut(_create(request, decode_request(request), addressing, table, news), CHANGE_TIMEOUT_S)
-
-
-def _create(
-    request: Request, asked: Any, addressing: BrokerAddressing, table: RoutingTable, news: Callable[[], None]
-) -> FanOutSteps:
-    shares = SplitRequest(request, asked, CREATE_TOPICS_ARRAYS, table)
-    held = yield from find_holders([str(one.name) for one in asked.topics], table)
-    for one in asked.topics:
-        name = str(one.name)
-        home = _due(name, addressing, table)
-        # Whether the topic is there the controller knows better: brokers remember a deleted one for a moment.
-        elsewhere = [cluster for cluster in held.get(name, ()) if cluster != home]
-        if elsewhere:
-            says = f"Topic '{name}' already exists, on cluster {elsewhere[0]}"
-            shares.refuse(one, Code.TOPIC_ALREADY_EXISTS, says)
-        elif name in table.leaderless:
-            shares.refuse(one, Code.TOPIC_ALREADY_EXISTS, describe_decision(name, table.leaderless[name]))
-        elif table.unseen:
-            shares.refuse(one, Code.REQUEST_TIMED_OUT, describe_unreachable_holders(name, table))
-        else:
-            _give(shares, one, home, addressing, table)
-    body = yield from shares.errand()
-    news()
-    return body
-
-
-def _due(topic: str, addressing: BrokerAddressing, table: RoutingTable) -> str:
-    """Returns where to create a topic: its home by record or store, else by the name rules."""
-    lead = table.leads.get(topic)
-    home = lead.cluster if lead else table.homes.get(topic)
-    if home in table.clusters:
-        return str(home)
-    return addressing.new_topics.cluster_of(topic) or get_first_cluster(table)
-
-
-def _give(shares: SplitRequest, one: Any, cluster: str, addressing: BrokerAddressing, table: RoutingTable) -> None:
-    """Give the part to the cluster, with the cluster's node ids."""
-    try:
-        real = _assigned(one, cluster, addressing, table)
-    except LookupError as error:
-        shares.refuse(one, Code.INVALID_REPLICA_ASSIGNMENT, str(error.args[0]))
-    else:
-        shares.give(real, find_controller(cluster, table))
-
-
-def _assigned(topic: Any, cluster: str, addressing: BrokerAddressing, table: RoutingTable) -> Any:
-    if not topic.assignments:
-        return topic
-    assignments = []
-    for one in topic.assignments:
-        nodes = []
-        for number in one.broker_ids:
-            place = find_broker(number, addressing, table)
-            if place is None or place.cluster != cluster:
-                raise LookupError(f"broker {number} is none of cluster {cluster}, where topic {topic.name} belongs")
-            nodes.append(place.node)
-        assignments.append(replace(one, broker_ids=tuple(nodes)))
-    return replace(topic, assignments=tuple(assignments))
-
-
-def route_delete_topics(
-    request: Request, addressing: BrokerAddressing, table: RoutingTable, news: Callable[[], None]
-) -> RequestDecision:
-    """Delete each topic on the only cluster that has it. Replicated topics are refused: the mirror decides about the
-    twin, and clients would be led there.
-    """
-    return FanOut(_delete(request, decode_request(request), addressing, table, news), CHANGE_TIMEOUT_S)
-
-
-def _delete(
-    request: Request, asked: Any, addressing: BrokerAddressing, table: RoutingTable, news: Callable[[], None]
-) -> FanOutSteps:
-    shares = SplitRequest(request, asked, DELETE_TOPICS_ARRAYS, table)
-    held = yield from find_holders(map(str, asked.topic_names), table)
-    for topic in asked.topic_names:
-        clusters = held.get(str(topic), [])
-        if table.unseen:
-            shares.refuse(topic, Code.REQUEST_TIMED_OUT, describe_unreachable_holders(str(topic), table))
-        elif len(clusters) > 1 or topic in table.leaderless or table.has_home(str(topic)):
-            why = f"it is on {' and '.join(clusters)}" if len(clusters) > 1 else "it has a home"
-            says = f"topic {topic} counts as mirrored, as {why}: it is deleted at its cluster's own address only"
-            shares.refuse(topic, Code.POLICY_VIOLATION, says)
-        else:
-            # A topic unknown to brokers may have been created a moment ago: the controller knows.
-            shares.give(topic, find_controller(clusters[0] if clusters else _due(str(topic), addressing, table), table))
-    body = yield from shares.errand()
-    news()
-    return body
-
-
-def route_create_partitions(request: Request, addressing: BrokerAddressing, table: RoutingTable) -> RequestDecision:
-    """Add partitions at the topic's home; the mirror adds them to twins."""
-    return FanOut(_create_partitions(request, decode_request(request), addressing, table), CHANGE_TIMEOUT_S)
-
-
-def _create_partitions(request: Request, asked: Any, addressing: BrokerAddressing, table: RoutingTable) -> FanOutSteps:
-    shares = SplitRequest(request, asked, CREATE_PARTITIONS_ARRAYS, table)
-    homes = yield from find_topic_homes([str(one.name) for one in asked.topics], table)
-    for one in asked.topics:
-        if one.name in table.leaderless:
-            lacking = table.leaderless[str(one.name)]
-            code = _NO_SUCH if lacking.lacks is NoLeaderReason.ELSEWHERE else Code.REQUEST_TIMED_OUT
-            shares.refuse(one, code, describe_decision(str(one.name), lacking))
-        elif table.writes_paused(str(one.name)):
-            shares.refuse(one, Code.REQUEST_TIMED_OUT, describe_moving_topic(str(one.name)))
-        else:
-            _give(shares, one, homes.get(str(one.name)) or _due(str(one.name), addressing, table), addressing, table)
-    return (yield from shares.errand())
-
-
-def route_to_first_cluster(request: Request, table: RoutingTable) -> RequestDecision:
-    """Route DescribeAcls and DescribeClientQuotas. Other clusters may differ, and a mirror writes its own there."""
-    decode_request(request)
-    first = get_first_cluster(table)
-    if not table.clusters[first].answers:
-        return RespondNow(
-            build_error_response(request, Code.REQUEST_TIMED_OUT, error_message=f"cluster {first} does not answer")
-        )
-    return FanOut(_of_first(request, first))
-
-
-def _of_first(request: Request, first: str) -> FanOutSteps:
-    (said,) = yield [
-        BrokerRequest(BrokerId(first, ANY_BROKER), request.key, request.version, [request.view[request.position :]])
-    ]
-    if said is None:
-        return build_error_response(
-            request, Code.REQUEST_TIMED_OUT, error_message=f"cluster {first} did not answer in time"
-        )
-    return encode_message(replace(decode_response(request.key, request.version, said), throttle_time=timedelta(0)))
-
-
-def route_list_reassignments(request: Request, addressing: BrokerAddressing, table: RoutingTable) -> RequestDecision:
-    """List each topic's reassignments at its home."""
-    return FanOut(_reassignments(request, decode_request(request), addressing, table))
-
-
-def _reassignments(request: Request, asked: Any, addressing: BrokerAddressing, table: RoutingTable) -> FanOutSteps:
-    wanted: dict[str, Any] = dict.fromkeys(table.clusters)
-    if asked.topics is not None:
-        homes = yield from find_topic_homes([str(one.name) for one in asked.topics], table)
-        wanted = {}
-        for one in asked.topics:
-            if home := homes.get(str(one.name)):
-                wanted[home] = (*wanted.get(home, ()), one)
-    asks = [
-        BrokerRequest(
-            find_controller(name, table), request.key, request.version, encode_message(replace(asked, topics=topics))
-        )
-        for name, topics in wanted.items()
-        if table.clusters[name].answers
-    ]
-    said = (yield asks) if asks else []
-    told: list[Any] = []
-    failed: Any = None
-    for ask, heard in zip(asks, said, strict=True):
-        if heard is None:
-            continue
-        answer = decode_response(request.key, request.version, heard)
-        failed = answer if answer.error_code else failed
-        here = [one for one in answer.topics if not table.is_elsewhere(str(one.name), ask.place.cluster)]
-        told += [_renumbered(one, ask.place.cluster, addressing) for one in here]
-    if failed is not None and not told:
-        return encode_message(replace(failed, throttle_time=timedelta(0)))
-    if wanted and not any(said):
-        return build_error_response(
-            request, Code.REQUEST_TIMED_OUT, error_message=f"cluster {' or '.join(wanted)} does not answer"
-        )
-    return encode_message(build_message(get_response_type(request.key, request.version), topics=tuple(told)))
-
-
-def _renumbered(topic: Any, cluster: str, addressing: BrokerAddressing) -> Any:
-    def numbers(one: Any) -> dict[str, tuple[int, ...]]:
-        names = ("replicas", "adding_replicas", "removing_replicas")
-        return {name: tuple(addressing.number(cluster, node) for node in getattr(one, name)) for name in names}
-
-    return replace(topic, partitions=tuple(replace(one, **numbers(one)) for one in topic.partitions))
-
-
-def route_describe_log_dirs(request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
-    """Describe the broker's log dirs without twins: clients know no replicas there."""
-    decode_request(request)
-    if place is None:
-        return respond_empty(request)
-    return ForwardRequest(place, rewrite=partial(_without_twins, request=request, place=place, table=table))
-
-
-def _without_twins(view: memoryview, at: int, request: Request, place: BrokerId, table: RoutingTable) -> Parts:
-    answer = decode_response(request.key, request.version, view[at:])
-    results = tuple(
-        replace(one, topics=tuple(two for two in one.topics if not table.is_elsewhere(str(two.name), place.cluster)))
-        for one in answer.results
-    )
-    return encode_message(replace(answer, results=results))
-
-
-def route_list_transactions(request: Request, place: BrokerId | None, _: RoutingTable) -> RequestDecision:
-    """List the broker's transactions. Clients ask every broker, and so see all clusters."""
-    decode_request(request)
-    return respond_empty(request) if place is None else ForwardRequest(place)
-
-
-def route_describe_transactions(request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
-    """Describe transactions at their coordinators, on the groups' home."""
-    if place is not None and place.cluster == table.group_home():
-        return ForwardRequest(place)
-    part = get_element_type(get_response_type(request.key, request.version), "transaction_states")
-    code = to_error_code(Code.NOT_COORDINATOR)
-    states = (
-        build_message(part, transactional_id=one, error_code=code) for one in decode_request(request).transactional_ids
-    )
-    return RespondNow(
-        encode_message(build_message(get_response_type(request.key, request.version), transaction_states=tuple(states)))
-    )
-
-
-def respond_empty(request: Request) -> RequestDecision:
-    """Answer for the first port, which belongs to no broker."""
-    return RespondNow(encode_message(build_message(get_response_type(request.key, request.version))))
-
-
-class GroupDeletion:
-    """Deletes groups and offsets for one client; `committed` knows coordinators elsewhere."""
-
-    def __init__(self, committed: OffsetRequests) -> None:
-        self._committed = committed
-
-    def delete_groups(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
+    def delete_groups(self, request: Request, broker: BrokerId | None, table: RoutingTable) -> RequestDecision:
         """Delete groups on all clusters, but not while groups move or a cluster is away: a later group of that name
         would start at offsets left there.
         """
         asked = decode_request(request)
-        if place is None or place.cluster != table.group_home():
-            return RespondNow(_deleted(request, dict.fromkeys(asked.groups_names, Code.NOT_COORDINATOR)))
+        if broker is None or broker.cluster != table.group_home():
+            return RespondNow(_group_codes(request, dict.fromkeys(asked.groups_names, Code.NOT_COORDINATOR)))
         if table.groups_gathering:
-            return ParkRequest(_deleted(request, dict.fromkeys(asked.groups_names, _AGAIN)))
+            return ParkRequest(_group_codes(request, dict.fromkeys(asked.groups_names, _AGAIN)))
         if len(table.clusters) == 1:
-            return ForwardRequest(place, topics=(GROUPS_HOME,))
+            return ForwardRequest(broker, topics=(GROUPS_HOME,))
         if len(table.answering()) < len(table.clusters):
-            return RespondNow(_deleted(request, dict.fromkeys(asked.groups_names, _AGAIN)))
-        return FanOut(self._delete_groups(request, asked, place, table), CHANGE_TIMEOUT_S, (GROUPS_HOME,))
+            return RespondNow(_group_codes(request, dict.fromkeys(asked.groups_names, _AGAIN)))
+        return FanOut(self._delete_groups(request, asked, broker, table), CHANGE_TIMEOUT_S, (GROUPS_HOME,))
 
-    def _delete_groups(self, request: Request, asked: Any, place: BrokerId, table: RoutingTable) -> FanOutSteps:
-        codes = yield from self._deleted_at(place, request.version, asked.groups_names)
+    def _delete_groups(self, request: Request, asked: Any, broker: BrokerId, table: RoutingTable) -> FanOutSteps:
+        codes = yield from self._delete_at(broker, request.version, asked.groups_names)
         for cluster in table.clusters:
-            if cluster == place.cluster:
+            if cluster == broker.cluster:
                 continue
             left = [group for group, code in codes.items() if code in (Code.NONE, Code.GROUP_ID_NOT_FOUND)]
-            there = yield from self._deleted_on(cluster, request.version, left, table)
+            there = yield from self._delete_on(cluster, request.version, left, table)
             codes |= {group: code for group, code in there.items() if code != Code.GROUP_ID_NOT_FOUND}
-        return _deleted(request, codes)
+        return _group_codes(request, codes)
 
-    def _deleted_at(self, place: BrokerId, version: int, groups: Sequence[Any]) -> SubRequests[dict[Any, int]]:
-        body = encode_message(build_message(get_request_type(DELETE_GROUPS, version), groups_names=tuple(groups)))
-        (said,) = yield [BrokerRequest(place, DELETE_GROUPS, version, body)]
-        told = () if said is None else decode_response(DELETE_GROUPS, version, said).results
-        return dict.fromkeys(groups, int(_GONE)) | {one.group_id: int(one.error_code) for one in told}
+    def _delete_at(self, broker: BrokerId, version: int, groups: Sequence[Any]) -> SubRequests[dict[Any, int]]:
+        question = build_request(api_versions.DELETE_GROUPS, version, groups_names=tuple(groups))
+        answer = yield from ask_broker(broker, question)
+        results = () if answer is None else answer.results
+        return dict.fromkeys(groups, int(_GONE)) | {one.group_id: int(one.error_code) for one in results}
 
-    def _deleted_on(
+    def _delete_on(
         self, cluster: str, version: int, groups: Sequence[Any], table: RoutingTable
     ) -> SubRequests[dict[Any, int]]:
         """Delete groups until one has no coordinator: a cluster that hangs would delay each of the others."""
         codes = dict.fromkeys(groups, int(_AGAIN))
         for group in groups:
-            where = yield from self._committed.coordinator(str(group), cluster, table)
-            if isinstance(where, Code):
+            coordinator = yield from self._committed.coordinator(str(group), cluster, table)
+            if isinstance(coordinator, Code):
                 break
-            said = yield from self._deleted_at(where, version, [group])
-            if self._committed.moved(group, where, [*said.values()]):
+            found = yield from self._delete_at(coordinator, version, [group])
+            if self._committed.moved(group, coordinator, [*found.values()]):
                 break
-            codes |= said
+            codes |= found
         return codes
 
-    def delete_places(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
+    def delete_offsets(self, request: Request, broker: BrokerId | None, table: RoutingTable) -> RequestDecision:
         """OffsetDelete: delete each offset where it is kept; elsewhere only without members."""
         asked = decode_request(request)
-        if place is None or place.cluster != table.group_home():
+        if broker is None or broker.cluster != table.group_home():
             return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
         if table.groups_gathering:
             return ParkRequest(build_error_response(request, _AGAIN))
         shares = group_topics_by_cluster(asked.topics, table)
-        if set(shares) <= {place.cluster}:
-            return ForwardRequest(place, topics=(GROUPS_HOME,))
-        return FanOut(self._delete_places(request, asked, shares, place, table), CHANGE_TIMEOUT_S, (GROUPS_HOME,))
+        if set(shares) <= {broker.cluster}:
+            return ForwardRequest(broker, topics=(GROUPS_HOME,))
+        return FanOut(self._delete_offsets(request, asked, shares, broker, table), CHANGE_TIMEOUT_S, (GROUPS_HOME,))
 
-    def _delete_places(
-        self, request: Request, asked: Any, shares: dict[str, tuple[Any, ...]], place: BrokerId, table: RoutingTable
+    def _delete_offsets(
+        self, request: Request, asked: Any, shares: dict[str, tuple[Any, ...]], broker: BrokerId, table: RoutingTable
     ) -> FanOutSteps:
-        idle = yield from check_group_idle(str(asked.group_id), place, table)
+        idle = yield from check_group_idle(str(asked.group_id), broker, table)
         if idle is None:
             return build_error_response(request, _AGAIN)
-        kind = get_response_type(OFFSET_DELETE, request.version)
-        told: list[Any] = []
-        asks: list[BrokerRequest] = []
+        kind = get_response_type(api_versions.OFFSET_DELETE, request.version)
+        results: list[Any] = []
+        questions: dict[BrokerId, Any] = {}
         for cluster, topics in shares.items():
-            where: BrokerId | Code = place
-            if cluster != place.cluster:
-                where = Code.GROUP_SUBSCRIBED_TO_TOPIC
+            coordinator: BrokerId | Code = broker
+            if cluster != broker.cluster:
+                coordinator = Code.GROUP_SUBSCRIBED_TO_TOPIC
                 if idle:
-                    where = yield from self._committed.coordinator(str(asked.group_id), cluster, table)
-            if isinstance(where, Code):
-                told += [build_topic_errors(kind, one, where) for one in topics]
+                    coordinator = yield from self._committed.coordinator(str(asked.group_id), cluster, table)
+            if isinstance(coordinator, Code):
+                results += [build_topic_errors(kind, topic, coordinator) for topic in topics]
             else:
-                asks.append(
-                    BrokerRequest(where, OFFSET_DELETE, request.version, encode_message(replace(asked, topics=topics)))
-                )
-        said = (yield asks) if asks else []
-        for ask, heard in zip(asks, said, strict=True):
-            answer = None if heard is None else decode_response(OFFSET_DELETE, request.version, heard)
+                questions[coordinator] = replace(asked, topics=topics)
+        answers = yield from ask_brokers(questions)
+        for at, answer in answers.items():
             code = int(_GONE if answer is None else answer.error_code)
-            if ask.place != place and self._committed.moved(asked.group_id, ask.place, [code]):
+            if at != broker and self._committed.moved(asked.group_id, at, [code]):
                 code = _AGAIN
             if code == Code.GROUP_ID_NOT_FOUND and len(shares) > 1:
-                code = Code.NONE  # Nothing to delete here, but maybe elsewhere.
-                told += [build_topic_errors(kind, one, Code.NONE) for one in shares[ask.place.cluster]]
+                # Nothing to delete here, but maybe elsewhere.
+                results += [build_topic_errors(kind, topic, Code.NONE) for topic in shares[at.cluster]]
             elif code:
                 if len(shares) == 1:
-                    return build_error_response(request, Code(code))
-                told += [build_topic_errors(kind, one, code) for one in shares[ask.place.cluster]]
+                    return build_error_response(request, code)
+                results += [build_topic_errors(kind, topic, code) for topic in shares[at.cluster]]
             elif answer is not None:
-                told += answer.topics
-        return encode_message(build_message(kind, topics=tuple(told)))
+                results += answer.topics
+        return build_response(request, topics=results)
 
 
-def _deleted(request: Request, codes: dict[Any, Any]) -> Parts:
-    kind = get_response_type(DELETE_GROUPS, request.version)
-    part = get_element_type(kind, "results")
-    results = tuple(
-        build_message(part, group_id=group, error_code=to_error_code(code)) for group, code in codes.items()
-    )
-    return encode_message(build_message(kind, results=results))
+def _group_codes(request: Request, codes: Mapping[Any, int]) -> Parts:
+    return build_response(request, results=[{"group_id": group, "error_code": code} for group, code in codes.items()])
 
 
-def build_refusal(request: Request) -> Parts:
-    kind = get_response_type(request.key, request.version)
-    return encode_message(_ANSWERS[request.key](kind, decode_request(request)))
+def describe_log_dirs(request: Request, broker: BrokerId | None, table: RoutingTable) -> RequestDecision:
+    """Describe the broker's log dirs without twins: clients know no replicas there."""
+    decode_request(request)
+    if broker is None:
+        return respond_empty(request)
+    return ForwardRequest(broker, rewrite=partial(_without_twins, request=request, cluster=broker.cluster, table=table))
 
 
-def _each(kind: Any, told: str, named: list[dict[str, Any]], says: str, **whole: Any) -> Any:
-    """Build the error for each part, in order."""
-    part = get_element_type(kind, told)
-    parts = tuple(build_message(part, error_code=_REFUSED, error_message=says, **names) for names in named)
-    return build_message(kind, **{told: parts}, **whole)
+def _without_twins(view: memoryview, at: int, request: Request, cluster: str, table: RoutingTable) -> Parts:
+    answer = decode_response(request.key, request.version, view[at:])
+    results = []
+    for result in answer.results:
+        here = tuple(topic for topic in result.topics if not table.is_elsewhere(str(topic.name), cluster))
+        results.append(replace(result, topics=here))
+    return encode_message(replace(answer, results=tuple(results)))
 
 
-def _create_acls(kind: Any, asked: Any) -> Any:
-    return _each(kind, "results", [{} for _ in asked.creations], ACLS_REFUSED_MESSAGE)
+def list_transactions(request: Request, broker: BrokerId | None) -> RequestDecision:
+    """List the broker's transactions. Clients ask every broker, and so see all clusters."""
+    decode_request(request)
+    return respond_empty(request) if broker is None else ForwardRequest(broker)
 
 
-def _delete_acls(kind: Any, asked: Any) -> Any:
-    return _each(kind, "filter_results", [{} for _ in asked.filters], ACLS_REFUSED_MESSAGE)
+def describe_transactions(request: Request, broker: BrokerId | None, table: RoutingTable) -> RequestDecision:
+    """Describe transactions at their coordinators, on the groups' home."""
+    if broker is not None and broker.cluster == table.group_home():
+        return ForwardRequest(broker)
+    ids = decode_request(request).transactional_ids
+    states = [{"transactional_id": one, "error_code": Code.NOT_COORDINATOR} for one in ids]
+    return RespondNow(build_response(request, transaction_states=states))
 
 
-def _alter_quotas(kind: Any, asked: Any) -> Any:
-    entity = get_element_type(kind, "entries", "entity")
-    named = [
-        {
-            "entity": tuple(
-                build_message(entity, entity_type=two.entity_type, entity_name=two.entity_name) for two in one.entity
-            )
-        }
-        for one in asked.entries
-    ]
-    return _each(kind, "entries", named, QUOTAS_REFUSED_MESSAGE)
+def respond_empty(request: Request) -> RequestDecision:
+    """Answer for the first port, which belongs to no broker."""
+    return RespondNow(build_response(request))
 
 
-def _alter_users(kind: Any, asked: Any) -> Any:
+def _refusal(why: str) -> dict[str, Any]:
+    return {"error_code": Code.POLICY_VIOLATION, "error_message": why}
+
+
+def _refuse_quotas(asked: Any) -> dict[str, Any]:
+    entities = [[asdict(part) for part in entry.entity] for entry in asked.entries]
+    return {"entries": [{"entity": entity, **_refusal(QUOTAS_REFUSED_MESSAGE)} for entity in entities]}
+
+
+def _refuse_users(asked: Any) -> dict[str, Any]:
     users = dict.fromkeys(one.name for one in (*asked.deletions, *asked.upsertions))
-    return _each(kind, "results", [{"user": user} for user in users], SCRAM_REFUSED_MESSAGE)
+    return {"results": [{"user": user, **_refusal(SCRAM_REFUSED_MESSAGE)} for user in users]}
 
 
-def _elect(kind: Any, asked: Any) -> Any:
+def _refuse_election(asked: Any) -> dict[str, Any]:
     """Refuse an election. Without named partitions the response has only an error code."""
     if asked.topic_partitions is None:
-        return build_message(kind, error_code=_REFUSED)
-    topic, part = (
-        get_element_type(kind, "replica_election_results"),
-        get_element_type(kind, "replica_election_results", "partition_result"),
-    )
+        return {"error_code": Code.POLICY_VIOLATION}
     results = []
-    for one in asked.topic_partitions:
-        parts = (
-            build_message(part, partition_id=n, error_code=_REFUSED, error_message=ELECTION_REFUSED_MESSAGE)
-            for n in one.partitions
-        )
-        results.append(build_message(topic, topic=one.topic, partition_result=tuple(parts)))
-    return build_message(kind, replica_election_results=tuple(results))
+    for topic in asked.topic_partitions:
+        partitions = [{"partition_id": one, **_refusal(ELECTION_REFUSED_MESSAGE)} for one in topic.partitions]
+        results.append({"topic": topic.topic, "partition_result": partitions})
+    return {"replica_election_results": results}
 
 
-def _move_replicas(kind: Any, asked: Any) -> Any:
-    topic, part = get_element_type(kind, "responses"), get_element_type(kind, "responses", "partitions")
-    responses = []
-    for one in asked.topics:
-        numbers = [two.partition_index for two in one.partitions]
-        parts = (
-            build_message(part, partition_index=n, error_code=_REFUSED, error_message=REASSIGNMENT_REFUSED_MESSAGE)
-            for n in numbers
-        )
-        responses.append(build_message(topic, name=one.name, partitions=tuple(parts)))
-    return build_message(
-        kind, error_code=_REFUSED, error_message=REASSIGNMENT_REFUSED_MESSAGE, responses=tuple(responses)
-    )
+def _refuse_reassignment(asked: Any) -> dict[str, Any]:
+    refusal, responses = _refusal(REASSIGNMENT_REFUSED_MESSAGE), []
+    for topic in asked.topics:
+        partitions = [{"partition_index": one.partition_index, **refusal} for one in topic.partitions]
+        responses.append({"name": topic.name, "partitions": partitions})
+    return {**refusal, "responses": responses}
 
 
-_ANSWERS: Final[Mapping[int, Callable[[Any, Any], Any]]] = {
-    CREATE_ACLS: _create_acls,
-    DELETE_ACLS: _delete_acls,
-    ELECT_LEADERS: _elect,
-    ALTER_PARTITION_REASSIGNMENTS: _move_replicas,
-    ALTER_CLIENT_QUOTAS: _alter_quotas,
-    ALTER_SCRAM_USERS: _alter_users,
+# Each returns the values of the response.
+_REFUSALS: Final[Mapping[int, Callable[[Any], dict[str, Any]]]] = {
+    api_versions.CREATE_ACLS: lambda asked: {"results": [_refusal(ACLS_REFUSED_MESSAGE) for _ in asked.creations]},
+    api_versions.DELETE_ACLS: lambda asked: {"filter_results": [_refusal(ACLS_REFUSED_MESSAGE) for _ in asked.filters]},
+    api_versions.ELECT_LEADERS: _refuse_election,
+    api_versions.ALTER_PARTITION_REASSIGNMENTS: _refuse_reassignment,
+    api_versions.ALTER_CLIENT_QUOTAS: _refuse_quotas,
+    api_versions.ALTER_SCRAM_USERS: _refuse_users,
 }
-REFUSED_API_KEYS: Final = frozenset(_ANSWERS)
 
 
-AdminRequestRule: TypeAlias = Callable[[Request, BrokerId | None, RoutingTable], RequestDecision]
+def _refuse(_: AdminRequests, request: Request, __: BrokerId | None, ___: RoutingTable) -> RequestDecision:
+    return RespondNow(build_response(request, **_REFUSALS[request.key](decode_request(request))))
 
 
-def build_admin_rules(
-    addressing: BrokerAddressing, committed: OffsetRequests, news: Callable[[], None]
-) -> Mapping[int, AdminRequestRule]:
-    ends = GroupDeletion(committed)
-    found: dict[int, AdminRequestRule] = {
-        CREATE_TOPICS: lambda request, _, table: route_create_topics(request, addressing, table, news),
-        DELETE_TOPICS: lambda request, _, table: route_delete_topics(request, addressing, table, news),
-        CREATE_PARTITIONS: lambda request, _, table: route_create_partitions(request, addressing, table),
-        LIST_PARTITION_REASSIGNMENTS: lambda request, _, table: route_list_reassignments(request, addressing, table),
-        DELETE_RECORDS: route_by_partitions,
-        DESCRIBE_PRODUCERS: route_by_partitions,
-        DESCRIBE_LOG_DIRS: route_describe_log_dirs,
-        LIST_TRANSACTIONS: route_list_transactions,
-        DESCRIBE_TRANSACTIONS: route_describe_transactions,
-        DELETE_GROUPS: ends.delete_groups,
-        OFFSET_DELETE: ends.delete_places,
-    }
-    for key in (DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS):
-        found[key] = lambda request, _, table: route_configs(request, addressing, table)
-    for key in (DESCRIBE_ACLS, DESCRIBE_CLIENT_QUOTAS):
-        found[key] = lambda request, _, table: route_to_first_cluster(request, table)
-    return found | dict.fromkeys(REFUSED_API_KEYS, lambda request, _, __: RespondNow(build_refusal(request)))
+AdminRequestRule: TypeAlias = Callable[[AdminRequests, Request, BrokerId | None, RoutingTable], RequestDecision]
 
 
-_GUARDED_WORDS: Final[Mapping[int, RequestArrays]] = {
-    CREATE_TOPICS: CREATE_TOPICS_ARRAYS,
-    DELETE_TOPICS: DELETE_TOPICS_ARRAYS,
-    CREATE_PARTITIONS: CREATE_PARTITIONS_ARRAYS,
-    ALTER_CONFIGS: CONFIGS_ARRAYS,
-    INCREMENTAL_ALTER_CONFIGS: CONFIGS_ARRAYS,
+def _fan_out(
+    steps: Callable[[AdminRequests, Request, Any, RoutingTable], FanOutSteps], wait_s: float = CHANGE_TIMEOUT_S
+) -> AdminRequestRule:
+    return lambda client, request, _, table: FanOut(steps(client, request, decode_request(request), table), wait_s)
+
+
+ADMIN_RULES: Final[Mapping[int, AdminRequestRule]] = {
+    api_versions.CREATE_TOPICS: _fan_out(AdminRequests.create_topics),
+    api_versions.DELETE_TOPICS: _fan_out(AdminRequests.delete_topics),
+    api_versions.CREATE_PARTITIONS: _fan_out(AdminRequests.create_partitions),
+    apis.DESCRIBE_CONFIGS: _fan_out(AdminRequests.configs, FAN_OUT_TIMEOUT_S),
+    api_versions.ALTER_CONFIGS: _fan_out(AdminRequests.configs),
+    api_versions.INCREMENTAL_ALTER_CONFIGS: _fan_out(AdminRequests.configs),
+    api_versions.DESCRIBE_ACLS: _fan_out(AdminRequests.ask_first_cluster, FAN_OUT_TIMEOUT_S),
+    api_versions.DESCRIBE_CLIENT_QUOTAS: _fan_out(AdminRequests.ask_first_cluster, FAN_OUT_TIMEOUT_S),
+    api_versions.LIST_PARTITION_REASSIGNMENTS: _fan_out(AdminRequests.list_reassignments, FAN_OUT_TIMEOUT_S),
+    api_versions.DELETE_GROUPS: AdminRequests.delete_groups,
+    api_versions.OFFSET_DELETE: AdminRequests.delete_offsets,
+    api_versions.DELETE_RECORDS: lambda _, request, broker, table: route_by_partitions(request, broker, table),
+    apis.DESCRIBE_PRODUCERS: lambda _, request, broker, table: route_by_partitions(request, broker, table),
+    api_versions.DESCRIBE_LOG_DIRS: lambda _, request, broker, table: describe_log_dirs(request, broker, table),
+    api_versions.LIST_TRANSACTIONS: lambda _, request, broker, __: list_transactions(request, broker),
+    apis.DESCRIBE_TRANSACTIONS: lambda _, request, broker, table: describe_transactions(request, broker, table),
+    **dict.fromkeys(_REFUSALS, _refuse),
 }
-_GUARDED_NAMES: Final[Mapping[int, Callable[[Any], Iterable[str]]]] = {
-    CREATE_TOPICS: lambda asked: map(attrgetter("name"), asked.topics),
-    DELETE_TOPICS: attrgetter("topic_names"),
-    CREATE_PARTITIONS: lambda asked: map(attrgetter("name"), asked.topics),
-    DELETE_RECORDS: lambda asked: map(attrgetter("name"), asked.topics),
-    **dict.fromkeys(
-        (ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS),
-        lambda asked: (one.resource_name for one in asked.resources if one.resource_type == TOPIC_RESOURCE_TYPE),
-    ),
-}
+# Requests that change topics.
+_GUARDED: Final = _ARRAYS.keys() - {apis.DESCRIBE_CONFIGS} | {api_versions.DELETE_RECORDS}
 
 
 def refuse_guarded(request: Request, table: RoutingTable) -> RequestDecision | None:
     """Refuse changes of Kafka's and Twinshore's own topics, as a whole, and requests as a replica; None if allowed."""
     if request.version >= _OF_REPLICAS.get(request.key, 1 << 15):
-        return _as_replica(request)
-    if (names := _GUARDED_NAMES.get(request.key)) is None:
+        return _refuse_replica(request)
+    if request.key not in _GUARDED:
         return None
     asked = decode_request(request)
-    guarded = next((name for name in map(str, names(asked)) if is_protected_topic(name)), None)
+    parts = asked.topics if request.key == api_versions.DELETE_RECORDS else getattr(asked, _ARRAYS[request.key].parts)
+    guarded = next((name for name in map(_topic_of, parts) if is_protected_topic(name)), None)
     if guarded is None:
         return None
-    if request.key == DELETE_RECORDS:
+    if request.key == api_versions.DELETE_RECORDS:
         return refuse_all_partitions(request, asked, Code.POLICY_VIOLATION)
-    words = _GUARDED_WORDS[request.key]
-    shares = SplitRequest(request, asked, words, table)
-    for one in getattr(asked, words.asked):
-        says = f"topic {guarded} is Kafka's or Twinshore's own: change it at the cluster's own address, alone"
-        shares.refuse(one, Code.POLICY_VIOLATION, says)
-    return FanOut(shares.errand())
+    split = SplitRequest(request, asked, table)
+    for part in parts:
+        why = f"topic {guarded} is Kafka's or Twinshore's own: change it at the cluster's own address, alone"
+        split.refuse(part, Code.POLICY_VIOLATION, why)
+    return FanOut(split.ask())
 
 
-def _as_replica(request: Request) -> RequestDecision | None:
+def _topic_of(part: Any) -> str:
+    """Returns the topic that a part of a request changes; empty if none."""
+    if isinstance(part, str):
+        return part
+    if hasattr(part, "resource_type"):
+        return str(part.resource_name) if part.resource_type == TOPIC_RESOURCE_TYPE else ""
+    return str(part.name)
+
+
+def _refuse_replica(request: Request) -> RequestDecision | None:
     try:
         (replica,) = I32.unpack_from(request.view, request.position)
     except PAST_END_ERRORS as error:
-        raise WireError(f"{api_name(request.key)}: it has no replica id") from error
+        raise WireError(f"{apis.api_name(request.key)}: it has no replica id") from error
     if replica in _CONSUMERS:
         return None
-    return DisconnectClient(f"it asked {api_name(request.key)} as replica {replica}, and no broker comes by a proxy")
+    name = apis.api_name(request.key)
+    return DisconnectClient(f"it asked {name} as replica {replica}, and no broker connects through a proxy")

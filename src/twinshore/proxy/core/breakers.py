@@ -13,11 +13,11 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from twinshore.config.sections.proxy import AlarmSection
 from twinshore.proxy.core.model import RESPONSE_TIMEOUT_S
-from twinshore.proxy.core.traffic import get_tail_latency_ms
+from twinshore.proxy.core.traffic import CLIENT_ID_CHARS_MAX, get_tail_latency_ms
 from twinshore.routing.core.subscribers import pattern_matches
 from twinshore.state.core.proxy_values import (
     LATENCY_BUCKETS_MS,
@@ -37,7 +37,6 @@ QUIET_FRACTION: Final = 0.5
 # Clients counted separately in the dropped records of a topic; others are counted together.
 CLIENTS_PER_TOPIC_MAX: Final = 1000
 OTHER_CLIENTS: Final = "*"
-CLIENT_ID_CHARS_MAX: Final = 255
 # Limits what is remembered of freely chosen names.
 _KNOWN_MAX: Final = 20_000
 _GAPS_MAX: Final = 100_000
@@ -80,12 +79,8 @@ def advance_trip_state(gauge: TripState, limits: BreakerLimits, now_s: float, *,
 
 def get_limit_usage(limits: BreakerLimits, rate: DemandRate) -> float:
     """Returns the highest ratio of a rate to its limit."""
-    both = (
-        (limits.records_s, rate.records_s),
-        (limits.bytes_s, rate.bytes_s),
-        (limits.latency_ms, rate.latency_ms),
-    )
-    return max((found / limit for limit, found in both if limit), default=0.0)
+    pairs = zip((limits.records_s, limits.bytes_s, limits.latency_ms), rate, strict=True)
+    return max((found / limit for limit, found in pairs if limit), default=0.0)
 
 
 class PartitionProducer(NamedTuple):
@@ -122,11 +117,8 @@ class _Meter:
     slowest_ms: float = 0.0
 
 
-class _Judged(NamedTuple):
-    """The breaker that cuts a topic and client, and the meters."""
-
-    cuts: BreakerRow | None
-    meters: tuple[_Meter, ...]
+# The breaker that cuts a topic and client, and the meters.
+_Judged: TypeAlias = tuple[BreakerRow | None, tuple[_Meter, ...]]
 
 
 class CircuitBreakers:
@@ -157,11 +149,10 @@ class CircuitBreakers:
     def take(self, rows: Sequence[BreakerRow], revision: int) -> None:
         """Replace the breakers."""
         self.revision, self._rows, self.known = revision, tuple(rows), True
-        kept = {row.key: self._meters.get(row.key, _Meter()) for row in rows if row.limits.any}
-        self._meters = kept
+        self._meters = {row.key: self._meters.get(row.key, _Meter()) for row in rows if row.limits.any}
         for row in rows:
             self.tallies.setdefault(row.key, BreakerCounts())
-        self._judge_anew()
+        self._judge_again()
 
     def tick(self, now_s: float, now_ms: int) -> None:
         """Set the time: breakers may open or close."""
@@ -175,7 +166,7 @@ class CircuitBreakers:
                     meter.records = meter.bytes = 0
                     meter.slowest_ms = 0.0
         if self.open != self._open_now():
-            self._judge_anew()
+            self._judge_again()
 
     def tripped(self, key: BreakerKey) -> bool:
         """Whether limits have opened the breaker."""
@@ -191,7 +182,7 @@ class CircuitBreakers:
         by_hand = row.state is BreakerState.OPEN and (not row.until_ms or self.now_ms < row.until_ms)
         return by_hand or self.tripped(row.key)
 
-    def _judge_anew(self) -> None:
+    def _judge_again(self) -> None:
         self.open = self._open_now()
         self.looks = frozenset(row.kind for row in self._rows if row.key in self.open or row.limits.any)
         self.times = any(row.limits.latency_ms for row in self._rows)
@@ -212,7 +203,7 @@ class CircuitBreakers:
         if found is None:
             measures = (row for row in self._rows if row.limits.any and _means(row, kind, topic, client))
             meters = tuple(self._meters[row.key] for row in measures)
-            found = _Judged(self._cut_by(kind, topic, client), meters)
+            found = self._cut_by(kind, topic, client), meters
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
             self._known[kind, topic, client] = found
@@ -220,18 +211,18 @@ class CircuitBreakers:
 
     def cut(self, kind: BreakerKind, topic: str, client: str) -> BreakerRow | None:
         """Returns the open breaker that names client and topic most closely, if any."""
-        return self._judged(kind, topic, client).cuts if kind in self.looks else None
+        return self._judged(kind, topic, client)[0] if kind in self.looks else None
 
     def wants(self, kind: BreakerKind, topic: str, client: str, records: int, size: int) -> None:
         """Add a client's demand."""
-        for meter in self._judged(kind, topic, client).meters:
+        for meter in self._judged(kind, topic, client)[1]:
             meter.records += records
             meter.bytes += size
 
     def waited(self, kind: BreakerKind, topics: Iterable[str], client: str, took_ms: float) -> None:
         """Add a broker's response time."""
         for topic in topics:
-            for meter in self._judged(kind, topic, client).meters:
+            for meter in self._judged(kind, topic, client)[1]:
                 meter.slowest_ms = max(meter.slowest_ms, took_ms)
 
     def answered(self, row: BreakerRow, requests: int, records: int, size: int) -> None:
@@ -293,7 +284,7 @@ class AlarmChange(NamedTuple):
 class TrafficAlarms:
     """Alarms for traffic above or below a bound for long enough.
 
-    An alarm stays while uncounted flows could decide otherwise, or a decisive response is due.
+    An alarm stays while a decisive response is due. Flows that are not told apart do not count.
     """
 
     def __init__(self, asked: Sequence[tuple[str, AlarmSection]]) -> None:
@@ -326,10 +317,9 @@ class TrafficAlarms:
         for name, section in self._asked.items():
             before, counter = self._gauges[name], _sum(section, flows)
             silent_s = self._silent_for(name, counter, now_s)
-            most = _sum(section, flows, with_others=True)
-            rates = [*_rates(counter, lasted_s, silent_s), *_rates(most, lasted_s, silent_s)]
+            rates = _rates(counter, lasted_s, silent_s)
             steps = {_step(before, section, rate, now_s) for rate in rates}
-            # Unknown: whose the other flows are, and how late a due response will be.
+            # Unknown: how late a due response will be.
             now = self._gauges[name] = steps.pop() if len(steps) == 1 else before
             if now.tripped is not before.tripped:
                 said = _sentence(name, section, rates[0], stands=now.tripped, is_silent=silent_s is not None)
@@ -359,14 +349,10 @@ def _is_about(section: AlarmSection, key: TrafficKey) -> bool:
     return pattern_matches(section.topic, key.topic) and pattern_matches(section.client, key.client)
 
 
-def _sum(
-    section: AlarmSection, grown: Sequence[tuple[TrafficKey, TrafficCounter]], *, with_others: bool = False
-) -> TrafficCounter:
-    """Sum the alarm's flows. `with_others`: and all flows not told apart."""
+def _sum(section: AlarmSection, grown: Sequence[tuple[TrafficKey, TrafficCounter]]) -> TrafficCounter:
     whole = TrafficCounter()
     for key, counter in grown:
-        is_others = key.client == key.topic == OTHER_NAMES
-        if key.kind == section.kind and (_is_about(section, key) or (with_others and is_others)):
+        if key.kind == section.kind and _is_about(section, key):
             whole.add(counter)
     return whole
 

@@ -18,7 +18,6 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from twinshore.kafka.protocol import fetch
@@ -51,24 +50,15 @@ class NetworkTable:
     """Finds the narrowest network of an address. `named`: networks as text, each with a name."""
 
     def __init__(self, named: Iterable[tuple[str, str]]) -> None:
-        self._tables: dict[int, dict[int, dict[int, str]]] = {4: {}, 6: {}}  # version, length of the prefix, prefix
-        for text, name in named:
-            one = ipaddress.ip_network(text)
-            table = self._tables[one.version].setdefault(one.prefixlen, {})
-            table[int(one.network_address) >> one.max_prefixlen - one.prefixlen] = name
-        for version, tables in self._tables.items():
-            self._tables[version] = dict(sorted(tables.items(), reverse=True))
+        networks = {ipaddress.ip_network(text): name for text, name in named}
+        self._networks = sorted(networks.items(), key=lambda one: one[0].prefixlen, reverse=True)
 
     def of(self, address: str) -> str | None:
         """Returns the network's name; None if none has the address."""
         found = parse_ip_address(address)
         if found is None:
             return None
-        number = int(found)
-        for length, table in self._tables[found.version].items():
-            if (name := table.get(number >> found.max_prefixlen - length)) is not None:
-                return name
-        return None
+        return next((name for network, name in self._networks if found in network), None)
 
 
 def parse_ip_address(address: str) -> _Address | None:
@@ -129,10 +119,6 @@ class MirrorLag:
         """
         self.leader, self.start, self.end = leader, start, end
         self.since_s = home.caught_up_since_s(end) if end <= home.end else -math.inf
-
-    def away(self) -> None:
-        """Mark the partition as not replicated any more."""
-        self.since_s = -math.inf
 
     def judge(self, now_s: float, behind_s_max: float) -> bool:
         """Whether clients read there: they come below half of the bound, and leave above."""
@@ -218,7 +204,7 @@ def find_exact_twins(copies: Iterable[LinkCopy], homes: Mapping[str, str]) -> di
     return found
 
 
-_NOWHERE: Final[Mapping[TopicPartitionKey, BrokerId]] = MappingProxyType({})
+_NOWHERE: Final[Mapping[TopicPartitionKey, BrokerId]] = {}
 
 
 class TwinLogBounds(NamedTuple):
@@ -321,7 +307,7 @@ class FollowerFetch:
 
     def _with_own(self, table: RoutingTable, site: str) -> RoutingTable:
         own: dict[str, str] = {}
-        for topic in {topic for proxied_cluster in table.clusters.values() for topic in proxied_cluster.topics}:
+        for topic in {topic for cluster in table.clusters.values() for topic in cluster.topics}:
             if self.rules.is_own(topic) and not table.has_home(topic):
                 holders = table.holders(topic)
                 near = self.rules.clusters_before_home(site, holders[0]) if site else ()
@@ -374,10 +360,9 @@ class FollowerFetch:
                 if one is not None and partition in look.home_ends:
                     level.take(one.leader, one.start, one.end, known.trails[partition])
         for cluster, levels in known.levels.items():
-            there = look.twins.get(cluster, {})
             for partition, level in levels.items():
-                if partition not in there:
-                    level.away()
+                if partition not in look.twins.get(cluster, {}):
+                    level.since_s = -math.inf  # not replicated any more
 
     def tick(self, now_s: float, table: RoutingTable) -> None:
         """Update the views: a few times a second, and when the routing table changes."""
@@ -386,13 +371,10 @@ class FollowerFetch:
         self._topics = {topic: known for topic, known in self._topics.items() if topic in self._wanted}
         served: dict[tuple[str, str, int], int] = {}
         for topic, known in self._topics.items():
-            if _is_settled(topic, known, table):
-                for cluster, levels in known.levels.items():
-                    served |= {
-                        (cluster, topic, partition): level.leader
-                        for partition, level in levels.items()
-                        if self._reads(level, known.home, cluster, table)
-                    }
+            for cluster, levels in known.levels.items() if _is_settled(topic, known, table) else ():
+                for partition, level in levels.items():
+                    if self._reads(level, known.home, cluster, table):
+                        served[cluster, topic, partition] = level.leader
         if served.keys() != self.served:
             self.served = frozenset(served)
         for site in {*self.rules.sites.values(), *self.rules.next_sites}:
@@ -480,15 +462,6 @@ class ClientFollowerFetch:
                 self.follower_fetch.wants(topic)
         return True
 
-    def note_session(
-        self, asked: fetch.FetchRequest, parts: Iterable[TopicPartitionKey], table: RoutingTable, check: SessionCheck
-    ) -> bool:
-        """The same for a session, which names its topics once."""
-        now_s = self.follower_fetch.now_s
-        if self._can_be_led and now_s - check.noted_s >= TOPIC_NOTE_INTERVAL_S:
-            check.noted_s, check.reads = now_s, self.note(asked, parts, table)
-        return check.reads
-
     def is_read_here(self, one: fetch.FetchRequestPartition, cluster: str, table: RoutingTable) -> bool:
         topic = str(one.topic)
         if not table.is_elsewhere(topic, cluster):
@@ -499,10 +472,9 @@ class ClientFollowerFetch:
 
     def waits(self, wanted: Iterable[fetch.FetchRequestPartition], cluster: str, table: RoutingTable) -> bool:
         """Whether a pending check decides if the client reads these here."""
+        near, topics = self.follower_fetch, {str(one.topic) for one in wanted}
         return any(
-            self.follower_fetch.is_first_check_pending(topic)
-            and cluster in self.follower_fetch.at(topic, self.site, table)
-            for topic in {str(one.topic) for one in wanted}
+            near.is_first_check_pending(topic) and cluster in near.at(topic, self.site, table) for topic in topics
         )
 
     def elsewhere(
@@ -520,11 +492,19 @@ class ClientFollowerFetch:
         }
 
     def redirects_session(
-        self, parts: Iterable[TopicPartitionKey], cluster: str, table: RoutingTable, check: SessionCheck
+        self,
+        asked: fetch.FetchRequest,
+        parts: Iterable[TopicPartitionKey],
+        cluster: str,
+        table: RoutingTable,
+        check: SessionCheck,
     ) -> bool:
-        """Whether to redirect a session; checked after changes, and now and then."""
-        view, now_s = self.follower_fetch.view(self.site), self.follower_fetch.now_s
-        if check.view is view and now_s - check.at_s < SESSION_CHECK_INTERVAL_S:
+        """Whether to redirect a session, which names its topics once; checked after changes, and now and then."""
+        now_s = self.follower_fetch.now_s
+        if self._can_be_led and now_s - check.noted_s >= TOPIC_NOTE_INTERVAL_S:
+            check.noted_s, check.reads = now_s, self.note(asked, parts, table)
+        view = self.follower_fetch.view(self.site)
+        if not check.reads or (check.view is view and now_s - check.at_s < SESSION_CHECK_INTERVAL_S):
             return False
         check.view, check.at_s = view, now_s
         return bool(self.elsewhere(parts, cluster, table))
@@ -535,27 +515,21 @@ class ClientFollowerFetch:
         A position before the twin's log start is read at home.
         """
         positions = {(str(one.topic), one.partition): one.position for one in asked.wanted}
-        places = {
-            part: place
-            for part, place in self.elsewhere(positions, cluster, table).items()
-            if self._reaches_back(place.cluster, part, positions[part])
-        }
+        places: dict[TopicPartitionKey, BrokerId] = {}
+        for part, broker in self.elsewhere(positions, cluster, table).items():
+            level = self.follower_fetch.level(broker.cluster, *part)
+            if level is not None and level.start <= positions[part]:
+                places[part] = broker
         if not places:
             return None
         self.follower_fetch.led += 1
         self._led |= dict.fromkeys(places, self.follower_fetch.now_s)
-        return fetch.FetchResponse(0, 0, 0, [self._led_to(one, places) for one in asked.wanted])
-
-    def _led_to(
-        self, one: fetch.FetchRequestPartition, places: Mapping[TopicPartitionKey, BrokerId]
-    ) -> fetch.FetchResponsePartition:
-        place = places.get((str(one.topic), one.partition))
-        number = NO_BROKER if place is None else self._addressing.number(*place)
-        return _nothing(one)._replace(preferred_replica=number)
-
-    def _reaches_back(self, cluster: str, part: TopicPartitionKey, position: int) -> bool:
-        level = self.follower_fetch.level(cluster, *part)
-        return level is not None and level.start <= position
+        parts = []
+        for one in asked.wanted:
+            there = places.get((str(one.topic), one.partition))
+            number = NO_BROKER if there is None else self._addressing.number(*there)
+            parts.append(_nothing(one)._replace(preferred_replica=number))
+        return fetch.FetchResponse(0, 0, 0, parts)
 
     def heard(
         self, asked: fetch.FetchRequest, answer: fetch.FetchResponse, cluster: str, table: RoutingTable

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from functools import lru_cache, partial
+from typing import Any, Final, NamedTuple
 
 from kio.schema.consumer_protocol_subscription.v0 import ConsumerProtocolSubscription
 from kio.serial import entity_reader
@@ -34,11 +34,10 @@ from kio.serial.errors import SerialError
 from twinshore.config.errors import WireError
 from twinshore.config.frozen import GROUPS_HOME
 from twinshore.config.sentences import escape_line, join_names
-from twinshore.kafka.protocol.apis import METADATA, OFFSET_COMMIT, OFFSET_FETCH
+from twinshore.kafka.protocol.apis import OFFSET_COMMIT, OFFSET_FETCH
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.requests import Request
 from twinshore.kafka.protocol.response_check import check_response
-from twinshore.proxy.core import message_codec
 from twinshore.proxy.core.api_versions import (
     CONSUMER_GROUP_HEARTBEAT,
     DESCRIBE_GROUPS,
@@ -50,18 +49,20 @@ from twinshore.proxy.core.api_versions import (
     SYNC_GROUP,
 )
 from twinshore.proxy.core.message_codec import (
+    ask_broker,
+    ask_brokers,
+    ask_metadata,
     build_commit_errors,
     build_error_response,
-    build_message,
-    build_metadata_request,
+    build_request,
+    build_response,
     build_topic_errors,
     decode_request,
     decode_response,
     encode_message,
-    get_element_type,
-    get_request_type,
     get_response_type,
-    to_error_code,
+    strip_commit_epochs,
+    strip_topic_epochs,
 )
 from twinshore.proxy.core.model import (
     ANY_BROKER,
@@ -69,7 +70,6 @@ from twinshore.proxy.core.model import (
     RESPONSE_TIMEOUT_S,
     BrokerId,
     BrokerRequest,
-    BrokerResponse,
     FanOut,
     FanOutSteps,
     ForwardRequest,
@@ -78,6 +78,7 @@ from twinshore.proxy.core.model import (
     RequestDecision,
     RespondNow,
     RoutingTable,
+    SubRequests,
 )
 from twinshore.proxy.core.traffic import RequestCounter
 
@@ -179,37 +180,23 @@ def route_describe_groups(request: Request, place: BrokerId | None, table: Routi
     """Route DescribeGroups of both protocols and ListGroups. Other clusters only keep offsets, and list no groups."""
     if place is not None and place.cluster == table.group_home():
         return ForwardRequest(place)
-    kind = get_response_type(request.key, request.version)
     if request.key == LIST_GROUPS:
-        return RespondNow(encode_message(build_message(kind)))
-    asked, part, code = decode_request(request), get_element_type(kind, "groups"), to_error_code(Code.NOT_COORDINATOR)
+        return RespondNow(build_response(request))
+    asked = decode_request(request)
     names = asked.group_ids if request.key == CONSUMER_GROUP_DESCRIBE else asked.groups
-    return RespondNow(
-        encode_message(
-            build_message(kind, groups=tuple(build_message(part, group_id=one, error_code=code) for one in names))
-        )
-    )
-
-
-_GroupsPiece = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], Any]
+    groups = [{"group_id": name, "error_code": Code.NOT_COORDINATOR} for name in names]
+    return RespondNow(build_response(request, groups=groups))
 
 
 class Subscription(NamedTuple):
-    """A member's topics. `pattern`: as brokers read it, or empty. `begins`: prefixes of matching names."""
+    """A member's topics. `pattern`: as brokers read it, or empty."""
 
     names: tuple[str, ...]
     pattern: str
-    begins: tuple[str, ...] = ()
 
 
-class _Lacks(NamedTuple):
-    """Topics that the groups' home lacks: named by a member, or possible matches of the pattern."""
-
-    named: tuple[str, ...]
-    meant: tuple[str, ...]
-
-
-_NOTHING: Final = _Lacks((), ())
+def build_subscription(names: Iterable[str] | None, pattern: str | None) -> Subscription:
+    return Subscription(tuple(map(str, names or ())), str(pattern or ""))
 
 
 class ConsumerProtocolGroups:
@@ -222,17 +209,14 @@ class ConsumerProtocolGroups:
     def __init__(self, at_work: ActiveMembers, holds: Callable[[str], bool], news: Callable[[], None]) -> None:
         self._at_work, self._holds, self._news = at_work, holds, news
         self._known: dict[tuple[str, str], Subscription] = {}
-        self._hidden: dict[tuple[str, str], _Lacks] = {}  # topics that a member lacks and may not see
+        self._hidden: dict[tuple[str, str], tuple[str, ...]] = {}  # topics that a member lacks and may not see
 
     def beat(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
         """Judge ConsumerGroupHeartbeat, by which members join, go on and leave."""
         asked = decode_request(request)
         if not table.serves_newer_groups:
-            return self._refused(
-                request,
-                Code.UNSUPPORTED_VERSION,
-                describe_unsupported_protocol(asked.group_id, table.lack_newer_groups),
-            )
+            why = describe_unsupported_protocol(asked.group_id, table.lack_newer_groups)
+            return self._refused(request, Code.UNSUPPORTED_VERSION, why)
         if place is None or place.cluster != table.group_home():
             return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
         member = str(asked.group_id), str(asked.member_id)
@@ -245,74 +229,61 @@ class ConsumerProtocolGroups:
             return RespondNow(build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS))
         if why := describe_oversized_subscription(asked):
             return self._refused(request, Code.INVALID_REQUEST, why)
-        wanted = self._wanted(asked, member)
-        if joins or wanted is None or find_missing_topics(wanted, table) not in (_NOTHING, self._hidden.get(member)):
-            return FanOut(self._looked(request, asked, wanted, place, table))
+        wanted = self._complete(asked, Subscription((), "") if joins else self._known.get(member))
+        if joins or wanted is None or find_missing_topics(wanted, table) not in ((), self._hidden.get(member)):
+            return FanOut(self._ask(request, asked, wanted, place, table))
         return ForwardRequest(place, rewrite=partial(_goes_on, request))
 
-    def _wanted(self, asked: Any, member: tuple[str, str]) -> Subscription | None:
-        """Returns the whole subscription; None if unknown here."""
+    def _complete(self, asked: Any, before: Subscription | None) -> Subscription | None:
+        """Returns the whole subscription, of which a request has what has changed; None if unknown."""
         names, pattern = asked.subscribed_topic_names, getattr(asked, "subscribed_topic_regex", "")
-        before = Subscription((), "") if asked.member_epoch == 0 else self._known.get(member)
         if before is not None:
             names = before.names if names is None else names
             pattern = before.pattern if pattern is None else pattern
         if names is None or pattern is None:
             return None
-        same = before is not None and before.pattern == pattern
-        begins = before.begins if before is not None and same else list_pattern_prefixes(str(pattern))
-        return self._remembered(member, Subscription(tuple(map(str, names)), str(pattern), begins))
-
-    def _remembered(self, member: tuple[str, str], wanted: Subscription) -> Subscription:
+        member, wanted = (str(asked.group_id), str(asked.member_id)), build_subscription(names, pattern)
         if member[1] and (member in self._known or len(self._known) < _GROUPS_MAX):
             self._known[member] = wanted
         return wanted
 
-    def _looked(
+    def _ask(
         self, request: Request, asked: Any, wanted: Subscription | None, place: BrokerId, table: RoutingTable
     ) -> FanOutSteps:
         """Ask what must be known first, then the coordinator."""
         group, why = str(asked.group_id), ""
         if wanted is None:
-            wanted = yield from self._described(asked, place, table)
+            described = yield from read_group_member(group, str(asked.member_id), place, table)
+            if described is None:
+                pattern = getattr(asked, "subscribed_topic_regex", None)
+                wanted = build_subscription(asked.subscribed_topic_names, pattern)
+            else:
+                before = build_subscription(described.subscribed_topic_names, described.subscribed_topic_regex)
+                wanted = self._complete(asked, before)
         if asked.member_epoch == 0:
-            classic = yield from _classic_members(group, place, table)
+            classic = yield from _classic_topics(group, place, table)
             if classic is None:
                 return build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS)
             why = describe_mixed_protocols(group, classic, table)
-        if not why and wanted is not None and (lacking := find_missing_topics(wanted, table)) != _NOTHING:
+        if not why and wanted is not None and (missing := find_missing_topics(wanted, table)):
             # The twin may be new.
-            made = yield from _there(lacking.named, place, table)
+            made = yield from _existing_topics(sorted({*missing} & {*wanted.names}), place, table)
             if made:
                 self._news()
-            lacking = lacking._replace(named=tuple(topic for topic in lacking.named if topic not in made))
-            shown = yield from _shown(lacking, table)
+            missing = tuple(topic for topic in missing if topic not in made)
+            shown = yield from _shown_topics(missing, table)
             if shown is None:
                 return build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS)
-            why = describe_missing_topics(group, wanted, lacking, table, shown)
+            why = describe_missing_topics(group, wanted, missing, table, shown)
             if not why and (group, str(asked.member_id)) in self._known:
-                self._hidden[group, str(asked.member_id)] = lacking
+                self._hidden[group, str(asked.member_id)] = missing
         if why:
-            self._at_work.refused(why)
-            return build_error_response(request, Code.INVALID_REQUEST, error_message=why)
+            return self._refused(request, Code.INVALID_REQUEST, why).body
         body = request.view[request.position :]
-        (said,) = yield [BrokerRequest(place, request.key, request.version, [body])]
-        if said is None:
+        (answer,) = yield [BrokerRequest(place, request.key, request.version, [body])]
+        if answer is None:
             return build_error_response(request, Code.COORDINATOR_NOT_AVAILABLE)
-        return _goes_on(request, said, 0) or [said]
-
-    def _described(self, asked: Any, place: BrokerId, table: RoutingTable) -> _GroupsPiece:
-        """Returns the subscription by coordinator and request; by the request alone if the member is unknown."""
-        group, member = str(asked.group_id), str(asked.member_id)
-        one = yield from read_group_member(group, member, place, table)
-        names, pattern = asked.subscribed_topic_names, getattr(asked, "subscribed_topic_regex", None)
-        if one is None:
-            found = Subscription(tuple(map(str, names or ())), pattern or "", list_pattern_prefixes(pattern or ""))
-            return None if names is None and not pattern else found
-        names = one.subscribed_topic_names if names is None else names
-        pattern = one.subscribed_topic_regex if pattern is None else pattern
-        wanted = Subscription(tuple(map(str, names)), str(pattern or ""), list_pattern_prefixes(str(pattern or "")))
-        return self._remembered((group, member), wanted)
+        return _goes_on(request, answer, 0) or [answer]
 
     def _refused(self, request: Request, code: Code, why: str) -> RespondNow:
         self._at_work.refused(why)
@@ -336,23 +307,21 @@ class ConsumerProtocolGroups:
         return build_error_response(request, Code.INCONSISTENT_GROUP_PROTOCOL)
 
 
-def _told_of(group: str, key: int, place: BrokerId, table: RoutingTable) -> _GroupsPiece:
+def _describe(group: str, key: int, place: BrokerId, table: RoutingTable) -> SubRequests[Any]:
     """Describe the group at its coordinator, by this API; None without an answer."""
-    version = table.offers[key][1]
-    body = encode_message(build_message(get_request_type(key, version), groups=(group,), group_ids=(group,)))
-    (said,) = yield [BrokerRequest(place, key, version, body)]
-    return None if said is None else next(iter(decode_response(key, version, said).groups), None)
+    answer = yield from ask_broker(place, build_request(key, table.offers[key][1], groups=(group,), group_ids=(group,)))
+    return None if answer is None else next(iter(answer.groups), None)
 
 
-def read_group_members(group: str, place: BrokerId, table: RoutingTable) -> _GroupsPiece:
+def read_group_members(group: str, place: BrokerId, table: RoutingTable) -> SubRequests[Any]:
     """Returns members of the newer protocol; None without an answer."""
-    found = yield from _told_of(group, CONSUMER_GROUP_DESCRIBE, place, table)
+    found = yield from _describe(group, CONSUMER_GROUP_DESCRIBE, place, table)
     return None if found is None else found.members
 
 
-def check_group_idle(group: str, place: BrokerId, table: RoutingTable) -> _GroupsPiece:
+def check_group_idle(group: str, place: BrokerId, table: RoutingTable) -> SubRequests[bool | None]:
     """Whether the group has no members of either protocol; None without an answer."""
-    found = yield from _told_of(group, DESCRIBE_GROUPS, place, table)
+    found = yield from _describe(group, DESCRIBE_GROUPS, place, table)
     if found is None or found.error_code not in (Code.NONE, Code.GROUP_ID_NOT_FOUND):
         return None
     if not found.error_code and found.group_state not in _IDLE:
@@ -362,50 +331,39 @@ def check_group_idle(group: str, place: BrokerId, table: RoutingTable) -> _Group
     return None if newer is None else not newer
 
 
-def read_group_member(group: str, member: str, place: BrokerId, table: RoutingTable) -> _GroupsPiece:
+def read_group_member(group: str, member: str, place: BrokerId, table: RoutingTable) -> SubRequests[Any]:
     """Returns the member of the newer protocol; None if unknown."""
     known = yield from read_group_members(group, place, table)
     return next((one for one in known or () if one.member_id == member), None)
 
 
-def _classic_members(group: str, place: BrokerId, table: RoutingTable) -> _GroupsPiece:
+def _classic_topics(group: str, place: BrokerId, table: RoutingTable) -> SubRequests[set[str] | None]:
     """Returns topics of the group's classic members; None while unknown."""
-    found = yield from _told_of(group, DESCRIBE_GROUPS, place, table)
-    if found is None:
-        return None
-    if found.members and found.group_state in _REBALANCES:
+    found = yield from _describe(group, DESCRIBE_GROUPS, place, table)
+    if found is None or (found.members and found.group_state in _REBALANCES):
         return None
     return {topic for one in found.members for topic in parse_subscribed_topics(one.member_metadata)}
 
 
-def _shown(lacking: _Lacks, table: RoutingTable) -> _GroupsPiece:
+def _shown_topics(topics: Iterable[str], table: RoutingTable) -> SubRequests[frozenset[str] | None]:
     """Returns those topics that their clusters show to this client; None without an answer."""
-    by_cluster: dict[str, list[str]] = {}
-    for topic in dict.fromkeys((*lacking.named, *lacking.meant)):
+    by_broker: dict[BrokerId, list[str]] = {}
+    for topic in topics:
         if (cluster := table.route(topic)) is not None:
-            by_cluster.setdefault(cluster, []).append(topic)
-    version = table.offers[METADATA][1]
-    if not by_cluster:
-        return frozenset[str]()
-    said = yield [
-        BrokerRequest(BrokerId(name, ANY_BROKER), METADATA, version, build_metadata_request(topics, version))
-        for name, topics in by_cluster.items()
-    ]
-    heard = [decode_response(METADATA, version, one) for one in said if one is not None]
-    if len(heard) < len(said):
+            by_broker.setdefault(BrokerId(cluster, ANY_BROKER), []).append(topic)
+    answers = yield from ask_metadata(by_broker, table)
+    if None in answers.values():
         return None
-    told = [one for some in heard for one in some.topics]
-    return frozenset(str(one.name) for one in told if one.error_code not in _HIDDEN)
+    found = (topic for answer in answers.values() for topic in answer.topics)
+    return frozenset(str(topic.name) for topic in found if topic.error_code not in _HIDDEN)
 
 
-def _there(names: Sequence[str], place: BrokerId, table: RoutingTable) -> _GroupsPiece:
+def _existing_topics(names: Sequence[str], place: BrokerId, table: RoutingTable) -> SubRequests[frozenset[str]]:
     """Returns those topics that the groups' home has by now."""
-    lacking = [name for name in names if name not in table.own]
-    version = table.offers[METADATA][1]
-    asks = [BrokerRequest(place, METADATA, version, build_metadata_request(lacking, version))] if lacking else []
-    (said,) = (yield asks) if asks else (None,)
-    told = () if said is None else decode_response(METADATA, version, said).topics
-    return frozenset(str(one.name) for one in told if not one.error_code)
+    asked = [name for name in names if name not in table.own]
+    answers = yield from ask_metadata({place: asked} if asked else {}, table)
+    found = (topic for answer in answers.values() if answer is not None for topic in answer.topics)
+    return frozenset(str(topic.name) for topic in found if not topic.error_code)
 
 
 def _goes_on(request: Request, view: memoryview, at: int) -> Parts | None:
@@ -420,12 +378,10 @@ def _goes_on(request: Request, view: memoryview, at: int) -> Parts | None:
 
 def parse_subscribed_topics(metadata: bytes) -> Iterator[str]:
     """Yields the topics in a classic member's metadata; none if unreadable."""
-    body = memoryview(metadata)
+    body, kind = memoryview(metadata), ConsumerProtocolSubscription
     try:
         # The first two bytes are its version; later ones begin alike.
-        found = entity_reader(ConsumerProtocolSubscription)(check_response(body[2:], ConsumerProtocolSubscription), 0)[
-            0
-        ]
+        found = entity_reader(kind)(check_response(body[2:], kind), 0)[0]
     except (SerialError, WireError, LookupError, struct.error, ValueError, OverflowError):
         return
     yield from map(str, found.topics or ())
@@ -441,42 +397,42 @@ def describe_oversized_subscription(asked: Any) -> str:
     return ""
 
 
-def find_missing_topics(wanted: Subscription, table: RoutingTable) -> _Lacks:
-    """Returns topics of the subscription that the groups' home lacks."""
-    meant: set[str] = set()
+def find_missing_topics(wanted: Subscription, table: RoutingTable) -> tuple[str, ...]:
+    """Returns topics that the groups' home lacks: those that the member names, then possible matches of its pattern."""
+    matches: set[str] = set()
     elsewhere = table.elsewhere if wanted.pattern else ()
-    for begin in wanted.begins if elsewhere else ():
-        at = bisect_left(elsewhere, begin)
-        while at < len(elsewhere) and elsewhere[at].startswith(begin):
-            meant.add(elsewhere[at])
+    for prefix in list_pattern_prefixes(wanted.pattern) if elsewhere else ():
+        at = bisect_left(elsewhere, prefix)
+        while at < len(elsewhere) and elsewhere[at].startswith(prefix):
+            matches.add(elsewhere[at])
             at += 1
-        if len(meant) == len(elsewhere):
+        if len(matches) == len(elsewhere):
             break
-    named = tuple(topic for topic in wanted.names if not table.stays(topic))
-    return _Lacks(named, tuple(sorted(meant))) if named or meant else _NOTHING
+    named = (topic for topic in wanted.names if not table.stays(topic))
+    return tuple(dict.fromkeys((*named, *sorted(matches))))
 
 
 def describe_missing_topics(
-    group: str, wanted: Subscription, lacking: _Lacks, table: RoutingTable, shown: frozenset[str]
+    group: str, wanted: Subscription, missing: Iterable[str], table: RoutingTable, shown: frozenset[str]
 ) -> str:
     """Returns why a member that lacks these topics is refused, else empty. `shown`: topics that the member may see."""
     home, named = table.group_home(), escape_line(group)
-    for topic in lacking.named:
-        if topic in shown:
-            return (
-                f"group {named} cannot read {topic}: groups are at home on {home}, which does not have it, as it is on"
-                f" {table.route(topic)}; have a link carry it to {home}, or set group.protocol=classic"
-            )
-    for topic in lacking.meant:
-        if topic in shown:
-            return (
-                f"group {named} cannot read by the pattern {escape_line(wanted.pattern)[:_SHOWN_MAX]}, which may mean"
-                f" {topic}: groups are at home on {home}, which does not have it; subscribe to topics by name, or set"
-                " group.protocol=classic"
-            )
-    return ""
+    topic = next((topic for topic in missing if topic in shown), None)
+    if topic is None:
+        return ""
+    if topic in wanted.names:
+        return (
+            f"group {named} cannot read {topic}: groups are at home on {home}, which does not have it, as it is on"
+            f" {table.route(topic)}; have a link replicate it to {home}, or set group.protocol=classic"
+        )
+    return (
+        f"group {named} cannot read by the pattern {escape_line(wanted.pattern)[:_SHOWN_MAX]}, which may mean {topic}:"
+        f" groups are at home on {home}, which does not have it; subscribe to topics by name, or set"
+        " group.protocol=classic"
+    )
 
 
+@lru_cache(256)
 def list_pattern_prefixes(pattern: str) -> tuple[str, ...]:
     """Returns prefixes; every matching name has one.
 
@@ -501,10 +457,9 @@ def describe_mixed_protocols(group: str, topics: Iterable[str], table: RoutingTa
     for topic in sorted(topics):
         if not table.stays(topic):
             return (
-                f"group {escape_line(group)} cannot have members of both protocols: classic ones read {topic}, which "
-                "is on"
-                f" {table.route(topic)}, and groups are at home on {table.group_home()}; stop those of one"
-                f" protocol first"
+                f"group {escape_line(group)} cannot have members of both protocols: classic ones read {topic}, which is"
+                f" on {table.route(topic)}, and groups are at home on {table.group_home()}; stop those of one protocol"
+                " first"
             )
     return ""
 
@@ -518,16 +473,15 @@ def describe_unsupported_protocol(group: str, lacking: Sequence[str]) -> str:
 
 
 NO_GENERATION: Final = -1
-_ERROR_OF_GROUP: Final = 2
-_EPOCHS_OF_PLACES: Final = 5
-_SEVERAL_GROUPS: Final = 8
+# Versions of OffsetFetch: the first with an error of the group, with leader epochs, and with several groups.
+_GROUP_ERROR_VERSION: Final = 2
+_EPOCHS_VERSION: Final = 5
+_SEVERAL_GROUPS_VERSION: Final = 8
 _BATCHED_COORDINATORS: Final = 4
-_TELLS_NO_GROUP: Final = 9
-_OF_NEWER_GROUPS: Final = 9
+# The first version of OffsetCommit for members of the newer protocol. From there a missing group is an error.
+_NEWER_COMMIT_VERSION: Final = 9
 # After this error every client repeats the request at the same broker.
 _AGAIN: Final = Code.COORDINATOR_LOAD_IN_PROGRESS
-_MOVED: Final = Code.NOT_COORDINATOR
-_Piece: TypeAlias = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], Any]
 
 
 class OffsetRequests:
@@ -551,126 +505,120 @@ class OffsetRequests:
         if table.offset_commits_paused:
             return ParkRequest(build_commit_errors(request, asked.topics, _AGAIN))
         self._counting.committed(request, str(asked.group_id), asked.topics, place.cluster)
-        told = message_codec.strip_commit_epochs(asked, table)
-        if all(table.stays(str(one.name)) for one in asked.topics):
-            rewrite = partial(_members_told, version=request.version) if request.version >= _TELLS_NO_GROUP else None
+        told = strip_commit_epochs(asked, table)
+        if all(table.stays(str(topic.name)) for topic in asked.topics):
+            is_newer = request.version >= _NEWER_COMMIT_VERSION
+            rewrite = partial(_members_told, version=request.version) if is_newer else None
             body = encode_message(told) if told is not asked else None
             return ForwardRequest(place, rewrite=rewrite, body=body, topics=(GROUPS_HOME,))
-        asked = told
-        return FanOut(self._commit(request, asked, place, table, still), topics=(GROUPS_HOME,))
+        return FanOut(self._commit(request, told, place, table, still), topics=(GROUPS_HOME,))
 
     def _commit(
         self, request: Request, asked: Any, place: BrokerId, table: RoutingTable, still: Callable[[], bool]
     ) -> FanOutSteps:
         if asked.generation_id_or_member_epoch != NO_GENERATION:
-            code = yield from _member(request, asked, place, table)
+            code = yield from _check_member(request, asked, place, table)
         else:
             idle = yield from check_group_idle(str(asked.group_id), place, table)
             code = _AGAIN if idle is None else Code.NONE if idle else Code.UNKNOWN_MEMBER_ID
         if code not in (Code.NONE, Code.REBALANCE_IN_PROGRESS):
             return build_commit_errors(request, asked.topics, code)
-        asks: list[BrokerRequest] = []
+        questions: dict[BrokerId, Any] = {}
         lost: dict[str, int] = {}
         for cluster, topics in group_topics_by_cluster(asked.topics, table).items():
-            body = replace(asked, topics=topics)
-            where: BrokerId | Code = place
+            commit = replace(asked, topics=topics)
+            coordinator: BrokerId | Code = place
             if cluster != place.cluster:
-                where = yield from self.coordinator(str(asked.group_id), cluster, table)
-                body = replace(body, generation_id_or_member_epoch=NO_GENERATION, member_id="")
-                if hasattr(body, "group_instance_id"):
-                    body = replace(body, group_instance_id=None)
-            if isinstance(where, Code):
-                lost |= {str(topic.name): where for topic in topics}
+                coordinator = yield from self.coordinator(str(asked.group_id), cluster, table)
+                commit = replace(commit, generation_id_or_member_epoch=NO_GENERATION, member_id="")
+                if hasattr(commit, "group_instance_id"):
+                    commit = replace(commit, group_instance_id=None)
+            if isinstance(coordinator, Code):
+                lost |= {str(topic.name): coordinator for topic in topics}
             else:
-                asks.append(BrokerRequest(where, OFFSET_COMMIT, request.version, encode_message(body)))
+                questions[coordinator] = commit
         if not still():
             return build_commit_errors(request, asked.topics, _AGAIN)
-        said = (yield asks) if asks else []
+        answers = yield from ask_brokers(questions)
         told: dict[str, Any] = {}
-        for ask, heard in zip(asks, said, strict=True):
-            topics = () if heard is None else _by_member(decode_response(OFFSET_COMMIT, request.version, heard)).topics
-            codes = [part.error_code for one in topics for part in one.partitions]
-            if ask.place == place or not self.moved(asked.group_id, ask.place, codes or [_MOVED]):
-                told |= {str(one.name): one for one in topics}
+        for at, answer in answers.items():
+            topics = () if answer is None else _by_member(answer).topics
+            codes = [part.error_code for topic in topics for part in topic.partitions]
+            if at == place or not self.moved(asked.group_id, at, codes or [Code.NOT_COORDINATOR]):
+                told |= {str(topic.name): topic for topic in topics}
         kind = get_response_type(OFFSET_COMMIT, request.version)
-        missing = [one for one in asked.topics if str(one.name) not in told]
-        refused = (build_topic_errors(kind, one, lost.get(str(one.name), _AGAIN)) for one in missing)
-        return encode_message(build_message(kind, topics=(*told.values(), *refused)))
+        missing = [topic for topic in asked.topics if str(topic.name) not in told]
+        refused = [build_topic_errors(kind, topic, lost.get(str(topic.name), _AGAIN)) for topic in missing]
+        return build_response(request, topics=[*told.values(), *refused])
 
     def fetch(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
         """Fetch each offset from where it is kept."""
         asked = decode_request(request)
-        several = request.version >= _SEVERAL_GROUPS
-        groups = asked.groups if several else [asked]
+        groups = asked.groups if request.version >= _SEVERAL_GROUPS_VERSION else [asked]
         if place is None or place.cluster != table.group_home():
-            return RespondNow(_told_places(request, [_no_places(request, one, Code.NOT_COORDINATOR) for one in groups]))
-        topics = [topic for one in groups for topic in one.topics or ()]
-        names = [str(one.name) for one in topics]
+            refused = [_offset_errors(request, group, Code.NOT_COORDINATOR) for group in groups]
+            return RespondNow(_offsets_response(request, refused))
+        names = [str(topic.name) for group in groups for topic in group.topics or ()]
         here = all(table.stays(name) and not table.may_have_offsets_elsewhere(name) for name in names)
-        if len(table.clusters) == 1 or (here and all(one.topics is not None for one in groups)):
-            hides = request.version >= _EPOCHS_OF_PLACES
-            return ForwardRequest(place, rewrite=partial(_places_hidden, version=request.version) if hides else None)
+        if len(table.clusters) == 1 or (here and all(group.topics is not None for group in groups)):
+            rewrite = partial(_hide_epochs, version=request.version)
+            return ForwardRequest(place, rewrite=rewrite if request.version >= _EPOCHS_VERSION else None)
         return FanOut(self._fetch(request, asked, groups, place, table))
 
     def _fetch(
         self, request: Request, asked: Any, groups: Sequence[Any], place: BrokerId, table: RoutingTable
     ) -> FanOutSteps:
-        told: dict[str, Any] = {}
+        results: dict[str, dict[str, Any]] = {}
         for group in groups:
-            told[group.group_id] = yield from self._places(request, asked, group, place, table)
-        return _told_places(request, [*told.values()])
+            results[group.group_id] = yield from self._offsets(request, asked, group, place, table)
+        return _offsets_response(request, [*results.values()])
 
-    def _places(self, request: Request, asked: Any, group: Any, place: BrokerId, table: RoutingTable) -> _Piece:
+    def _offsets(
+        self, request: Request, asked: Any, group: Any, place: BrokerId, table: RoutingTable
+    ) -> SubRequests[dict[str, Any]]:
         """Fetch one group's offsets. An unreadable offset fails the whole group, since the client would restart without
         it.
         """
         shares = dict.fromkeys(table.clusters) if group.topics is None else group_topics_by_cluster(group.topics, table)
-        found = yield from self._places_at(request, asked, group, shares, place, table)
-        if isinstance(found, Mapping) and group.topics is not None and (more := _missing(group, found, place, table)):
+        found = yield from self._offsets_at(request, asked, group, shares, place, table)
+        if isinstance(found, dict) and group.topics is not None and (more := _missing(group, found, place, table)):
             # The twin may be newer than the offsets.
-            elsewhere = yield from self._places_at(request, asked, group, more, place, table)
-            found = elsewhere if not isinstance(elsewhere, Mapping) else {**found, **elsewhere}
-        if not isinstance(found, Mapping):
-            return found
-        kind = get_response_type(OFFSET_FETCH, request.version)
-        kind = get_element_type(kind, "groups") if request.version >= _SEVERAL_GROUPS else kind
-        return build_message(kind, group_id=group.group_id, topics=_merged(found, table))
+            elsewhere = yield from self._offsets_at(request, asked, group, more, place, table)
+            found = found | elsewhere if isinstance(elsewhere, dict) else elsewhere
+        if not isinstance(found, dict):
+            return _offset_errors(request, group, found)
+        return {"group_id": group.group_id, "topics": _merged(found, table)}
 
-    def _places_at(
+    def _offsets_at(
         self, request: Request, asked: Any, group: Any, shares: Mapping[str, Any], place: BrokerId, table: RoutingTable
-    ) -> _Piece:
-        """Returns the group's offsets by cluster and topic, or an error response."""
-        several = request.version >= _SEVERAL_GROUPS
-        asks: list[BrokerRequest] = []
+    ) -> SubRequests[dict[tuple[str, str], Any] | int]:
+        """Returns the group's offsets by cluster and topic, or an error code."""
+        several = request.version >= _SEVERAL_GROUPS_VERSION
+        questions: dict[BrokerId, Any] = {}
         for cluster, topics in shares.items():
-            where: BrokerId | Code = place
-            one = replace(group, topics=topics)
+            coordinator: BrokerId | Code = place
+            share = replace(group, topics=topics)
             if cluster != place.cluster:
-                where = yield from self.coordinator(str(group.group_id), cluster, table)
-                if hasattr(one, "member_id"):
-                    one = replace(one, member_id=None, member_epoch=NO_GENERATION)
-            if isinstance(where, Code):
-                return _no_places(request, group, where)
-            body = encode_message(replace(asked, groups=(one,)) if several else one)
-            asks.append(BrokerRequest(where, OFFSET_FETCH, request.version, body))
-        said = (yield asks) if asks else []
+                coordinator = yield from self.coordinator(str(group.group_id), cluster, table)
+                if hasattr(share, "member_id"):
+                    share = replace(share, member_id=None, member_epoch=NO_GENERATION)
+            if isinstance(coordinator, Code):
+                return coordinator
+            questions[coordinator] = replace(asked, groups=(share,)) if several else share
+        answers = yield from ask_brokers(questions)
         found: dict[tuple[str, str], Any] = {}
-        for ask, heard in zip(asks, said, strict=True):
-            whole = None if heard is None else decode_response(OFFSET_FETCH, request.version, heard)
-            answer = whole.groups[0] if several and whole is not None else whole
-            code = _MOVED if answer is None else getattr(answer, "error_code", Code.NONE)
-            if ask.place != place and self.moved(group.group_id, ask.place, [code]):
-                return _no_places(request, group, _AGAIN)
+        for at, answer in answers.items():
+            if several and answer is not None:
+                answer = answer.groups[0]
+            code = Code.NOT_COORDINATOR if answer is None else getattr(answer, "error_code", Code.NONE)
+            if at != place and self.moved(group.group_id, at, [code]):
+                return _AGAIN
             if answer is None or code:
-                return answer or _no_places(request, group, _AGAIN)
-            found |= {
-                (ask.place.cluster, str(one.name)): message_codec.strip_topic_epochs(one) for one in answer.topics
-            }
+                return _AGAIN if answer is None else int(code)
+            found |= {(at.cluster, str(topic.name)): strip_topic_epochs(topic) for topic in answer.topics}
         return found
 
-    def coordinator(
-        self, group: str, cluster: str, table: RoutingTable
-    ) -> Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], BrokerId | Code]:
+    def coordinator(self, group: str, cluster: str, table: RoutingTable) -> SubRequests[BrokerId | Code]:
         """Find the group's coordinator on a cluster other than home."""
         known = self._coordinators.get((cluster, group))
         if known is not None:
@@ -678,12 +626,10 @@ class OffsetRequests:
         if not table.clusters[cluster].answers:
             return _AGAIN
         version = table.offers[FIND_COORDINATOR][1]
-        body = encode_message(
-            build_message(get_request_type(FIND_COORDINATOR, version), key=group, coordinator_keys=(group,))
-        )
-        (said,) = yield [BrokerRequest(BrokerId(cluster, ANY_BROKER), FIND_COORDINATOR, version, body)]
-        whole = None if said is None else decode_response(FIND_COORDINATOR, version, said)
-        answer = whole.coordinators[0] if whole is not None and version >= _BATCHED_COORDINATORS else whole
+        question = build_request(FIND_COORDINATOR, version, key=group, coordinator_keys=(group,))
+        answer = yield from ask_broker(BrokerId(cluster, ANY_BROKER), question)
+        if answer is not None and version >= _BATCHED_COORDINATORS:
+            answer = answer.coordinators[0]
         if answer is None or answer.error_code:
             return _AGAIN
         self._coordinators[cluster, group] = answer.node_id
@@ -710,56 +656,54 @@ def _by_member(whole: Any) -> Any:
     """Answer UNKNOWN_MEMBER_ID to a member of a group that has moved, who then rejoins. GROUP_ID_NOT_FOUND would reach
     the application.
     """
-    if all(part.error_code != Code.GROUP_ID_NOT_FOUND for one in whole.topics for part in one.partitions):
+    if all(part.error_code != Code.GROUP_ID_NOT_FOUND for topic in whole.topics for part in topic.partitions):
         return whole
 
     def told(part: Any) -> Any:
         gone = part.error_code == Code.GROUP_ID_NOT_FOUND
-        return replace(part, error_code=to_error_code(Code.UNKNOWN_MEMBER_ID)) if gone else part
+        return replace(part, error_code=Code.UNKNOWN_MEMBER_ID) if gone else part
 
-    topics = (replace(one, partitions=tuple(map(told, one.partitions))) for one in whole.topics)
+    topics = (replace(topic, partitions=tuple(map(told, topic.partitions))) for topic in whole.topics)
     return replace(whole, topics=tuple(topics))
 
 
-def _places_hidden(view: memoryview, at: int, version: int) -> Parts:
+def _hide_epochs(view: memoryview, at: int, version: int) -> Parts:
     whole = decode_response(OFFSET_FETCH, version, view[at:])
-    if version < _SEVERAL_GROUPS:
-        return encode_message(replace(whole, topics=tuple(map(message_codec.strip_topic_epochs, whole.topics))))
-    groups = (replace(one, topics=tuple(map(message_codec.strip_topic_epochs, one.topics))) for one in whole.groups)
+    if version < _SEVERAL_GROUPS_VERSION:
+        return encode_message(replace(whole, topics=tuple(map(strip_topic_epochs, whole.topics))))
+    groups = (replace(group, topics=tuple(map(strip_topic_epochs, group.topics))) for group in whole.groups)
     return encode_message(replace(whole, groups=tuple(groups)))
 
 
-def _member(
-    request: Request, asked: Any, place: BrokerId, table: RoutingTable
-) -> Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], int]:
+def _check_member(request: Request, asked: Any, place: BrokerId, table: RoutingTable) -> SubRequests[int]:
     """Ask the groups' home about the member that commits."""
-    version = table.offers[HEARTBEAT][1]
-    beat = build_message(
-        get_request_type(HEARTBEAT, version),
+    epoch = asked.generation_id_or_member_epoch
+    heartbeat = build_request(
+        HEARTBEAT,
+        table.offers[HEARTBEAT][1],
         group_id=asked.group_id,
-        generation_id=asked.generation_id_or_member_epoch,
+        generation_id=epoch,
         member_id=asked.member_id,
         group_instance_id=getattr(asked, "group_instance_id", None),
     )
-    (said,) = yield [BrokerRequest(place, HEARTBEAT, version, encode_message(beat))]
-    if said is None:
+    answer = yield from ask_broker(place, heartbeat)
+    if answer is None:
         return Code.COORDINATOR_NOT_AVAILABLE
-    code = int(decode_response(HEARTBEAT, version, said).error_code)
-    if code == Code.UNKNOWN_MEMBER_ID and table.serves_newer_groups and request.version >= _OF_NEWER_GROUPS:
+    is_newer = table.serves_newer_groups and request.version >= _NEWER_COMMIT_VERSION
+    if answer.error_code == Code.UNKNOWN_MEMBER_ID and is_newer:
         # A heartbeat of the newer protocol would take news that is meant for the member.
-        one = yield from read_group_member(str(asked.group_id), str(asked.member_id), place, table)
-        if one is not None:
-            epoch = asked.generation_id_or_member_epoch
-            return Code.NONE if one.member_epoch == epoch else Code.STALE_MEMBER_EPOCH
-    return code
+        member = yield from read_group_member(str(asked.group_id), str(asked.member_id), place, table)
+        if member is not None:
+            return Code.NONE if member.member_epoch == epoch else Code.STALE_MEMBER_EPOCH
+    return int(answer.error_code)
 
 
 def group_topics_by_cluster(topics: Sequence[Any], table: RoutingTable) -> dict[str, tuple[Any, ...]]:
     """Group topics by the cluster that keeps their offsets."""
     found: dict[str, tuple[Any, ...]] = {}
-    for one in topics:
-        cluster = table.keeps(str(one.name))
-        found[cluster] = (*found.get(cluster, ()), one)
+    for topic in topics:
+        cluster = table.keeps(str(topic.name))
+        found[cluster] = (*found.get(cluster, ()), topic)
     return found
 
 
@@ -771,7 +715,7 @@ def _missing(
     for topic in group.topics:
         name = str(topic.name)
         there = found.get((place.cluster, name))
-        has = {one.partition_index for one in there.partitions if _is_place(one)} if there is not None else set()
+        has = {part.partition_index for part in there.partitions if _has_offset(part)} if there is not None else set()
         if table.may_have_offsets_elsewhere(name) and not has.issuperset(topic.partition_indexes):
             cluster = table.routes[name]
             more[cluster] = (*more.get(cluster, ()), topic)
@@ -780,37 +724,30 @@ def _missing(
 
 def _merged(found: Mapping[tuple[str, str], Any], table: RoutingTable) -> tuple[Any, ...]:
     """Merge topics. Where an offset is missing, that of the topic's own cluster counts."""
-    told: dict[str, Any] = {}
-    for (cluster, name), topic in found.items():
-        if cluster == table.keeps(name):
-            told[name] = topic
+    topics = {name: topic for (cluster, name), topic in found.items() if cluster == table.keeps(name)}
     for (cluster, name), topic in found.items():
         if table.may_have_offsets_elsewhere(name) and cluster == table.routes[name]:
-            parts = {one.partition_index: one for one in topic.partitions}
-            parts |= {
-                one.partition_index: one for one in (told[name].partitions if name in told else ()) if _is_place(one)
-            }
-            told[name] = replace(topic, partitions=tuple(parts.values()))
-    return tuple(told.values())
+            parts = {part.partition_index: part for part in topic.partitions}
+            at_home = topics[name].partitions if name in topics else ()
+            parts |= {part.partition_index: part for part in at_home if _has_offset(part)}
+            topics[name] = replace(topic, partitions=tuple(parts.values()))
+    return tuple(topics.values())
 
 
-def _is_place(part: Any) -> bool:
+def _has_offset(part: Any) -> bool:
     """Whether the partition has an offset, or an error."""
     return bool(part.error_code) or part.committed_offset >= 0
 
 
-def _no_places(request: Request, group: Any, code: Code) -> Any:
-    """Build an error response. Older versions have the error at each partition; newer ones list none, since clients
-    would take those for lost.
+def _offset_errors(request: Request, group: Any, code: int) -> dict[str, Any]:
+    """Returns the values of an error response. Older versions have the error at each partition; newer ones list none,
+    since clients would take those for lost.
     """
+    if request.version >= _GROUP_ERROR_VERSION:
+        return {"group_id": group.group_id, "error_code": code}
     kind = get_response_type(OFFSET_FETCH, request.version)
-    kind = get_element_type(kind, "groups") if request.version >= _SEVERAL_GROUPS else kind
-    if request.version >= _ERROR_OF_GROUP:
-        return build_message(kind, group_id=group.group_id, error_code=to_error_code(code))
-    return build_message(kind, topics=tuple(build_topic_errors(kind, one, code) for one in group.topics or ()))
+    return {"topics": [build_topic_errors(kind, topic, code) for topic in group.topics or ()]}
 
 
-def _told_places(request: Request, told: Sequence[Any]) -> Parts:
-    if request.version < _SEVERAL_GROUPS:
-        return encode_message(told[0])
-    return encode_message(build_message(get_response_type(OFFSET_FETCH, request.version), groups=tuple(told)))
+def _offsets_response(request: Request, groups: Sequence[dict[str, Any]]) -> Parts:
+    return build_response(request, **groups[0] if request.version < _SEVERAL_GROUPS_VERSION else {"groups": groups})

@@ -78,19 +78,17 @@ class _Table:
     def decision(self, topic: str, stored: str | None, word: str | None = None) -> LeaderDecision:
         heard = self._heard
         if is_internal_topic(topic) and topic != GROUPS_HOME:
-            return Leader(
-                next((cluster.name for cluster in self.clusters if topic in cluster.topics), self.clusters[0].name)
-            )
+            holders = [cluster.name for cluster in self.clusters if topic in cluster.topics]
+            return Leader(holders[0] if holders else self.clusters[0].name)
         carriers = self._carriers(topic)
         twins = self._twins(topic)
         home = KnownHome(word, _ANY) if word is not None else None
-        copies = [
-            TopicCopy(
-                *(cluster.name, cluster.name in self._answered, carriers is None or cluster.name in carriers),
-                *(topic in cluster.topics, cluster.name in twins, home),
-            )
-            for cluster in self.clusters
-        ]
+        copies = []
+        for cluster in self.clusters:
+            could_carry = carriers is None or cluster.name in carriers
+            has_topic, is_twin = topic in cluster.topics, cluster.name in twins
+            answered = cluster.name in self._answered
+            copies.append(TopicCopy(cluster.name, answered, could_carry, has_topic, is_twin, home))
         copies += [TopicCopy(name, False, name in carriers) for name in self._outside if carriers]
         remembered = KnownHome(stored, _ANY) if stored is not None else None
         found = leader_cluster(remembered, copies, heard.waited_s, SUBSCRIPTION_LEASE_S, start_all=heard.start_all)

@@ -17,13 +17,7 @@ from twinshore.kafka.protocol.primitives import I32
 from twinshore.kafka.protocol.requests import Request, read_request, response_frame
 from twinshore.kafka.protocol.sasl import LoginRefusedError, ScramKeys, ScramServer
 from twinshore.proxy.core.api_versions import build_versions_response
-from twinshore.proxy.core.message_codec import (
-    build_message,
-    decode_request,
-    encode_message,
-    get_response_type,
-    to_error_code,
-)
+from twinshore.proxy.core.message_codec import build_response, decode_request
 from twinshore.proxy.core.model import ApiVersionRanges, DisconnectClient, Parts
 from twinshore.proxy.core.traffic import parse_client_software
 
@@ -105,12 +99,10 @@ class ClientLogin:
         wanted = str(decode_request(request).mechanism)
         known = wanted in self._mechanisms
         code = Code.NONE if known else Code.UNSUPPORTED_SASL_MECHANISM
-        kind = get_response_type(request.key, request.version)
-        body = encode_message(build_message(kind, error_code=to_error_code(code), mechanisms=tuple(self._mechanisms)))
+        body = build_response(request, error_code=code, mechanisms=tuple(self._mechanisms))
         if not known:
-            return RefuseLogin(
-                f"it wants to log in by {wanted!r:.40}, and [proxy] sasl has no such", _framed(request, body)
-            )
+            why = f"it wants to log in by {wanted!r:.40}, and [proxy] sasl has no such"
+            return RefuseLogin(why, _framed(request, body))
         self._mechanism, self._bare = wanted, request.version == 0
         return ContinueLogin(_framed(request, body))
 
@@ -132,7 +124,7 @@ class ClientLogin:
         except ValueError:
             raise LoginRefusedError("its message of PLAIN cannot be read") from None
         if other not in ("", user) or not user or not password:
-            raise LoginRefusedError("it gives no user or no password, or would act as somebody else")
+            raise LoginRefusedError("it gives no user or no password, or would act as another user")
         return CheckCredentials(ClientPrincipal(user, password), frames(b"", ""), frames(None, _REFUSED))
 
 
@@ -147,10 +139,9 @@ def _as_bare(message: bytes | None, _: str) -> Parts:
 
 def _wrapped(request: Request) -> _Frames:
     def framed(message: bytes | None, why: str) -> Parts:
-        kind = get_response_type(request.key, request.version)
         code = Code.SASL_AUTHENTICATION_FAILED if message is None else Code.NONE
-        told = build_message(kind, error_code=to_error_code(code), error_message=why or None, auth_bytes=message or b"")
-        return _framed(request, encode_message(told))
+        values = {"error_code": code, "error_message": why or None, "auth_bytes": message or b""}
+        return _framed(request, build_response(request, **values))
 
     return framed
 

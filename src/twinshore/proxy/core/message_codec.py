@@ -12,7 +12,7 @@ import dataclasses
 import io
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -27,13 +27,12 @@ from kio.serial.errors import SerialError
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol import fetch
 from twinshore.kafka.protocol.apis import METADATA, api_name
-from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.framing import FrameSizeError
 from twinshore.kafka.protocol.primitives import PAST_END_ERRORS
 from twinshore.kafka.protocol.record_batch import PREFIX_BYTES
 from twinshore.kafka.protocol.requests import ARRAY_ELEMENTS_MAX, Request
 from twinshore.kafka.protocol.response_check import check_response
-from twinshore.proxy.core.model import Parts, RoutingTable
+from twinshore.proxy.core.model import BrokerId, BrokerRequest, Parts, RoutingTable, SubRequests
 
 NO_EPOCH: Final = -1
 # More than the leaders of a partition in one term.
@@ -41,7 +40,6 @@ LEADER_EPOCHS_PER_TERM: Final = 1 << 20
 TERMS_MAX: Final = 1 << 11
 _LENGTH_AND_EPOCH: Final = struct.Struct(">8xii")
 _EPOCH: Final = struct.Struct(">i")
-_EPOCH_AT: Final = PREFIX_BYTES
 # Older formats have the CRC in place of the epoch.
 _MAGIC_AT: Final = PREFIX_BYTES + 4
 _MAGIC: Final = 2
@@ -110,7 +108,7 @@ def _restamped(records: memoryview | bytes, base: int | None) -> memoryview:
     while position <= last:
         length, epoch = _LENGTH_AND_EPOCH.unpack_from(out, position)
         if out[position + _MAGIC_AT] >= _MAGIC:
-            _EPOCH.pack_into(out, position + _EPOCH_AT, to_client_epoch(epoch, base))
+            _EPOCH.pack_into(out, position + PREFIX_BYTES, to_client_epoch(epoch, base))
         if length <= 0:
             break
         position += PREFIX_BYTES + length
@@ -173,30 +171,6 @@ def get_element_type(kind: Any, *names: str) -> Any:
     return kind
 
 
-def build_topic_errors(kind: Any, topic: Any, code: int) -> Any:
-    """Build a response's topic with this error at each partition."""
-    kind = get_element_type(kind, "topics")
-    part, said = get_element_type(kind, "partitions"), to_error_code(code)
-    numbers = getattr(topic, "partition_indexes", None)
-    if numbers is None:
-        numbers = [one.partition_index for one in topic.partitions]
-    parts = tuple(build_message(part, partition_index=number, error_code=said) for number in numbers)
-    return build_message(kind, name=topic.name, partitions=parts)
-
-
-def build_commit_errors(request: Request, topics: Sequence[Any], code: int) -> Parts:
-    """Build the response to a commit, also in a transaction, with this error at each partition."""
-    kind = get_response_type(request.key, request.version)
-    return encode_message(build_message(kind, topics=tuple(build_topic_errors(kind, one, code) for one in topics)))
-
-
-def build_metadata_request(names: Sequence[str], version: int) -> Parts:
-    """Ask about these topics without creating any."""
-    kind = get_request_type(METADATA, version)
-    topics = tuple(build_message(get_element_type(kind, "topics"), name=one) for one in names)
-    return encode_message(build_message(kind, topics=topics, allow_auto_topic_creation=False))
-
-
 def decode_request(request: Request) -> Any:
     """Decode a request. WireError if invalid."""
     kind = get_request_type(request.key, request.version)
@@ -248,32 +222,32 @@ def encode_message(entity: Any) -> Parts:
 
 
 def build_message(kind: Any, /, **values: Any) -> Any:
-    """Build a message or part with those values that its version has, else Kafka's defaults."""
-    given: dict[str, Any] = {}
-    for field in dataclasses.fields(kind):
-        if field.name in values:
-            given[field.name] = values[field.name]
-        elif field.name in _USUAL:
-            given[field.name] = _USUAL[field.name]
-        elif field.default is dataclasses.MISSING:
-            given[field.name] = _nothing(field)
+    """Build a message or part with those values that its version has, else Kafka's defaults.
+
+    An error code may be any number, and an element of an array a dictionary of its values.
+    """
+    given = _defaults(kind).copy()
+    for name in given.keys() & values.keys():
+        value = values[name]
+        if isinstance(value, list | tuple):
+            part = get_element_type(kind, name)
+            value = tuple(build_message(part, **one) if isinstance(one, dict) else one for one in value)
+        given[name] = to_error_code(value) if isinstance(given[name], ErrorCode) else value
     return kind(**given)
 
 
-def convert_message(kind: Any, entity: Any) -> Any:
-    values = {one.name: getattr(entity, one.name) for one in dataclasses.fields(entity)}
-    for name, some in values.items():
-        if isinstance(some, tuple) and some and dataclasses.is_dataclass(some[0]):
-            values[name] = tuple(convert_message(get_element_type(kind, name), one) for one in some)
-    return build_message(kind, **values)
+@cache
+def _defaults(kind: Any) -> dict[str, Any]:
+    """Returns the message's fields with their defaults."""
+    fields = dataclasses.fields(kind)
+    found = {one.name: _zero(one) if one.default is dataclasses.MISSING else one.default for one in fields}
+    return found | {name: value for name, value in _USUAL.items() if name in found}
 
 
-def _nothing(field: dataclasses.Field[Any]) -> Any:
-    if get_origin(field.type) in (UnionType, Union) and NoneType in get_args(field.type):
+def _zero(field: dataclasses.Field[Any]) -> Any:
+    if field.type is not _without_null(field.type):
         return None
-    if get_origin(field.type) is tuple:
-        return ()
-    return _ZEROS.get(field.metadata.get("kafka_type", ""), 0)
+    return () if get_origin(field.type) is tuple else _ZEROS.get(field.metadata.get("kafka_type", ""), 0)
 
 
 def _without_null(kind: Any) -> Any:
@@ -282,15 +256,67 @@ def _without_null(kind: Any) -> Any:
     return kind
 
 
+def convert_message(kind: Any, entity: Any) -> Any:
+    """Convert to another version of the message."""
+    return build_message(kind, **dataclasses.asdict(entity))
+
+
+def build_request(key: int, version: int, **values: Any) -> Any:
+    return build_message(get_request_type(key, version), **values)
+
+
+def build_response(request: Request, **values: Any) -> Parts:
+    """Build the response with these values, else Kafka's defaults."""
+    return encode_message(build_message(get_response_type(request.key, request.version), **values))
+
+
+def build_error_response(request: Request, code: int, **values: Any) -> Parts:
+    """Build a response with this top-level error."""
+    return build_response(request, error_code=code, **values)
+
+
+def build_topic_errors(kind: Any, topic: Any, code: int) -> Any:
+    """Build a response's topic with this error at each partition."""
+    numbers = getattr(topic, "partition_indexes", None)
+    if numbers is None:
+        numbers = [one.partition_index for one in topic.partitions]
+    partitions = [{"partition_index": number, "error_code": code} for number in numbers]
+    return build_message(get_element_type(kind, "topics"), name=topic.name, partitions=partitions)
+
+
+def build_commit_errors(request: Request, topics: Sequence[Any], code: int) -> Parts:
+    """Build the response to a commit, also in a transaction, with this error at each partition."""
+    kind = get_response_type(request.key, request.version)
+    return build_response(request, topics=[build_topic_errors(kind, one, code) for one in topics])
+
+
 def to_error_code(code: int) -> ErrorCode:
     return ErrorCode(int(code))
 
 
-def build_error_response(request: Request, code: Code, **values: Any) -> Parts:
-    """Build a response with this top-level error."""
-    return encode_message(
-        build_message(get_response_type(request.key, request.version), error_code=to_error_code(code), **values)
-    )
+def ask_brokers(questions: Mapping[BrokerId, Any]) -> SubRequests[dict[BrokerId, Any]]:
+    """Ask brokers. Returns their decoded responses; None for each that does not come."""
+    requests = [
+        BrokerRequest(broker, question.__api_key__, question.__version__, encode_message(question))
+        for broker, question in questions.items()
+    ]
+    bodies = (yield requests) if requests else []
+    pairs = zip(requests, bodies, strict=True)
+    return {one.place: None if body is None else decode_response(one.key, one.version, body) for one, body in pairs}
+
+
+def ask_broker(broker: BrokerId, question: Any) -> SubRequests[Any]:
+    """Ask one broker. Returns the decoded response; None without one."""
+    return (yield from ask_brokers({broker: question}))[broker]
+
+
+def ask_metadata(topics: Mapping[BrokerId, Sequence[str]], table: RoutingTable) -> SubRequests[dict[BrokerId, Any]]:
+    """Ask brokers about topics without creating any. Returns the responses; None for each that does not come."""
+    kind, questions = get_request_type(METADATA, table.offers[METADATA][1]), {}
+    for broker, names in topics.items():
+        named = [{"name": one} for one in names]
+        questions[broker] = build_message(kind, topics=named, allow_auto_topic_creation=False)
+    return (yield from ask_brokers(questions))
 
 
 def describe_wire_error(error: WireError) -> str:

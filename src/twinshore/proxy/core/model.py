@@ -13,11 +13,11 @@ id, so that ids of clusters differ. Bits 40 to 47: the *stamp* of the topic's te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from crc32c import crc32c
 
@@ -86,11 +86,9 @@ class BrokerAddressing:
         return self.port if self.node_hosts else self.port + 1 + self.number(cluster, node)
 
     def host_of(self, cluster: str, node: int) -> str:
-        return (
-            self.node_hosts.replace(NODE_ID_PLACEHOLDER, str(self.number(cluster, node)))
-            if self.node_hosts
-            else self.host
-        )
+        if not self.node_hosts:
+            return self.host
+        return self.node_hosts.replace(NODE_ID_PLACEHOLDER, str(self.number(cluster, node)))
 
     @property
     def last_port(self) -> int:
@@ -291,26 +289,23 @@ def build_replicated_tails(
     """Build tails from the store. Only ids of the previous term count: nothing earlier is retried."""
     wrote: dict[tuple[str, int], Mapping[int, ProducerTail]] = {}
     unsure: dict[tuple[str, int], int] = {}
+    stamp = get_term_stamp(lead.term - 1)
     for number, point in enumerate(lead.points):
-        crossing = known.get((topic, number), ReplicatedPrefix(lead.term, 0, True))
-        lacking = max(0, point - crossing.to_offset) if crossing.all_known else UNKNOWN_RECORDS
+        prefix = known.get((topic, number), ReplicatedPrefix(lead.term, 0, True))
+        lacking = max(0, point - prefix.to_offset) if prefix.all_known else UNKNOWN_RECORDS
+        kept = [(producer, _below(producer.batches, point)) for producer in prefix.producers]
         # A new home that lost its log end has less than reported: what is left of a producer is unknown.
-        lost_all = any(producer.batches and not _below(producer.batches, point) for producer in crossing.producers)
+        lost_all = any(producer.batches and not batches for producer, batches in kept)
         if lacking or lost_all:
             unsure[topic, number] = UNKNOWN_RECORDS if lost_all else lacking
-        if found := dict(_crossed(crossing, lead.term, point)):
-            wrote[topic, number] = found
+        tails: dict[int, ProducerTail] = {}
+        for producer, batches in kept:
+            if batches and extract_term_stamp(producer.producer_id) == stamp:
+                tail = ProducerTail(producer.epoch, batches[-1].last_sequence, True, batches)
+                tails[remove_term_stamp(producer.producer_id)] = tail
+        if tails:
+            wrote[topic, number] = tails
     return ReplicatedTails(wrote, unsure)
-
-
-def _crossed(crossing: ReplicatedPrefix, term: int, point: int) -> Iterator[tuple[int, ProducerTail]]:
-    for producer in crossing.producers:
-        there = _below(producer.batches, point)
-        if there and extract_term_stamp(producer.producer_id) == get_term_stamp(term - 1):
-            yield (
-                remove_term_stamp(producer.producer_id),
-                ProducerTail(producer.epoch, there[-1].last_sequence, True, there),
-            )
 
 
 def _below(batches: Iterable[SourceBatch], point: int) -> tuple[SourceBatch, ...]:
@@ -331,7 +326,7 @@ Parts: TypeAlias = Sequence[Buffer]
 
 
 class BrokerRequest(NamedTuple):
-    """A request on the client's own connection to a broker. `flows` get the response time."""
+    """A request on the client's own connection to a broker. `counters` get the response time."""
 
     place: BrokerId
     key: int
@@ -342,8 +337,11 @@ class BrokerRequest(NamedTuple):
 
 # The body of a response; None without a response.
 BrokerResponse: TypeAlias = memoryview | None
-# Yields requests, gets their responses in the same order, and returns the body for the client.
-FanOutSteps: TypeAlias = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], Parts]
+ResultT = TypeVar("ResultT")
+# Yields requests, gets their responses in the same order, and returns a result.
+SubRequests: TypeAlias = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], ResultT]
+# Returns the body for the client.
+FanOutSteps: TypeAlias = SubRequests[Parts]
 
 
 class RespondLater(NamedTuple):
@@ -360,7 +358,7 @@ RewriteResponse: TypeAlias = Callable[[memoryview, int], Parts | RespondLater | 
 class ForwardRequest(NamedTuple):
     """Forward the request, or another `body`, and return the response, changed by `rewrite`.
 
-    `topics`: those written to. `flows` get the response time.
+    `topics`: those written to. `counters` get the response time.
     """
 
     place: BrokerId
@@ -484,10 +482,8 @@ class RoutingTable:
         found = dict(decided)
         found |= {topic: Leader(name) for topic, name in self.own.items() if not self.has_home(topic)}
         away = NoLeader(NoLeaderReason.ELSEWHERE)
-        found |= {
-            topic: Leader(lead.cluster) if lead.cluster in self.clusters and lead.cluster else away
-            for topic, lead in self.leads.items()
-        }
+        for topic, lead in self.leads.items():
+            found[topic] = Leader(lead.cluster) if lead.cluster and lead.cluster in self.clusters else away
         found |= self.not_believed
         if self.clusters:
             found |= dict.fromkeys(KAFKA_INTERNAL_TOPICS, Leader(self.group_home()))
@@ -525,11 +521,7 @@ class RoutingTable:
     @property
     def lack_newer_groups(self) -> list[str]:
         """Clusters not known to support the newer group protocol."""
-        return [
-            name
-            for name, proxied_cluster in self.clusters.items()
-            if CONSUMER_GROUP_DESCRIBE not in proxied_cluster.offers
-        ]
+        return [name for name, cluster in self.clusters.items() if CONSUMER_GROUP_DESCRIBE not in cluster.offers]
 
     def has_home(self, topic: str) -> bool:
         """Whether the topic has a home by record or store, or since its other copies are twins."""
@@ -538,7 +530,7 @@ class RoutingTable:
         return isinstance(self.decided.get(topic), Leader) and len(self.holders(topic)) > 1
 
     def holders(self, topic: str) -> list[str]:
-        return [name for name, proxied_cluster in self.clusters.items() if topic in proxied_cluster.topics]
+        return [name for name, cluster in self.clusters.items() if topic in cluster.topics]
 
     @property
     def unconfirmed_leaders(self) -> Mapping[str, Leader]:
@@ -550,7 +542,7 @@ class RoutingTable:
     @property
     def unseen(self) -> list[str]:
         """Clusters that have not answered since this process began."""
-        return [name for name, proxied_cluster in self.clusters.items() if not proxied_cluster.has_answered]
+        return [name for name, cluster in self.clusters.items() if not cluster.has_answered]
 
     def writes_paused(self, topic: str) -> bool:
         lead = self.leads.get(topic)
@@ -591,7 +583,7 @@ class RoutingTable:
 
     @property
     def offset_commits_paused(self) -> bool:
-        """Whether no place may be committed now."""
+        """Whether no offset may be committed now."""
         lead = self.leads.get(GROUPS_HOME)
         return self.group_home() in self.lapsed or (lead is not None and (lead.held or lead.cluster is None))
 
@@ -614,7 +606,7 @@ class RoutingTable:
 
     def answering(self) -> list[str]:
         """Returns the clusters that answered the last look."""
-        return [name for name, proxied_cluster in self.clusters.items() if proxied_cluster.answers]
+        return [name for name, cluster in self.clusters.items() if cluster.answers]
 
 
 def merge_pair_homes(rows: Iterable[HomeRow]) -> dict[str, str]:

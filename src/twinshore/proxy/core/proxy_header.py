@@ -47,7 +47,7 @@ class ProxyHeader:
     def _length(self) -> int:
         version, _, length = _REST.unpack_from(self._got, FIRST_READ_BYTES)
         if version >> 4 != _VERSION or version & 0xF not in (_LOCAL, _PROXY):
-            raise WireError(f"a PROXY header of a version or command that nobody knows: {version:#04x}")
+            raise WireError(f"a PROXY header of an unknown version or command: {version:#04x}")
         if length > _MORE_MAX:
             raise WireError(f"a PROXY header of {length} bytes")
         return int(length)

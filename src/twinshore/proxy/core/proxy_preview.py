@@ -37,17 +37,13 @@ class ProxyPreview:
         """Clusters of topics on more than one, without Twinshore's own topics, which each cluster should have."""
         count = Counter(topic for cluster in self.table.clusters.values() for topic in cluster.topics)
         names = sorted(topic for topic, times in count.items() if times > 1 and not is_internal_topic(topic))
-        clusters = self.table.clusters.values()
-        return {topic: [cluster.name for cluster in clusters if topic in cluster.topics] for topic in names}
+        return {topic: self.table.holders(topic) for topic in names}
 
     @property
     def clashes(self) -> Mapping[str, list[str]]:
         """Topics on several clusters without a leader: nothing says where they are at home."""
-        return {
-            topic: clusters
-            for topic, clusters in self.several.items()
-            if topic in self.table.leaderless and not self.is_own(topic)
-        }
+        several, leaderless = self.several, self.table.leaderless
+        return {topic: several[topic] for topic in several if topic in leaderless and not self.is_own(topic)}
 
     @property
     def unknown(self) -> list[str]:
@@ -63,48 +59,38 @@ class ProxyPreview:
     def sentences(self) -> Iterator[str]:
         addressing = self.addressing
         speak = "TLS" if self.tls else "plain text"
-        logins = (
-            f", and log in by {join_names(self.logins, TOPICS_NAMED_MAX)}" if self.logins else ", and need no login"
-        )
+        logins = ", and need no login"
+        if self.logins:
+            logins = f", and log in by {join_names(self.logins, TOPICS_NAMED_MAX)}"
         yield f"clients are given {addressing.host}:{addressing.port}, speak {speak}{logins}"
         if addressing.node_hosts:
-            yield (
-                f"port to open: {addressing.port} alone; names that must lead here: {addressing.host},"
-                f" {addressing.node_hosts}"
-            )
+            hosts = f"{addressing.host}, {addressing.node_hosts}"
+            yield f"port to open: {addressing.port} alone; names that must lead here: {hosts}"
         else:
             yield f"ports to open: {addressing.port} to {addressing.last_port}, one for each broker that there may be"
         for name, cluster in self.table.clusters.items():
             if not cluster.answers:
                 yield f"{name}: does not answer; its topics wait until it does"
                 continue
-            brokers = [f"{node} at {self._address(name, node)}" for node in sorted(cluster.brokers)]
-            yield (
-                f"{name}: {count_phrase(len(cluster.topics), 'topic')}; broker {join_names(brokers, TOPICS_NAMED_MAX)}"
-            )
-        yield f"groups: at home on {self.table.group_home()}; {self._newer_groups()}"
+            brokers = [
+                f"{node} at {addressing.host_of(name, node)}:{addressing.port_of(name, node)}"
+                for node in sorted(cluster.brokers)
+            ]
+            named = join_names(brokers, TOPICS_NAMED_MAX)
+            yield f"{name}: {count_phrase(len(cluster.topics), 'topic')}; broker {named}"
+        newer = "those of the new protocol too"
+        if not self.table.serves_newer_groups:
+            lacking = join_names(self.table.lack_newer_groups, TOPICS_NAMED_MAX)
+            newer = f"those of the new protocol are refused, as {lacking} does not have them"
+        yield f"groups: at home on {self.table.group_home()}; {newer}"
         yield f"new topics: made on {addressing.new_topics.usual or next(iter(self.table.clusters))}"
-        yield from self._versions()
+        offers = self.table.offers
+        if versions := [
+            f"{api_name(key)} {offers[key][0]} to {offers[key][1]}" for key in (PRODUCE, FETCH) if key in offers
+        ]:
+            yield f"versions that clients may speak: {' and '.join(versions)}; --json has all"
         yield from self._topics()
         yield from self.remarks
-
-    def _address(self, cluster: str, node: int) -> str:
-        return f"{self.addressing.host_of(cluster, node)}:{self.addressing.port_of(cluster, node)}"
-
-    def _newer_groups(self) -> str:
-        if self.table.serves_newer_groups:
-            return "those of the new protocol too"
-        return (
-            "those of the new protocol are refused, as "
-            f"{join_names(self.table.lack_newer_groups, TOPICS_NAMED_MAX)} does not have them"
-        )
-
-    def _versions(self) -> Iterator[str]:
-        if told := [f"{api_name(key)} {low} to {high}" for key, low, high in self._ranges() if key in (PRODUCE, FETCH)]:
-            yield f"versions that clients may speak: {' and '.join(told)}; --json has all"
-
-    def _ranges(self) -> Iterator[tuple[int, int, int]]:
-        return ((key, low, high) for key, (low, high) in sorted(self.table.offers.items()))
 
     def _topics(self) -> Iterator[str]:
         for topic in self.asked:
@@ -136,6 +122,7 @@ class ProxyPreview:
 
     def values(self) -> dict[str, Any]:
         addressing = self.addressing
+        named = self.asked or [topic for topic in self.table.routes if not is_internal_topic(topic)]
         return {
             "address": f"{addressing.host}:{addressing.port}",
             "last_port": addressing.last_port,
@@ -152,13 +139,9 @@ class ProxyPreview:
                 }
                 for name, cluster in self.table.clusters.items()
             ],
-            "versions": {api_name(key): [low, high] for key, low, high in self._ranges()},
-            "routes": dict(sorted(self._routes().items())),
+            "versions": {api_name(key): list(versions) for key, versions in sorted(self.table.offers.items())},
+            "routes": {topic: self.table.route(topic) for topic in sorted(named)},
             "clashes": self.clashes,
             "remarks": list(self.remarks),
             "exit_code": self.exit_code,
         }
-
-    def _routes(self) -> Mapping[str, str | None]:
-        named = self.asked or [topic for topic in self.table.routes if not is_internal_topic(topic)]
-        return {topic: self.table.route(topic) for topic in named}

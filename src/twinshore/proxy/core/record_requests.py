@@ -18,16 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from functools import partial
-from itertools import islice
 from typing import Any, NamedTuple
 
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol import fetch, produce
 from twinshore.kafka.protocol.apis import DESCRIBE_PRODUCERS
 from twinshore.kafka.protocol.error_codes import Code
-from twinshore.kafka.protocol.primitives import I32, Buffer
+from twinshore.kafka.protocol.primitives import I32
 from twinshore.kafka.protocol.record_batch import (
     HEADER_BYTES,
     PREFIX_BYTES,
@@ -37,7 +35,6 @@ from twinshore.kafka.protocol.record_batch import (
     with_producer_id,
 )
 from twinshore.kafka.protocol.requests import Request
-from twinshore.proxy.core import message_codec
 from twinshore.proxy.core.follower_fetch import (
     EMPTY_RESPONSE_DELAY_S,
     PREFERRED_REPLICA_FETCH_VERSION,
@@ -47,19 +44,12 @@ from twinshore.proxy.core.follower_fetch import (
     TopicPartitionKey,
     build_empty_fetch,
 )
-from twinshore.proxy.core.message_codec import (
-    build_message,
-    decode_response,
-    encode_message,
-    get_element_type,
-    get_request_type,
-)
+from twinshore.proxy.core.message_codec import ask_broker, build_request, to_broker_fetch, to_client_fetch
 from twinshore.proxy.core.model import (
     RESPONSE_TIMEOUT_S,
     BrokerAddressing,
     BrokerId,
     BrokerRequest,
-    BrokerResponse,
     DiscardRequest,
     DisconnectClient,
     FanOut,
@@ -85,26 +75,10 @@ IN_FLIGHT_MAX = 5
 MOVED_PRODUCERS_MAX = 1000
 
 
-class SequenceCheck(Enum):
-    """How a batch fits. IN_ORDER: next in sequence, or unknown. TWICE: written already. OUT_OF_ORDER: a batch before is
-    missing, unless the new home has it. FENCED: an old producer epoch.
+def parse_batch(records: memoryview | bytes | None) -> BatchHeader | None:
+    """Returns the header of the one batch that a producer may send to a partition; None if invalid, which the broker
+    then refuses.
     """
-
-    IN_ORDER = auto()
-    TWICE = auto()
-    OUT_OF_ORDER = auto()
-    FENCED = auto()
-
-
-class ProducerBatch(NamedTuple):
-    """The one batch that a producer may send to a partition."""
-
-    header: BatchHeader
-    data: memoryview
-
-
-def parse_batch(records: memoryview | bytes | None) -> ProducerBatch | None:
-    """Parse a batch; None if invalid, which the broker then refuses."""
     view = memoryview(records or b"")
     try:
         found = next_batch(view, 0, 0)
@@ -112,7 +86,7 @@ def parse_batch(records: memoryview | bytes | None) -> ProducerBatch | None:
         return None
     if found is None or len(found[0]) != len(view) or found[1].length != len(view) - PREFIX_BYTES:
         return None
-    return ProducerBatch(found[1], view)
+    return found[1]
 
 
 def count_records(records: memoryview | bytes | None) -> int:
@@ -122,46 +96,34 @@ def count_records(records: memoryview | bytes | None) -> int:
     return max(0, int(I32.unpack_from(records, _COUNT_AT)[0]))
 
 
-def check_sequence(header: BatchHeader, wrote: ProducerTail) -> SequenceCheck:
-    """Compare the batch with what its producer wrote last elsewhere."""
+def check_sequence(header: BatchHeader, wrote: ProducerTail) -> Code:
+    """Compare the batch with what its producer wrote last elsewhere. NONE: it is next in sequence.
+
+    DUPLICATE_SEQUENCE_NUMBER: it is written already, as clients know by this error. OUT_OF_ORDER_SEQUENCE_NUMBER: a
+    batch before is missing, unless the new home has it.
+    """
     if header.producer_epoch != wrote.epoch:
-        return SequenceCheck.IN_ORDER if header.producer_epoch > wrote.epoch else SequenceCheck.FENCED
+        return Code.NONE if header.producer_epoch > wrote.epoch else Code.INVALID_PRODUCER_EPOCH
     ahead = sequence_distance(header.base_sequence, wrote.last)
     if ahead == 1:
-        return SequenceCheck.IN_ORDER
+        return Code.NONE
     if ahead > 1:
-        return SequenceCheck.IN_ORDER if wrote.lost else SequenceCheck.OUT_OF_ORDER
-    return (
-        SequenceCheck.TWICE
-        if sequence_distance(header.base_sequence + header.count - 1, wrote.last) <= 0
-        else SequenceCheck.OUT_OF_ORDER
-    )
+        return Code.NONE if wrote.lost else Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    last_ahead = sequence_distance(header.base_sequence + header.count - 1, wrote.last)
+    return Code.DUPLICATE_SEQUENCE_NUMBER if last_ahead <= 0 else Code.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def find_duplicate_offset(header: BatchHeader, wrote: ProducerTail) -> int | None:
     """Returns the offset of a duplicate batch; None if unknown."""
     numbers = header.base_sequence, (header.base_sequence + header.count - 1) % SEQUENCE_SPAN
-    for batch in wrote.batches:
-        if numbers == (batch.base_sequence, batch.last_sequence):
-            return batch.base_offset
-    return None
+    same = (batch.base_offset for batch in wrote.batches if numbers == (batch.base_sequence, batch.last_sequence))
+    return next(same, None)
 
 
 def sequence_distance(sequence: int, last: int) -> int:
     """Returns by how much `sequence` is after `last`, with wraparound."""
     found = (sequence - last) % SEQUENCE_SPAN
     return found if found < SEQUENCE_SPAN // 2 else found - SEQUENCE_SPAN
-
-
-def with_producer(batch: ProducerBatch, producer_id: int) -> Buffer:
-    return b"".join((with_producer_id(batch.header, producer_id), batch.data[HEADER_BYTES:]))
-
-
-_REFUSED: Mapping[SequenceCheck, Code] = {
-    SequenceCheck.TWICE: Code.DUPLICATE_SEQUENCE_NUMBER,  # which clients take for written
-    SequenceCheck.OUT_OF_ORDER: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    SequenceCheck.FENCED: Code.INVALID_PRODUCER_EPOCH,
-}
 
 
 class ProducerPartition(NamedTuple):
@@ -191,9 +153,9 @@ class ProduceVerdict(NamedTuple):
 class MovedProducers:
     """The producers of one client that the new home knows. `again` counts for all clients."""
 
-    def __init__(self, again: ResentRecords | None = None) -> None:
+    def __init__(self, again: ResentRecords) -> None:
         self._begun: set[ProducerPartition] = set()
-        self._again = again or ResentRecords()
+        self._again = again
         self._unsure: dict[ProducerPartition, int] = {}
 
     def judge(self, asked: produce.ProduceRequest, table: RoutingTable, here: frozenset[str]) -> ProduceVerdict:
@@ -206,101 +168,91 @@ class MovedProducers:
         changed = False
         for one in asked.batches:
             topic = str(one.topic)
+            key = topic, one.partition
             if topic not in here:
-                refused[topic, one.partition] = Code.NOT_LEADER_OR_FOLLOWER
+                refused[key] = Code.NOT_LEADER_OR_FOLLOWER
                 continue
-            batch = parse_batch(one.records) if topic in table.leads else None
-            if batch is None or batch.header.producer_id < 0:
+            header = parse_batch(one.records) if topic in table.leads else None
+            if header is None or header.producer_id < 0:
                 kept.append(one)
                 continue
-            writer = ProducerPartition(
-                topic, one.partition, add_term_stamp(batch.header.producer_id, get_term_stamp(table.leads[topic].term))
-            )
-            known = table.wrote.get((topic, one.partition), {}).get(batch.header.producer_id)
-            how = self._how(batch, writer, known, table)
-            self._count(batch, how, writer, table)
-            if (
-                how is SequenceCheck.TWICE
-                and known is not None
-                and (offset := find_duplicate_offset(batch.header, known)) is not None
-            ):
-                there[topic, one.partition] = offset
+            client_id = header.producer_id
+            producer = ProducerPartition(*key, add_term_stamp(client_id, get_term_stamp(table.leads[topic].term)))
+            known = table.wrote.get(key, {}).get(client_id)
+            how = self._check(header, producer, known, table)
+            self._count(header, how, producer, table)
+            offset = find_duplicate_offset(header, known) if known and how is Code.DUPLICATE_SEQUENCE_NUMBER else None
+            if offset is not None:
+                there[key] = offset
                 continue
-            if how in _REFUSED and how is not SequenceCheck.OUT_OF_ORDER:
-                refused[topic, one.partition] = _REFUSED[how]
+            if how not in (Code.NONE, Code.OUT_OF_ORDER_SEQUENCE_NUMBER):
+                refused[key] = how
                 continue
-            if how is SequenceCheck.OUT_OF_ORDER:
-                early.append(writer)
-            begins.append(writer)
-            if writer.producer_id != batch.header.producer_id:
-                one, changed = one._replace(records=bytes(with_producer(batch, writer.producer_id))), True
+            if how is Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                early.append(producer)
+            begins.append(producer)
+            if producer.producer_id != client_id:
+                data = memoryview(one.records or b"")[HEADER_BYTES:]
+                one = one._replace(records=b"".join((with_producer_id(header, producer.producer_id), data)))
+                changed = True
             kept.append(one)
         return ProduceVerdict(asked._replace(batches=kept), changed, refused, there, early, begins)
 
-    def _count(self, batch: ProducerBatch, how: SequenceCheck, writer: ProducerPartition, table: RoutingTable) -> None:
+    def _count(self, header: BatchHeader, how: Code, producer: ProducerPartition, table: RoutingTable) -> None:
         """Count retried records; a retry after a lost connection counts again.
 
         A producer had only the first `IN_FLIGHT_MAX` batches on their way.
         """
-        if how is SequenceCheck.TWICE and table.leads[writer.topic].torn is not None:
-            self._again.known += batch.header.count
-        elif how is SequenceCheck.IN_ORDER and (most := table.unsure.get((writer.topic, writer.partition))):
-            before = self._unsure.get(writer, 0)
+        topic, partition, _ = producer
+        if how is Code.DUPLICATE_SEQUENCE_NUMBER and table.leads[topic].torn is not None:
+            self._again.known += header.count
+        elif how is Code.NONE and (most := table.unsure.get((topic, partition))):
+            before = self._unsure.get(producer, 0)
             if before or len(self._unsure) < MOVED_PRODUCERS_MAX:
-                self._unsure[writer] = before + 1
+                self._unsure[producer] = before + 1
             if before < IN_FLIGHT_MAX:
-                term = table.leads[writer.topic].term
-                self._again.add_unconfirmed(writer.topic, writer.partition, term, batch.header.count, most)
+                self._again.add_unconfirmed(topic, partition, table.leads[topic].term, header.count, most)
 
-    def _how(
-        self, batch: ProducerBatch, writer: ProducerPartition, known: ProducerTail | None, table: RoutingTable
-    ) -> SequenceCheck:
-        if writer in self._begun:
-            return SequenceCheck.IN_ORDER
-        how = check_sequence(batch.header, known) if known is not None else SequenceCheck.IN_ORDER
-        home = table.clusters.get(table.leads[writer.topic].cluster or "")
+    def _check(
+        self, header: BatchHeader, producer: ProducerPartition, known: ProducerTail | None, table: RoutingTable
+    ) -> Code:
+        if producer in self._begun or known is None:
+            return Code.NONE
+        how = check_sequence(header, known)
+        home = table.clusters.get(table.leads[producer.topic].cluster or "")
         can_tell = home is not None and DESCRIBE_PRODUCERS in home.offers
-        return SequenceCheck.IN_ORDER if how is SequenceCheck.OUT_OF_ORDER and not can_tell else how
+        return Code.NONE if how is Code.OUT_OF_ORDER_SEQUENCE_NUMBER and not can_tell else how
 
-    def build_producers_request(self, judged: ProduceVerdict) -> Parts:
+    def build_producers_request(self, verdict: ProduceVerdict) -> Any:
         """Ask which producers the new home knows."""
-        kind = get_request_type(DESCRIBE_PRODUCERS, 0)
-        part = get_element_type(kind, "topics")
         numbers: dict[str, list[int]] = {}
-        for one in judged.early:
+        for one in verdict.early:
             numbers.setdefault(one.topic, []).append(one.partition)
-        topics = tuple(
-            build_message(part, name=topic, partition_indexes=tuple(some)) for topic, some in numbers.items()
-        )
-        return encode_message(build_message(kind, topics=topics))
+        topics = [{"name": topic, "partition_indexes": tuple(some)} for topic, some in numbers.items()]
+        return build_request(DESCRIBE_PRODUCERS, 0, topics=topics)
 
-    def told(self, judged: ProduceVerdict, said: BrokerResponse) -> ProduceVerdict:
+    def judge_again(self, verdict: ProduceVerdict, answer: Any) -> ProduceVerdict:
         """Returns the verdict after that response.
 
         Without an answer the client retries: an out-of-order error would end the producer for good because a broker is
         away.
         """
         known: set[ProducerPartition] = set()
-        heard: set[tuple[str, int]] = set()
-        topics: Sequence[Any] = () if said is None else decode_response(DESCRIBE_PRODUCERS, 0, said).topics
-        for topic in topics:
+        answered: set[tuple[str, int]] = set()
+        for topic in () if answer is None else answer.topics:
             for part in topic.partitions:
+                key = str(topic.name), part.partition_index
                 if not part.error_code:
-                    heard.add((str(topic.name), part.partition_index))
-                known |= {
-                    ProducerPartition(str(topic.name), part.partition_index, one.producer_id)
-                    for one in part.active_producers
-                }
-        self._begun |= known & set(judged.early)
-        out = {(one.topic, one.partition) for one in judged.early if one not in known}
-        kept = [one for one in judged.asked.batches if (str(one.topic), one.partition) not in out]
-        why = {
-            one: _REFUSED[SequenceCheck.OUT_OF_ORDER] if one in heard else Code.NOT_LEADER_OR_FOLLOWER for one in out
-        }
-        refused = {**judged.refused, **why}
-        begins = [one for one in judged.begins if (one.topic, one.partition) not in out]
-        asked = judged.asked._replace(batches=kept)
-        return judged._replace(asked=asked, refused=refused, early=(), begins=begins)
+                    answered.add(key)
+                known |= {ProducerPartition(*key, one.producer_id) for one in part.active_producers}
+        self._begun |= known & set(verdict.early)
+        out = {(one.topic, one.partition) for one in verdict.early if one not in known}
+        kept = [one for one in verdict.asked.batches if (str(one.topic), one.partition) not in out]
+        refused = dict(verdict.refused)
+        for key in out:
+            refused[key] = Code.OUT_OF_ORDER_SEQUENCE_NUMBER if key in answered else Code.NOT_LEADER_OR_FOLLOWER
+        begins = [one for one in verdict.begins if (one.topic, one.partition) not in out]
+        return verdict._replace(asked=verdict.asked._replace(batches=kept), refused=refused, early=(), begins=begins)
 
     def heard(self, begins: Sequence[ProducerPartition], answer: produce.ProduceResponse) -> None:
         """Note what the new home has taken."""
@@ -318,10 +270,10 @@ FETCH_SESSIONS_MAX = 4
 
 
 @dataclass(slots=True)
-class _Session:
+class FetchSession:
     """A fetch session.
 
-    `judged`: the state in which all partitions, maybe thousands, were read here. `looked`: when none was to be read
+    `judged`: the state in which all partitions, maybe thousands, were read here. `check`: when none was to be read
     elsewhere. `only`: the single topic, or empty.
     """
 
@@ -347,7 +299,7 @@ class FetchSessions:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, _Session] = {}
+        self._known: dict[int, FetchSession] = {}
 
     def goes_on(
         self, asked: fetch.FetchRequest, table: RoutingTable, cluster: str, follower_fetch: FollowerFetch
@@ -372,13 +324,8 @@ class FetchSessions:
         session.judged = now
         return True
 
-    def parts_of(self, session_id: int) -> tuple[set[TopicPartitionKey], SessionCheck]:
-        """Returns the session's partitions, and when none was to be read elsewhere."""
-        session = self._known[session_id]
-        return session.held, session.check
-
-    def topics_of(self, session_id: int) -> set[str]:
-        return {topic for topic, _ in self._known[session_id].held}
+    def of(self, session_id: int) -> FetchSession:
+        return self._known[session_id]
 
     def only_topic(self, asked: fetch.FetchRequest) -> str:
         """Returns the request's single topic, or empty."""
@@ -395,9 +342,9 @@ class FetchSessions:
         if answer.error or asked.session_epoch == 0:
             self._known.pop(asked.session_id, None)
         if asked.session_epoch == 0 and answer.session_id and not answer.error:
-            self._known[answer.session_id] = _Session({(str(one.topic), one.partition) for one in asked.wanted})
-            for oldest in list(islice(self._known, max(0, len(self._known) - FETCH_SESSIONS_MAX))):
-                del self._known[oldest]
+            self._known[answer.session_id] = FetchSession({(str(one.topic), one.partition) for one in asked.wanted})
+            if len(self._known) > FETCH_SESSIONS_MAX:
+                del self._known[next(iter(self._known))]
 
 
 class RecordRequests:
@@ -410,13 +357,12 @@ class RecordRequests:
         self,
         addressing: BrokerAddressing,
         stale: Callable[[], None],
-        now: Callable[[], RoutingTable] | None = None,
-        counting: RequestCounter | None = None,
-        reading: ClientFollowerFetch | None = None,
+        now: Callable[[], RoutingTable] | None,
+        counting: RequestCounter,
+        reading: ClientFollowerFetch,
     ) -> None:
         self._addressing, self._stale, self._now = addressing, stale, now
-        self._counting = counting or RequestCounter()
-        self._reading = reading or ClientFollowerFetch(FollowerFetch(), addressing)
+        self._counting, self._reading = counting, reading
         self.sessions = FetchSessions()
         self._moved = MovedProducers(self._counting.again)
 
@@ -453,44 +399,39 @@ class RecordRequests:
         return FanOut(self._produce_part(request, asked, place, judged), wait_s, tuple(here))
 
     def _refused(self, request: Request, asked: produce.ProduceRequest, code: Code) -> RequestDecision:
-        if not asked.acks:
-            return (
-                DiscardRequest()
-                if not asked.batches
-                else DisconnectClient(
-                    "it sent records to the wrong broker, or to a topic of Kafka's own, and waits for no answer"
-                )
-            )
-        return RespondNow(refuse_all_batches(request, asked, code))
+        if asked.acks:
+            return RespondNow(refuse_all_batches(request, asked, code))
+        if not asked.batches:
+            return DiscardRequest()
+        why = "it sent records to the wrong broker, or to a topic of Kafka's own, and waits for no answer"
+        return DisconnectClient(why)
 
     def _produce_part(
-        self, request: Request, asked: produce.ProduceRequest, place: BrokerId, judged: ProduceVerdict
+        self, request: Request, asked: produce.ProduceRequest, place: BrokerId, verdict: ProduceVerdict
     ) -> FanOutSteps:
         version = request.version
-        if judged.early:
-            (said,) = yield [BrokerRequest(place, DESCRIBE_PRODUCERS, 0, self._moved.build_producers_request(judged))]
-            judged = self._moved.told(judged, said)
-        kept = {(str(one.topic), one.partition) for one in judged.asked.batches}
-        answer = produce.ProduceResponse([])
-        code = Code.NONE
+        if verdict.early:
+            producers = yield from ask_broker(place, self._moved.build_producers_request(verdict))
+            verdict = self._moved.judge_again(verdict, producers)
+        kept = {(str(one.topic), one.partition) for one in verdict.asked.batches}
+        answer, code = produce.ProduceResponse([]), Code.NONE
         if kept:
-            counters = self._counting.sent(request, judged.asked, place.cluster)
-            (said,) = yield [
-                BrokerRequest(
-                    place, request.key, version, produce.write_produce_request(version, judged.asked), counters
-                )
-            ]
-            code = Code.REQUEST_TIMED_OUT if said is None else Code.NONE
-            answer = answer if said is None else self._kept_out(produce.read_produce_response(said, 0, version), place)
+            counters = self._counting.sent(request, verdict.asked, place.cluster)
+            body = produce.write_produce_request(version, verdict.asked)
+            (response,) = yield [BrokerRequest(place, request.key, version, body, counters)]
+            if response is None:
+                code = Code.REQUEST_TIMED_OUT
+            else:
+                answer = self._kept_out(produce.read_produce_response(response, 0, version), place)
         given = {(str(one.topic), one.partition): one for one in answer.appended}
-        self._moved.heard(judged.begins, answer)
+        self._moved.heard(verdict.begins, answer)
         joined = []
         for one in asked.batches:
             key = (str(one.topic), one.partition)
-            if key in judged.there:
-                joined.append(produce.ProduceResponsePartition(*key, int(Code.NONE), judged.there[key]))
+            if key in verdict.there:
+                joined.append(produce.ProduceResponsePartition(*key, int(Code.NONE), verdict.there[key]))
                 continue
-            refused = int(code) if key in kept else int(judged.refused.get(key, Code.NOT_LEADER_OR_FOLLOWER))
+            refused = int(code) if key in kept else int(verdict.refused.get(key, Code.NOT_LEADER_OR_FOLLOWER))
             joined.append(given.get(key, produce.ProduceResponsePartition(*key, refused, -1)))
         return [produce.write_produce_response(version, _without_leaders(answer._replace(appended=joined)))]
 
@@ -513,16 +454,15 @@ class RecordRequests:
 
     def _kept_out(self, answer: produce.ProduceResponse, place: BrokerId) -> produce.ProduceResponse:
         """Replace authorization errors: a switch also blocks writers by ACLs, and late ones must refresh metadata."""
-        table = self._now() if self._now else None
-        if table is None or all(one.error != Code.TOPIC_AUTHORIZATION_FAILED for one in answer.appended):
+        table, refused = self._now() if self._now else None, int(Code.TOPIC_AUTHORIZATION_FAILED)
+        if table is None or all(one.error != refused for one in answer.appended):
             return answer
-
-        def told(one: produce.ProduceResponsePartition) -> produce.ProduceResponsePartition:
-            topic = str(one.topic)
-            out = one.error == Code.TOPIC_AUTHORIZATION_FAILED and table.may_reject_writers(topic, place.cluster)
-            return one._replace(error=_NOT_HERE, message=None) if out else one
-
-        return answer._replace(appended=[told(one) for one in answer.appended])
+        appended = []
+        for one in answer.appended:
+            if one.error == refused and table.may_reject_writers(str(one.topic), place.cluster):
+                one = one._replace(error=_NOT_HERE, message=None)
+            appended.append(one)
+        return answer._replace(appended=appended)
 
     def on_fetch(
         self,
@@ -540,8 +480,7 @@ class RecordRequests:
         asked = asked or fetch.read_fetch_request(request.view, request.position, version)
         if place is None:
             return RespondNow(self._fetch_refused(version, asked.wanted))
-        sessions = version >= FETCH_SESSIONS_VERSION and asked.session_epoch >= 0
-        if sessions and asked.session_epoch > 0:
+        if version >= FETCH_SESSIONS_VERSION and asked.session_epoch > 0:
             if not is_judged and not self.goes_on(asked, place, table):
                 return RespondNow(fetch.write_fetch_response(version, SESSION_NOT_FOUND_RESPONSE))
         elif (led := self._led_near(version, asked, place, table)) is not None:
@@ -549,12 +488,14 @@ class RecordRequests:
         here = [one for one in asked.wanted if self._reading.is_read_here(one, place.cluster, table)]
         wait_s = RESPONSE_TIMEOUT_S + asked.max_wait_ms / 1000
         if len(here) == len(asked.wanted):
-            fetched = partial(self._fetched, request=request, cluster=place.cluster, asked=asked, noted=sessions)
-            heard = partial(fetched, told=told, table=table)
-            return ForwardRequest(place, wait_s, heard, body=_body_with_epochs(version, asked, table, place.cluster))
+            rewrite = partial(
+                self._fetched, request=request, cluster=place.cluster, asked=asked, told=told, table=table
+            )
+            body = _body_with_epochs(version, asked, table, place.cluster)
+            return ForwardRequest(place, wait_s, rewrite, body=body)
         if not here:
             return RespondNow(self._fetch_refused(version, asked.wanted))
-        return FanOut(self._fetch_part(request, asked, place, here, table), wait_s)
+        return FanOut(self._fetch_part(request, asked, asked._replace(wanted=here), place, table), wait_s)
 
     def goes_on(self, asked: fetch.FetchRequest, place: BrokerId, table: RoutingTable) -> bool:
         """Whether the session continues. It ends if some of it is to be read elsewhere, so that the client is
@@ -563,10 +504,8 @@ class RecordRequests:
         reading = self._reading
         if not self.sessions.goes_on(asked, table, place.cluster, reading.follower_fetch):
             return False
-        parts, check = self.sessions.parts_of(asked.session_id)
-        if not reading.note_session(asked, parts, table, check):
-            return True
-        if not reading.redirects_session(parts, place.cluster, table, check):
+        session = self.sessions.of(asked.session_id)
+        if not reading.redirects_session(asked, session.held, place.cluster, table, session.check):
             return True
         self.sessions.forget(asked.session_id)
         return False
@@ -582,9 +521,8 @@ class RecordRequests:
         if (led := reading.leads(asked, place.cluster, table)) is not None:
             return RespondNow(fetch.write_fetch_response(version, led))
         if reading.waits(asked.wanted, place.cluster, table):
-            return RespondLater(
-                fetch.write_fetch_response(version, build_empty_fetch(asked.wanted)), EMPTY_RESPONSE_DELAY_S
-            )
+            body = fetch.write_fetch_response(version, build_empty_fetch(asked.wanted))
+            return RespondLater(body, EMPTY_RESPONSE_DELAY_S)
         return None
 
     def _fetch_refused(self, version: int, wanted: Sequence[fetch.FetchRequestPartition]) -> Parts:
@@ -594,8 +532,8 @@ class RecordRequests:
         self,
         request: Request,
         asked: fetch.FetchRequest,
+        here: fetch.FetchRequest,
         place: BrokerId,
-        here: Sequence[fetch.FetchRequestPartition],
         table: RoutingTable,
     ) -> FanOutSteps:
         """Fetch without a session, since the broker's would lack what is refused here.
@@ -603,19 +541,14 @@ class RecordRequests:
         The broker may not wait: the client must learn at once what has moved.
         """
         version = request.version
-        alone = asked._replace(
-            wanted=[message_codec.to_broker_fetch(one, table, place.cluster) for one in here],
-            dropped=(),
-            session_id=0,
-            session_epoch=-1,
-            max_wait_ms=0,
-        )
-        (said,) = yield [BrokerRequest(place, request.key, version, [fetch.write_fetch_request(version, alone)])]
-        ours = set(here)
-        moved = [_nothing(one) for one in asked.wanted if one not in ours]
-        if said is None:
-            moved = [_nothing(one) for one in asked.wanted]
-        answer = fetch.FetchResponse(0, 0, 0, []) if said is None else fetch.read_fetch_response(said, 0, version)
+        wanted = [to_broker_fetch(one, table, place.cluster) for one in here.wanted]
+        alone = here._replace(wanted=wanted, dropped=(), session_id=0, session_epoch=-1, max_wait_ms=0)
+        (response,) = yield [BrokerRequest(place, request.key, version, [fetch.write_fetch_request(version, alone)])]
+        there = set() if response is None else set(here.wanted)
+        moved = [_nothing(one) for one in asked.wanted if one not in there]
+        answer = fetch.FetchResponse(0, 0, 0, [])
+        if response is not None:
+            answer = fetch.read_fetch_response(response, 0, version)
         answer, _ = self._reading.heard(alone, answer, place.cluster, table)
         whole = self._fetch_renamed(self._at_home(answer, table, place.cluster), place.cluster)
         return fetch.write_fetch_response(version, whole._replace(fetched=[*whole.fetched, *moved]))
@@ -627,7 +560,6 @@ class RecordRequests:
         request: Request,
         cluster: str,
         asked: fetch.FetchRequest,
-        noted: bool,
         told: Callable[[fetch.FetchResponse], None] | None,
         table: RoutingTable,
     ) -> Parts | RespondLater | None:
@@ -636,7 +568,7 @@ class RecordRequests:
         if told is not None:
             told(answer)
         topic = self.sessions.only_topic(asked)
-        if noted:
+        if version >= FETCH_SESSIONS_VERSION and asked.session_epoch >= 0:
             self.sessions.heard(asked, answer)
         self._counting.fetched(request, asked, topic, cluster, answer)
         if any(one.error == _NOT_HERE for one in answer.fetched):
@@ -659,25 +591,22 @@ class RecordRequests:
         if left:
             fetched = [_nothing(one) if str(one.topic) in left else one for one in answer.fetched]
             answer = answer._replace(fetched=fetched)
-        return message_codec.to_client_fetch(answer, now, cluster)
+        return to_client_fetch(answer, now, cluster)
 
     def _fetch_renamed(self, answer: fetch.FetchResponse, cluster: str) -> fetch.FetchResponse:
-        fetched = [
-            one._replace(current_leader=None, preferred_replica=self._addressing.number(cluster, one.preferred_replica))
-            for one in answer.fetched
-        ]
+        fetched = []
+        for one in answer.fetched:
+            number = self._addressing.number(cluster, one.preferred_replica)
+            fetched.append(one._replace(current_leader=None, preferred_replica=number))
         return answer._replace(fetched=fetched)
 
 
 def refuse_all_batches(request: Request, asked: produce.ProduceRequest, code: Code) -> Parts:
     """Refuse all batches, protected topics as not authorized."""
-    guarded = int(Code.TOPIC_AUTHORIZATION_FAILED)
-    appended = [
-        produce.ProduceResponsePartition(
-            one.topic, one.partition, guarded if is_protected_topic(str(one.topic)) else int(code), -1
-        )
-        for one in asked.batches
-    ]
+    appended = []
+    for one in asked.batches:
+        error = Code.TOPIC_AUTHORIZATION_FAILED if is_protected_topic(str(one.topic)) else code
+        appended.append(produce.ProduceResponsePartition(one.topic, one.partition, int(error), -1))
     return [produce.write_produce_response(request.version, produce.ProduceResponse(appended))]
 
 
@@ -692,7 +621,7 @@ def _body_with_epochs(version: int, asked: fetch.FetchRequest, table: RoutingTab
     """
     if all(one.leader_epoch < 0 and one.last_fetched_epoch < 0 for one in asked.wanted):
         return None
-    wanted = [message_codec.to_broker_fetch(one, table, cluster) for one in asked.wanted]
+    wanted = [to_broker_fetch(one, table, cluster) for one in asked.wanted]
     return [fetch.write_fetch_request(version, asked._replace(wanted=wanted))]
 
 

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from twinshore.kafka.protocol.fetch import FetchRequest, FetchResponse
 from twinshore.kafka.protocol.handshake import API_VERSIONS_VERSION_MAX, read_api_versions_request
@@ -90,14 +90,11 @@ class ResentRecords:
 class TrafficTable:
     """The flows of a process.
 
-    `most`: the limit of each kind, for tests. `kept`: the key to keep a flow beyond the limit, None to count it for
+    `kept`: the key to keep a flow beyond the limit, None to count it for
     others. `samples_left`: compression samples left in this window.
     """
 
-    def __init__(
-        self, most: int | None = None, kept: Callable[[TrafficKey], TrafficKey | None] = lambda _: None
-    ) -> None:
-        self._most = FLOWS_PER_KIND_MAX if most is None else dict.fromkeys(TrafficKind, most)
+    def __init__(self, kept: Callable[[TrafficKey], TrafficKey | None] = lambda _: None) -> None:
         self._kept = kept
         self._flows: dict[TrafficKey, TrafficCounter] = {}
         self._before: dict[TrafficKey, TrafficCounter] = {}
@@ -132,24 +129,21 @@ class TrafficTable:
         if _is_unknown(key) and self._unknown >= UNKNOWN_TOPICS_MAX:
             return False
         idlest = self._idlest.get(key.kind, [])
-        while self._count[key.kind] >= self._most[key.kind] and idlest:
+        while self._count[key.kind] >= FLOWS_PER_KIND_MAX[key.kind] and idlest:
             one = idlest.pop()
             if one in self._flows and one not in self._connected and self._flows[one] == self._before.get(one):
                 self._forget(one)
-        return self._count[key.kind] < self._most[key.kind]
+        return self._count[key.kind] < FLOWS_PER_KIND_MAX[key.kind]
 
     def _beyond_all(self, key: TrafficKey) -> TrafficKey:
         """Returns the key for a flow beyond the limit."""
         kept = self._kept(key)
-        if (
-            kept is not None
-            and (kept in self._beyond or len(self._beyond) < ALARMED_FLOWS_MAX)
-            and not _is_others(kept)
-        ):
-            if kept not in self._flows:
-                self._beyond.add(kept)
-            return kept
-        return TrafficKey(OTHER_NAMES, OTHER_NAMES, key.cluster, key.kind)
+        has_room = kept in self._beyond or len(self._beyond) < ALARMED_FLOWS_MAX
+        if kept is None or _is_others(kept) or not has_room:
+            return TrafficKey(OTHER_NAMES, OTHER_NAMES, key.cluster, key.kind)
+        if kept not in self._flows:
+            self._beyond.add(kept)
+        return kept
 
     def comes(self, client: str) -> TrafficCounter:
         """Add a connection of this client. The counts may be kept until `goes`."""
@@ -214,14 +208,12 @@ def _is_others(key: TrafficKey) -> bool:
     return key.client == key.topic == OTHER_NAMES
 
 
-def select_busiest(
-    grown: Iterable[tuple[TrafficKey, TrafficCounter]], most: int = REPORTED_FLOWS_MAX
-) -> list[tuple[TrafficKey, TrafficCounter]]:
+def select_busiest(grown: Iterable[tuple[TrafficKey, TrafficCounter]]) -> list[tuple[TrafficKey, TrafficCounter]]:
     """Returns the busiest flows, and the rest summed by cluster and kind."""
     ordered = sorted(grown, key=lambda one: (one[1].requests, one[1].bytes), reverse=True)
-    known = dict(ordered[:most])
-    for key, counter in ordered[most:]:
-        known.setdefault(TrafficKey(OTHER_NAMES, OTHER_NAMES, key.cluster, key.kind), TrafficCounter()).add(counter)
+    known, others = dict(ordered[:REPORTED_FLOWS_MAX]), ordered[REPORTED_FLOWS_MAX:]
+    rest = ((TrafficKey(OTHER_NAMES, OTHER_NAMES, key.cluster, key.kind), counter) for key, counter in others)
+    merge_flows(known, rest)
     return list(known.items())
 
 
@@ -231,21 +223,15 @@ def merge_flows(known: dict[TrafficKey, TrafficCounter], grown: Iterable[tuple[T
         known.setdefault(key, TrafficCounter()).add(counter)
 
 
-class TopicFlowKey(NamedTuple):
-    topic: str
-    cluster: str
-    kind: TrafficKind
-
-
 class TrafficTotals:
     """Traffic since the process began, in few enough series for Prometheus.
 
-    `topics`: of producers and consumers. `clients`: by client id. `clusters`: producers, with response times.
+    `topics`: of producers and consumers, by keys without a client. `clients`: by client id. `clusters`: producers, with
+    response times.
     """
 
-    def __init__(self, most: int = METRIC_SERIES_MAX) -> None:
-        self._most = most
-        self.topics: dict[TopicFlowKey, TrafficCounter] = {}
+    def __init__(self) -> None:
+        self.topics: dict[TrafficKey, TrafficCounter] = {}
         self.clients: dict[str, TrafficCounter] = {}
         self.clusters: dict[str, TrafficCounter] = {}
 
@@ -253,11 +239,12 @@ class TrafficTotals:
         """Add a window."""
         for key, counter in grown:
             if key.kind is TrafficKind.CLIENT:
-                name = key.client if key.client in self.clients or len(self.clients) < self._most else OTHER_NAMES
+                is_known = key.client in self.clients or len(self.clients) < METRIC_SERIES_MAX
+                name = key.client if is_known else OTHER_NAMES
                 self.clients.setdefault(name, TrafficCounter()).add(counter)
             elif key.kind in RECORDS_KINDS:
-                by_topic = TopicFlowKey(key.topic, key.cluster, key.kind)
-                if by_topic not in self.topics and len(self.topics) >= self._most:
+                by_topic = key._replace(client="")
+                if by_topic not in self.topics and len(self.topics) >= METRIC_SERIES_MAX:
                     by_topic = by_topic._replace(topic=OTHER_NAMES)
                 self.topics.setdefault(by_topic, TrafficCounter()).add(counter)
             if key.kind is TrafficKind.PRODUCE:
@@ -411,6 +398,9 @@ class TrafficOrder(StrEnum):
     LATENCY = "latency"
 
 
+_LINE_COUNTS: Final = ("bytes", "requests", "records", "batches", "errors", "empty", "connections", "connected_max")
+
+
 @dataclass(frozen=True, slots=True)
 class TrafficLine:
     """One subject and kind, over `lasted_s` seconds."""
@@ -431,14 +421,7 @@ class TrafficLine:
             "bytes_s": round(counter.bytes * per_s, 1),
             "requests_s": round(counter.requests * per_s, 3),
             "records_s": round(counter.records * per_s, 3),
-            "bytes": counter.bytes,
-            "requests": counter.requests,
-            "records": counter.records,
-            "batches": counter.batches,
-            "errors": counter.errors,
-            "empty": counter.empty,
-            "connections": counter.connections,
-            "connected_max": counter.connected_max,
+            **{name: getattr(counter, name) for name in _LINE_COUNTS},
             "latency_ms": round(counter.mean_ms, 1) if counter.answered else None,
             "latency_99_ms": get_tail_latency_ms(counter.latency),
             "clients": self.clients,
@@ -459,24 +442,19 @@ def get_tail_latency_ms(counts: Sequence[int]) -> int | None:
 
 def aggregate_traffic(rows: Iterable[TrafficRow], by: TrafficGrouping, sort: TrafficOrder) -> list[TrafficLine]:
     """Returns all lines. Rates cover the first window's start to the last one's end."""
-    sums: dict[tuple[str, TrafficKind], TrafficCounter] = {}
-    names: dict[tuple[str, TrafficKind], tuple[set[str], set[str]]] = {}
-    since_ms, until_ms = 0, 0
-    for row in rows:
-        since_ms = min(since_ms or row.since_ms, row.since_ms)
-        until_ms = max(until_ms, row.until_ms)
-        subject = _subject(row, by)
-        if subject is None:
-            continue
-        place = (subject, row.key.kind)
-        sums.setdefault(place, TrafficCounter()).add(row.flow)
-        clients, topics = names.setdefault(place, (set(), set()))
-        clients.add(row.key.client)
-        topics.add(row.key.topic)
+    rows = list(rows)
+    since_ms, until_ms = min((row.since_ms for row in rows), default=0), max((row.until_ms for row in rows), default=0)
     lasted_s = max(0.001, (until_ms - since_ms) / 1000)
+    sums: dict[tuple[str, TrafficKind], tuple[TrafficCounter, set[str], set[str]]] = {}
+    for row in rows:
+        if (subject := _subject(row, by)) is not None:
+            counter, clients, topics = sums.setdefault((subject, row.key.kind), (TrafficCounter(), set(), set()))
+            counter.add(row.flow)
+            clients.add(row.key.client)
+            topics.add(row.key.topic)
     found = [
-        TrafficLine(subject, kind, counter, lasted_s, len(names[subject, kind][0]), len(names[subject, kind][1]))
-        for (subject, kind), counter in sums.items()
+        TrafficLine(subject, kind, counter, lasted_s, len(clients), len(topics))
+        for (subject, kind), (counter, clients, topics) in sums.items()
     ]
     return sorted(found, key=lambda line: (-_size(line.flow, sort), line.subject, line.kind))
 
@@ -498,9 +476,7 @@ def _subject(row: TrafficRow, by: TrafficGrouping) -> str | None:
 
 
 def _size(counter: TrafficCounter, sort: TrafficOrder) -> float:
-    if sort is TrafficOrder.LATENCY:
-        return counter.mean_ms
-    return float(getattr(counter, sort.value))
+    return counter.mean_ms if sort is TrafficOrder.LATENCY else float(getattr(counter, sort.value))
 
 
 def describe_traffic(line: TrafficLine) -> str:

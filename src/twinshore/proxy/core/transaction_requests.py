@@ -15,21 +15,19 @@ from typing import Any, Final
 
 from twinshore.config.frozen import GROUPS_HOME
 from twinshore.config.model import FIRST_TERM
-from twinshore.kafka.protocol.apis import DESCRIBE_TRANSACTIONS, INIT_PRODUCER_ID
+from twinshore.kafka.protocol.apis import DESCRIBE_TRANSACTIONS
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.requests import Request
 from twinshore.kafka.protocol.transactions import encode_describe_transactions, parse_describe_transactions
-from twinshore.proxy.core import message_codec
 from twinshore.proxy.core.message_codec import (
+    ask_broker,
     build_commit_errors,
     build_error_response,
-    build_message,
+    build_response,
     decode_request,
     decode_response,
     encode_message,
-    get_element_type,
-    get_response_type,
-    to_error_code,
+    strip_commit_epochs,
 )
 from twinshore.proxy.core.model import (
     RESPONSE_TIMEOUT_S,
@@ -52,8 +50,6 @@ TXN_OFFSET_COMMIT: Final = 28
 # OPERATION_NOT_ATTEMPTED, for topics without a fault of their own, and GROUP_AUTHORIZATION_FAILED.
 _NOT_ATTEMPTED: Final = 55
 _NOT_FOR_GROUP: Final = 30
-# INVALID_PRODUCER_ID_MAPPING, by which a coordinator makes an unknown producer abort and begin again.
-_NOT_MAPPED: Final = 49
 _NOBODY: Final = -1
 
 
@@ -70,14 +66,14 @@ def init_transactional_producer(
 
 def _init_known(request: Request, asked: Any, place: BrokerId) -> FanOutSteps:
     question = [encode_describe_transactions([str(asked.transactional_id)])]
-    (said,) = yield [BrokerRequest(place, DESCRIBE_TRANSACTIONS, 0, question)]
-    states = [] if said is None else parse_describe_transactions(said, 0)
+    (body,) = yield [BrokerRequest(place, DESCRIBE_TRANSACTIONS, 0, question)]
+    states = [] if body is None else parse_describe_transactions(body, 0)
     if states and not states[0].error and states[0].producer_id != asked.producer_id:
         asked = replace(asked, producer_id=_NOBODY, producer_epoch=-1)
-    (answer,) = yield [BrokerRequest(place, INIT_PRODUCER_ID, request.version, encode_message(asked))]
+    answer = yield from ask_broker(place, asked)
     if answer is None:
         return build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
-    return [answer]
+    return encode_message(answer)
 
 
 class RefusedTransactions:
@@ -97,9 +93,8 @@ class RefusedTransactions:
             self._ids.add(str(asked.v3_and_below_transactional_id))
         return move
 
-    def end(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
+    def end(self, request: Request, place: BrokerId | None) -> RequestDecision:
         """Forward EndTxn to the coordinator that has the transaction, also if groups have moved."""
-        del table
         if place is None:
             return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
         asked = decode_request(request)
@@ -132,7 +127,8 @@ def _add_partitions(request: Request, asked: Any, place: BrokerId | None, table:
     come = elsewhere and (table.groups_gathering or all(_has_moved(name, table) for name in elsewhere))
     if table.offset_commits_paused or come or any(table.writes_paused(name) for name in names):
         # A client that also reads is awaited as groups gather: it aborts, as it must at the new home, and rejoins.
-        code = _NOT_MAPPED if elsewhere and table.groups_gathering else Code.CONCURRENT_TRANSACTIONS
+        aborts = elsewhere and table.groups_gathering
+        code = Code.INVALID_PRODUCER_ID_MAPPING if aborts else Code.CONCURRENT_TRANSACTIONS
         return ParkRequest(_of_partitions(request, asked, dict.fromkeys(names, code)))
     if not elsewhere:
         return ForwardRequest(place)
@@ -141,17 +137,12 @@ def _add_partitions(request: Request, asked: Any, place: BrokerId | None, table:
 
 
 def _of_partitions(request: Request, asked: Any, codes: Mapping[str, int]) -> Parts:
-    kind = get_response_type(request.key, request.version)
-    topic = get_element_type(kind, "results_by_topic_v3_and_below")
-    part = get_element_type(topic, "results_by_partition")
-    told = []
-    for one in asked.v3_and_below_topics:
-        code = to_error_code(codes[str(one.name)])
-        parts = tuple(
-            build_message(part, partition_index=number, partition_error_code=code) for number in one.partitions
-        )
-        told.append(build_message(topic, name=one.name, results_by_partition=parts))
-    return encode_message(build_message(kind, results_by_topic_v3_and_below=tuple(told)))
+    topics = []
+    for topic in asked.v3_and_below_topics:
+        code = codes[str(topic.name)]
+        partitions = [{"partition_index": number, "partition_error_code": code} for number in topic.partitions]
+        topics.append({"name": topic.name, "results_by_partition": partitions})
+    return build_response(request, results_by_topic_v3_and_below=topics)
 
 
 def route_add_offsets(request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
@@ -172,5 +163,5 @@ def route_txn_offset_commit(request: Request, place: BrokerId | None, table: Rou
         return ParkRequest(build_commit_errors(request, asked.topics, Code.COORDINATOR_LOAD_IN_PROGRESS))
     if not all(table.stays(str(one.name)) for one in asked.topics):
         return RespondNow(build_commit_errors(request, asked.topics, _NOT_FOR_GROUP))
-    told = message_codec.strip_commit_epochs(asked, table)
+    told = strip_commit_epochs(asked, table)
     return ForwardRequest(place, body=encode_message(told) if told is not asked else None, topics=(GROUPS_HOME,))
