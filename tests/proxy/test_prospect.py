@@ -43,8 +43,8 @@ def test_twinshores_own_notes_are_on_each_cluster_and_clash_with_nothing() -> No
     both = {name: replace(one, topics=one.topics | notes) for name, one in now.clusters.items()}
     quiet = prospect(RoutingTable(both, now.homes, now.offers))
     assert (quiet.clashes, quiet.exit_code) == ({}, 0)
-    assert [one for one in quiet.sentences() if one.startswith("topics are led")] == [
-        one for one in prospect(now).sentences() if one.startswith("topics are led")
+    assert [one for one in quiet.sentences() if one.startswith("topics routed")] == [
+        one for one in prospect(now).sentences() if one.startswith("topics routed")
     ]
 
 

@@ -62,10 +62,10 @@ class ProxyPreview:
         logins = ", and need no login"
         if self.logins:
             logins = f", and log in by {join_names(self.logins, TOPICS_NAMED_MAX)}"
-        yield f"clients are given {addressing.host}:{addressing.port}, speak {speak}{logins}"
+        yield f"clients connect to {addressing.host}:{addressing.port}, speak {speak}{logins}"
         if addressing.node_hosts:
             hosts = f"{addressing.host}, {addressing.node_hosts}"
-            yield f"port to open: {addressing.port} alone; names that must lead here: {hosts}"
+            yield f"port to open: {addressing.port} alone; names that must resolve to this proxy: {hosts}"
         else:
             yield f"ports to open: {addressing.port} to {addressing.last_port}, one for each broker that there may be"
         for name, cluster in self.table.clusters.items():
@@ -83,11 +83,12 @@ class ProxyPreview:
             lacking = join_names(self.table.lack_newer_groups, TOPICS_NAMED_MAX)
             newer = f"those of the new protocol are refused, as {lacking} does not have them"
         yield f"groups: at home on {self.table.group_home()}; {newer}"
-        yield f"new topics: made on {addressing.new_topics.usual or next(iter(self.table.clusters))}"
+        yield f"new topics: created on {addressing.new_topics.usual or next(iter(self.table.clusters))}"
         offers = self.table.offers
-        if versions := [
+        versions = [
             f"{api_name(key)} {offers[key][0]} to {offers[key][1]}" for key in (PRODUCE, FETCH) if key in offers
-        ]:
+        ]
+        if versions:
             yield f"versions that clients may speak: {' and '.join(versions)}; --json has all"
         yield from self._topics()
         yield from self.remarks
@@ -95,13 +96,13 @@ class ProxyPreview:
     def _topics(self) -> Iterator[str]:
         for topic in self.asked:
             where = self.table.route(topic)
-            told = f"led to {where}{self._why(topic)}" if where is not None else "no cluster has it"
+            told = f"routed to {where}{self._why(topic)}" if where is not None else "no cluster has it"
             lacking = self.table.leaderless.get(topic)
             yield f"topic {topic}: {told}" if lacking is None else describe_decision(topic, lacking)
         led = Counter(where for topic, where in self.table.routes.items() if not is_internal_topic(topic))
         several = sum(self.table.has_home(topic) for topic in self.several)
         told = ", ".join(f"{led[name]:,} to {name}" for name in self.table.clusters)
-        yield f"topics are led: {told}; {count_phrase(several, 'topic')} of these on several clusters, at home on one"
+        yield f"topics routed: {told}; {count_phrase(several, 'topic')} of these on several clusters, at home on one"
         clashes = sorted(self.clashes.items(), key=lambda one: one[0] not in self.asked)
         for topic, clusters in clashes[:TOPICS_NAMED_MAX]:
             yield (

@@ -270,7 +270,7 @@ FETCH_SESSIONS_MAX = 4
 
 
 @dataclass(slots=True)
-class FetchSession:
+class ClientFetchSession:
     """A fetch session.
 
     `judged`: the state in which all partitions, maybe thousands, were read here. `check`: when none was to be read
@@ -299,7 +299,7 @@ class FetchSessions:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, FetchSession] = {}
+        self._known: dict[int, ClientFetchSession] = {}
 
     def goes_on(
         self, asked: fetch.FetchRequest, table: RoutingTable, cluster: str, follower_fetch: FollowerFetch
@@ -324,7 +324,7 @@ class FetchSessions:
         session.judged = now
         return True
 
-    def of(self, session_id: int) -> FetchSession:
+    def of(self, session_id: int) -> ClientFetchSession:
         return self._known[session_id]
 
     def only_topic(self, asked: fetch.FetchRequest) -> str:
@@ -342,7 +342,8 @@ class FetchSessions:
         if answer.error or asked.session_epoch == 0:
             self._known.pop(asked.session_id, None)
         if asked.session_epoch == 0 and answer.session_id and not answer.error:
-            self._known[answer.session_id] = FetchSession({(str(one.topic), one.partition) for one in asked.wanted})
+            held = {(str(one.topic), one.partition) for one in asked.wanted}
+            self._known[answer.session_id] = ClientFetchSession(held)
             if len(self._known) > FETCH_SESSIONS_MAX:
                 del self._known[next(iter(self._known))]
 
