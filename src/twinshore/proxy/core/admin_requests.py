@@ -197,7 +197,7 @@ def find_broker(number: int, addressing: BrokerAddressing, table: RoutingTable) 
     """Returns the known broker with this number, if any."""
     nodes = {name: cluster.brokers for name, cluster in table.clusters.items()}
     broker = addressing.place_of(number, nodes) if number >= 0 else None
-    return broker if broker is not None and broker.node in nodes[broker.cluster] else None
+    return broker if broker is not None and broker.node in nodes.get(broker.cluster, ()) else None
 
 
 def find_holders(topics: Iterable[str], table: RoutingTable) -> SubRequests[dict[str, list[str]]]:

@@ -261,7 +261,7 @@ def convert_message(kind: Any, entity: Any) -> Any:
     return build_message(kind, **dataclasses.asdict(entity))
 
 
-def build_request(key: int, version: int, **values: Any) -> Any:
+def build_request(key: int, version: int, /, **values: Any) -> Any:
     return build_message(get_request_type(key, version), **values)
 
 

@@ -202,7 +202,7 @@ class MetadataRequests:
 
 
 def _ask_about(asked: Any, names: Sequence[str] | None) -> Any:
-    kind = get_element_type(type(asked), "topics")
+    kind = get_element_type(get_request_type(METADATA, asked.__version__), "topics")
     topics = None if names is None else tuple(build_message(kind, name=name) for name in names)
     # No topic is created: its cluster would be unknown.
     return replace(asked, topics=topics, allow_auto_topic_creation=False)
