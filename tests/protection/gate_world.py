@@ -186,15 +186,21 @@ class World:
     def _word(self, *, alone: bool) -> None:
         asked_s, gate, is_lost = self.now_s, self.gate, self.chance.random() < 0.1
 
-        def written() -> None:
-            if self.away or is_lost or self.promoted_s is not None:
-                self.after(self.lag_s(), lambda: gate.on_alone_failed(self.now_s) if alone else None)
+        def answered(is_written: bool) -> None:
+            if gate is not self.gate:
                 return
-            self.alone_until_s = self.now_s + SETTINGS.ttl_s if alone else -1.0
-            self.after(
-                self.lag_s(),
-                lambda: self._do(gate.on_alone_written(asked_s, self.now_s)) if alone else gate.on_alone_cleared(),
-            )
+            if not is_written:
+                gate.on_alone_failed(self.now_s)
+            elif alone:
+                self._do(gate.on_alone_written(asked_s, self.now_s))
+            else:
+                gate.on_alone_cleared()
+
+        def written() -> None:
+            is_written = not (self.away or is_lost or self.promoted_s is not None)
+            if is_written:
+                self.alone_until_s = self.now_s + SETTINGS.ttl_s if alone else -1.0
+            self.after(self.lag_s(), lambda: answered(is_written))
 
         self.after(self.lag_s(), written)
 

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.produce import ProduceResponse
 from twinshore.protection.keeper import GateKeeper
+from twinshore.proxy.core.protected_topics import ProtectedParts
 
 HOLD_S_MAX: Final = 15.0
-
-
-class ProtectedPart(NamedTuple):
-    """A partition of a Produce request. `span`: its last offset less its first."""
-
-    partition: TopicPartition
-    span: int
-    has_producer: bool
 
 
 def hold_s(timeout_ms: int) -> float:
@@ -30,19 +23,19 @@ def hold_s(timeout_ms: int) -> float:
 class ProtectedWrite:
     """One Produce request. `done` gets the response once all its partitions are decided."""
 
-    def __init__(self, keeper: GateKeeper, parts: Sequence[ProtectedPart], timeout_ms: int) -> None:
-        self._keeper, self._parts = keeper, parts
+    def __init__(self, keeper: GateKeeper, protected: ProtectedParts) -> None:
+        self._keeper, self._parts = keeper, protected.parts
         self._codes: dict[TopicPartition, Code] = {}
         self._response: ProduceResponse | None = None
         self._done: Callable[[ProduceResponse], None] = lambda _: None
         self._numbers = [
             keeper.sent(
                 part.partition,
-                hold_s(timeout_ms),
+                hold_s(protected.timeout_ms),
                 partial(self._decided, part.partition),
                 has_producer=part.has_producer,
             )
-            for part in parts
+            for part in protected.parts
         ]
 
     def failed(self) -> None:

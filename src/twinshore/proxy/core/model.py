@@ -26,6 +26,7 @@ from twinshore.config.frozen import GROUPS_HOME, PROXY_CLUSTER_ID
 from twinshore.config.model import FIRST_TERM
 from twinshore.kafka.protocol.primitives import Buffer
 from twinshore.proxy.core.leader_table import choose_leader_clusters
+from twinshore.proxy.core.protected_topics import ProtectedParts
 from twinshore.replication.core.filters import KAFKA_INTERNAL_TOPICS, is_internal_topic
 from twinshore.replication.core.ownership import PAIR_SEPARATOR
 from twinshore.routing.core.home_records import FORCED_SWITCH, PLANNED_SWITCH, HomeConflict, HomeRecord, HomeState
@@ -358,7 +359,7 @@ RewriteResponse: TypeAlias = Callable[[memoryview, int], Parts | RespondLater | 
 class ForwardRequest(NamedTuple):
     """Forward the request, or another `body`, and return the response, changed by `rewrite`.
 
-    `topics`: those written to. `counters` get the response time.
+    `topics`: those written to. `counters` get the response time. `protected`: what the response waits for.
     """
 
     place: BrokerId
@@ -368,6 +369,7 @@ class ForwardRequest(NamedTuple):
     body: Parts | None = None
     topics: tuple[str, ...] = ()
     counters: tuple[TrafficCounter, ...] = ()
+    protected: ProtectedParts | None = None
 
 
 class RespondNow(NamedTuple):
@@ -377,11 +379,14 @@ class RespondNow(NamedTuple):
 
 
 class FanOut(NamedTuple):
-    """Ask several brokers; no other request of this client starts until done. `topics`: those written to."""
+    """Ask several brokers; no other request of this client starts until done. `topics`: those written to. `protected`:
+    what the response waits for.
+    """
 
     errand: FanOutSteps
     wait_s: float = FAN_OUT_TIMEOUT_S
     topics: tuple[str, ...] = ()
+    protected: ProtectedParts | None = None
 
 
 class ParkRequest(NamedTuple):

@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from twinshore.config.errors import WireError
+from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol import fetch, produce
 from twinshore.kafka.protocol.apis import DESCRIBE_PRODUCERS
 from twinshore.kafka.protocol.error_codes import Code
@@ -65,12 +66,21 @@ from twinshore.proxy.core.model import (
     add_term_stamp,
     get_term_stamp,
 )
+from twinshore.proxy.core.protected_topics import (
+    NoProtection,
+    ProtectedPart,
+    ProtectedParts,
+    Protection,
+    protected_partitions,
+    refusal_of,
+)
 from twinshore.proxy.core.traffic import RequestCounter, ResentRecords
 from twinshore.replication.core.filters import is_protected_topic
 
 _COUNT_AT = HEADER_BYTES - I32.size
 # Batches of a partition that idempotent producers may have in flight, and brokers remember.
 IN_FLIGHT_MAX = 5
+ACKS_ALL = -1
 # Producers tracked for one client, which may name any number.
 MOVED_PRODUCERS_MAX = 1000
 
@@ -94,6 +104,12 @@ def count_records(records: memoryview | bytes | None) -> int:
     if records is None or len(records) < HEADER_BYTES:
         return 0
     return max(0, int(I32.unpack_from(records, _COUNT_AT)[0]))
+
+
+def _protected_part(one: produce.ProduceRequestPartition) -> ProtectedPart:
+    header = parse_batch(one.records)
+    has_producer = header is not None and header.producer_id >= 0
+    return ProtectedPart(TopicPartition(str(one.topic), one.partition), count_records(one.records) - 1, has_producer)
 
 
 def check_sequence(header: BatchHeader, wrote: ProducerTail) -> Code:
@@ -361,8 +377,10 @@ class RecordRequests:
         now: Callable[[], RoutingTable] | None,
         counting: RequestCounter,
         reading: ClientFollowerFetch,
+        protection: Protection | None = None,
     ) -> None:
         self._addressing, self._stale, self._now = addressing, stale, now
+        self._protection: Protection = protection or NoProtection()
         self._counting, self._reading = counting, reading
         self.sessions = FetchSessions()
         self._moved = MovedProducers(self._counting.again)
@@ -370,11 +388,33 @@ class RecordRequests:
     def on_produce(
         self, request: Request, place: BrokerId | None, table: RoutingTable, asked: produce.ProduceRequest | None = None
     ) -> RequestDecision:
-        """Judge Produce. Topics elsewhere are refused, so that the client refreshes; held ones wait.
+        """Judge Produce. `asked`: the decoded request, if at hand. Writes to protected topics are sent with acks=all.
 
-        `asked`: the decoded request, if at hand.
+        A transaction's writes are not protected: its end is.
         """
         asked = asked or produce.read_produce_request(request.view, request.position, request.version)
+        if not self._protection.levels or asked.transactional_id is not None:
+            return self._produce(request, place, table, asked)
+        if not (protected := protected_partitions(asked, self._protection)):
+            return self._produce(request, place, table, asked)
+        if not asked.acks:
+            topic = next(iter(protected))
+            return DisconnectClient(f"it writes to {topic} without acknowledgements, and {topic} is protected")
+        if (code := refusal_of(protected, self._protection)) is not None:
+            return self._refused(request, asked, code)
+        decision = self._produce(request, place, table, asked._replace(acks=ACKS_ALL))
+        if not isinstance(decision, ForwardRequest | FanOut):
+            return decision
+        if isinstance(decision, ForwardRequest) and asked.acks != ACKS_ALL and decision.body is None:
+            body = produce.write_produce_request(request.version, asked._replace(acks=ACKS_ALL))
+            decision = decision._replace(body=body)
+        parts = tuple(_protected_part(one) for one in asked.batches if str(one.topic) in protected)
+        return decision._replace(protected=ProtectedParts(parts, asked.timeout_ms, request.version))
+
+    def _produce(
+        self, request: Request, place: BrokerId | None, table: RoutingTable, asked: produce.ProduceRequest
+    ) -> RequestDecision:
+        """Topics elsewhere are refused, so that the client refreshes; held ones wait."""
         topics = tuple(dict.fromkeys([str(one.topic) for one in asked.batches]))
         if place is None or not topics or any(map(is_protected_topic, topics)):
             return self._refused(request, asked, Code.NOT_LEADER_OR_FOLLOWER)

@@ -52,6 +52,7 @@ from twinshore.proxy.core.model import (
     RoutingTable,
 )
 from twinshore.proxy.core.offset_reset import OffsetResets, ResetFilter
+from twinshore.proxy.core.protected_topics import Protection
 from twinshore.proxy.core.record_requests import (
     FETCH_SESSIONS_VERSION,
     SESSION_NOT_FOUND_RESPONSE,
@@ -353,12 +354,13 @@ class ClientSession:
         traffic: TrafficTable | None = None,
         resets: OffsetResets | None = None,
         follower_fetch: FollowerFetch | None = None,
+        protection: Protection | None = None,
     ) -> None:
         self.place, self._addressing, self._news = place, addressing, news
         self._counting = RequestCounter(traffic)
         reading = self._reading = ClientFollowerFetch(follower_fetch or FollowerFetch(), addressing)
         as_seen = (lambda: reading.seen(now())) if now else None
-        records = RecordRequests(addressing, news, as_seen, self._counting, reading)
+        records = RecordRequests(addressing, news, as_seen, self._counting, reading, protection)
         self._fused = BreakerFilter(records, breakers or CircuitBreakers())
         self._committed = OffsetRequests(self._counting)
         self._refused = RefusedTransactions()

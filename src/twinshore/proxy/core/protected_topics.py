@@ -1,0 +1,62 @@
+"""Which writes are of protected topics, and what is refused of them before it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from twinshore.config.model import TopicPartition
+from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.produce import ProduceRequest
+from twinshore.protection.core.model import ProtectionLevel
+from twinshore.protection.core.records import TopicProtection
+
+
+class ProtectedPart(NamedTuple):
+    """A partition of a Produce request. `span`: its last offset less its first."""
+
+    partition: TopicPartition
+    span: int
+    has_producer: bool
+
+
+class ProtectedParts(NamedTuple):
+    """The parts of a request whose response waits for the twins. `version`: of the response."""
+
+    parts: tuple[ProtectedPart, ...]
+    timeout_ms: int
+    version: int
+
+
+class Protection(Protocol):
+    """What is known of protected topics. `levels`: as operators set them."""
+
+    levels: Mapping[str, TopicProtection]
+
+    def refusal(self, topic: str, partitions: Iterable[int]) -> Code | None:
+        """Returns the error for a write that is not to be sent; None to send it."""
+
+
+class NoProtection:
+    """Of a process that holds no responses."""
+
+    levels: Mapping[str, TopicProtection] = {}
+
+    def refusal(self, topic: str, partitions: Iterable[int]) -> Code | None:  # noqa: ARG002
+        return None
+
+
+def protected_partitions(asked: ProduceRequest, protection: Protection) -> dict[str, list[int]]:
+    """Returns the partitions of protected topics that the request writes to."""
+    found: dict[str, list[int]] = {}
+    for one in asked.batches:
+        level = protection.levels.get(str(one.topic))
+        if level is not None and level.level is not ProtectionLevel.ASYNC:
+            found.setdefault(str(one.topic), []).append(one.partition)
+    return found
+
+
+def refusal_of(partitions: Mapping[str, Sequence[int]], protection: Protection) -> Code | None:
+    """Returns the first error; a request is refused whole, since its response is one."""
+    codes = (protection.refusal(topic, numbers) for topic, numbers in partitions.items())
+    return next((code for code in codes if code is not None), None)
