@@ -25,7 +25,7 @@ from twinshore.monitoring.delay_simulation import update_table
 from twinshore.replication.core.incident_kinds import render_incidents_page
 from twinshore.replication.metric_table import render_metrics_page
 from twinshore.replication.task.core.partition import TRANSITIONS, Phase
-from twinshore.switch.core.steps import NEVER_HOLDS, STEP_SPECS, STEPS, SwitchKind, SwitchStep
+from twinshore.switch.core.steps import NEVER_HOLDS, STEPS, SwitchKind, SwitchStep
 
 ROOT = Path(__file__).resolve().parent.parent
 PHASES_BEGIN, PHASES_END = "<!-- phases -->\n", "<!-- end of phases -->\n"
@@ -122,8 +122,9 @@ def _with_steps(page: str, kind: SwitchKind, begin: str, end: str) -> str:
     ]
     rows = ["| step | what it does | turning back | writers wait |", "| --- | --- | --- | --- |"]
     rows += [
-        f"| `{step}` | {spec.does} | {spec.undoes} | {'yes' if spec.held and kind not in NEVER_HOLDS else ''} |"
-        for step, spec in ((step, STEP_SPECS[step]) for step in planned)
+        f"| `{step}` | {step.spec.does} | {step.spec.undoes} |"
+        f" {'yes' if step.spec.held and kind not in NEVER_HOLDS else ''} |"
+        for step in planned
     ]
     said = "\n".join(drawn), "\n".join(rows)
     return f"{head}{begin}\n{said[0]}\n\n{said[1]}\n\n{end}{tail}"

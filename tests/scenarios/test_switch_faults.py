@@ -29,7 +29,7 @@ from twinshore.kafka.protocol.error_codes import Code
 from twinshore.lab.clients import alter_topic, client_settings, read_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.state.store import open_store
-from twinshore.switch.operations.plan import build_switch_request, plan
+from twinshore.switch.operations.plan import SwitchPlanRequest, plan
 from twinshore.switch.operations.run import SwitchCaller, run_switch
 
 TOPIC = "faults-orders"
@@ -54,7 +54,7 @@ def test_two_operators_at_once_one_wins(rig: SwitchRig) -> None:
     before = rig.level()
     settings = load_settings(rig.settings, {})
     with open_store(url_in(rig.rig.folder)) as store:
-        older = plan(build_switch_request([TOPIC], twin.name), settings, store, by="carol")
+        older = plan(SwitchPlanRequest([TOPIC], twin.name), settings, store, by="carol")
     assert older.state is not None, older.refusal
     told = started(rig, *[f"run {TOPIC} --to {twin.name} --yes"] * 2)
     codes = sorted(code for code, _ in told)

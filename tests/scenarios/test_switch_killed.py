@@ -10,7 +10,7 @@ import pytest
 from tests.scenarios.switch_rig import SwitchRig, carried, short_leases
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.lab.cluster import LabCluster
-from twinshore.switch.core.steps import STEP_SPECS, STEPS, SwitchKind, SwitchStep
+from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchStep
 
 __all__ = ["short_leases"]
 TOPIC = "killed-orders"
@@ -99,7 +99,7 @@ def test_killed_on_its_way_back_it_still_turns_back(rig: SwitchRig) -> None:
     full_size=True,
 )
 @pytest.mark.long
-@pytest.mark.parametrize("step", [step for step in EARLY if STEP_SPECS[step].undoes])
+@pytest.mark.parametrize("step", [step for step in EARLY if step.spec.undoes])
 @pytest.mark.parametrize("when", ["before", "behind"])
 def test_killed_at_each_step_of_its_way_back_it_still_turns_back(rig: SwitchRig, step: SwitchStep, when: str) -> None:
     killed_on_its_way_back(rig, step, when)

@@ -23,7 +23,7 @@ from twinshore.switch.operations.carrying import CarryFirstPlan, describe_twin_l
 from twinshore.switch.operations.dispatch import plan_switch
 from twinshore.switch.operations.plan import (
     SwitchPlan,
-    build_switch_request,
+    SwitchPlanRequest,
     find_link,
     match_topics,
     match_topics_without_twins,
@@ -55,35 +55,33 @@ def store(settings: Settings) -> Iterator[Store]:
 def test_what_is_carried_and_what_is_no_name_is_left_to_the_plan_of_the_switch(
     settings: Settings, store: Store, topics: list[str]
 ) -> None:
-    assert plan(build_switch_request(topics, "west"), settings, store) is None
+    assert plan(SwitchPlanRequest(topics, "west"), settings, store) is None
 
 
 def test_a_drill_and_a_switch_by_force_have_nothing_carried(settings: Settings, store: Store) -> None:
     for asked in (
-        build_switch_request(["bills"], "west", force=True),
-        build_switch_request(["bills"], "west", drill=True),
+        SwitchPlanRequest(["bills"], "west", force=True),
+        SwitchPlanRequest(["bills"], "west", drill=True),
     ):
         assert plan(asked, settings, store) is None
-    assert plan(build_switch_request(["bills"], "north"), settings, store) is None, "twins there have other names"
+    assert plan(SwitchPlanRequest(["bills"], "north"), settings, store) is None, "twins there have other names"
 
 
 @pytest.mark.parametrize("name", ["bills", "pay.ments", r"pay\.ments"])
 def test_whether_the_source_has_a_topic_of_this_name_is_asked(settings: Settings, store: Store, name: str) -> None:
     with pytest.raises(KafkaError, match="east"):
-        plan(build_switch_request([name], "west"), settings, store)
+        plan(SwitchPlanRequest([name], "west"), settings, store)
 
 
 def test_a_name_with_a_dot_does_not_move_another_topic_unasked(store: Store) -> None:
     """`orders.v1` is a whole name, and as an expression it fits `orders-v1`: the source is asked whether it has it."""
     store.twins.save([TwinRow("east->west", "orders-v1", 0, "c" * 32, "d" * 32, 0, 0, 1)])
     links = [Link("east", "west", ("orders.*",))]
-    assert match_topics(build_switch_request(["orders.v1"], "west"), links, store).dotted == {
-        "orders.v1": ["orders-v1"]
-    }
+    assert match_topics(SwitchPlanRequest(["orders.v1"], "west"), links, store).dotted == {"orders.v1": ["orders-v1"]}
     store.twins.save([TwinRow("east->west", "orders.v1", 0, "e" * 32, "f" * 32, 0, 0, 1)])
-    found = match_topics(build_switch_request(["orders.v1"], "west"), links, store)
+    found = match_topics(SwitchPlanRequest(["orders.v1"], "west"), links, store)
     assert ([row.topic for row in found.rows["east->west"]], found.dotted) == (["orders.v1"], {})
-    assert match_topics(build_switch_request([r"orders\.v1", "orders"], "west"), links, store).dotted == {}
+    assert match_topics(SwitchPlanRequest([r"orders\.v1", "orders"], "west"), links, store).dotted == {}
 
 
 def test_a_topic_that_nobody_has_switched_yet_is_at_home_where_its_link_begins(
@@ -92,7 +90,7 @@ def test_a_topic_that_nobody_has_switched_yet_is_at_home_where_its_link_begins(
     """A hint to delete it there would have deleted the topic itself."""
     links = [*settings.links, Link("west", "east", ("bills",))]
     store.twins.save([TwinRow("west->east", "bills", 0, "c" * 32, "d" * 32, 0, 0, 1)])
-    asked = build_switch_request(["bills"], "west")
+    asked = SwitchPlanRequest(["bills"], "west")
     assert match_topics(asked, links, store).lacking == []
     assert plan(asked, settings.with_links(links), store) is None
     with raises(RefusedError, "switch.at-home-already", topics="bills", cluster="west"):
@@ -108,17 +106,17 @@ def test_what_is_planned_behind_the_wait_moves_nothing_that_came_meanwhile() -> 
 
 
 def test_what_the_link_leaves_out_on_purpose_stays_left_out(settings: Settings, store: Store) -> None:
-    assert plan(build_switch_request(["__secrets"], "west"), settings, store) is None
+    assert plan(SwitchPlanRequest(["__secrets"], "west"), settings, store) is None
 
 
 def test_a_topic_that_is_at_home_there_is_not_carried_back_to_it(settings: Settings, store: Store) -> None:
     store.topics_in_switch.change_homes([flip_of("bills", "east", "west", 2, (9,), by="bob")])
-    assert plan(build_switch_request(["bills"], "west"), settings, store) is None
+    assert plan(SwitchPlanRequest(["bills"], "west"), settings, store) is None
 
 
 def test_a_slip_of_the_pen_beside_what_is_carried_is_told(settings: Settings, store: Store) -> None:
     with raises(ConfigError, "switch.no-link-for", to="west", topics="pay.*"):
-        plan_switch(build_switch_request(["orders", "pay.*"], "west"), settings, store)
+        plan_switch(SwitchPlanRequest(["orders", "pay.*"], "west"), settings, store)
 
 
 def test_a_twin_that_waits_for_a_slow_cluster_is_waited_for_and_one_that_stopped_is_not(
@@ -145,7 +143,7 @@ def test_a_topic_that_is_admitted_and_has_no_twin_yet_is_meant_by_whatever_word_
     store.twins.save([TwinRow("west->east", "pay-back", 0, "c" * 32, "d" * 32, 0, 0, 1)])
     store.twins.save([TwinRow("north->east", "pay-north", 0, "e" * 32, "f" * 32, 0, 0, 1)])
     on_east = ["orders", "pay-new", "pay-not", "pay-back", "pay-north", "bills", "twinshore.homes"]
-    asked = build_switch_request(["orders", "pay-.*", "twinshore.*"], "west")
+    asked = SwitchPlanRequest(["orders", "pay-.*", "twinshore.*"], "west")
     words = match_topics(asked, links, store)
     assert match_topics_without_twins(asked, links[0], words, on_east) == ["pay-new"]
-    assert match_topics_without_twins(build_switch_request(["orders"], "west"), links[0], words, on_east) == []
+    assert match_topics_without_twins(SwitchPlanRequest(["orders"], "west"), links[0], words, on_east) == []

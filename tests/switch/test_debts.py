@@ -23,7 +23,7 @@ from twinshore.state.store import Store
 from twinshore.switch import old_home as beside
 from twinshore.switch import write_access
 from twinshore.switch.core.acl_rules import DEFERRED_CLEANUP_KIND, AclSnapshot, DeferredCleanup, RulesPlan, plan_denial
-from twinshore.switch.core.steps import StepDone, StepPending, SwitchKind
+from twinshore.switch.core.steps import StepPending, SwitchKind
 from twinshore.switch.write_access import WriterAccess, clean_up, earlier_denials
 
 settings, store = test_companion.settings, test_companion.store
@@ -139,7 +139,5 @@ def test_what_a_switch_denied_that_died_keeps_nobody_out_at_the_new_home(
     monkeypatch.setattr(write_access, "create_acls", create)
     west: Any = type("West", (), {"name": "west"})()
     owes(store, DeferredCleanup("1" * 32, "east", ("orders",), RIGHTS))
-    assert isinstance(
-        WriterAccess(NOBODY, west, Link("east", "west"), NOBODY, store).given(record(SwitchKind.FORCED)), StepDone
-    )
+    WriterAccess(NOBODY, west, Link("east", "west"), NOBODY, store).apply_rights(record(SwitchKind.FORCED))
     assert made == [rule("orders")]

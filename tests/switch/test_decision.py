@@ -10,7 +10,6 @@ import pytest
 from tests.switch.world import TROUBLE, Hands, World, play
 from twinshore.config.errors import WireError
 from twinshore.switch.core.steps import (
-    STEP_SPECS,
     STEPS,
     MustRollBack,
     StepDone,
@@ -143,7 +142,7 @@ def test_writers_wait_no_longer_than_they_may() -> None:
 
 def test_a_step_before_the_hold_that_takes_long_is_given_up() -> None:
     going = _at(record(), SwitchStep.ANNOUNCE)
-    patience_ms = int(STEP_SPECS[SwitchStep.ANNOUNCE].patience_s * 1000)
+    patience_ms = int(SwitchStep.ANNOUNCE.spec.patience_s * 1000)
     assert apply_outcome(going, StepPending("two followers"), NOW_MS + patience_ms).state is SwitchStatus.RUNNING
     back = apply_outcome(going, StepPending("two followers"), NOW_MS + patience_ms + 1)
     assert back.state is SwitchStatus.ROLLING_BACK
@@ -166,9 +165,7 @@ def test_the_way_back_ends_only_at_its_end() -> None:
 
 def test_a_drill_and_a_forced_switch_have_their_own_steps() -> None:
     assert SwitchStep.PROMOTE not in STEPS[SwitchKind.DRILL]
-    assert not any(STEP_SPECS[step].undoes for step in STEPS[SwitchKind.DRILL]), (
-        "it changes nothing, so nothing is undone"
-    )
+    assert not any(step.spec.undoes for step in STEPS[SwitchKind.DRILL]), "it changes nothing, so nothing is undone"
     assert SwitchStep.HOLD not in STEPS[SwitchKind.FORCED]
     forced = _at(record(SwitchKind.FORCED), SwitchStep.CATCH_UP)
     assert apply_outcome(forced, StepPending("the target is slow"), NOW_MS + 20_000).state is SwitchStatus.RUNNING

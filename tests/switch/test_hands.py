@@ -11,36 +11,32 @@ import pytest
 
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.config.model import Link
-from twinshore.switch.core.steps import STEP_SPECS, STEPS, SwitchKind, SwitchStep
-from twinshore.switch.empty_logs import SwitchWithoutDataSteps
-from twinshore.switch.failback import FailbackSteps, RebuildSteps
+from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchStep
 from twinshore.switch.group import GroupSwitchSteps
+from twinshore.switch.operations.run import STEP_CLASSES
 from twinshore.switch.step_runner import SwitchSteps
 
-NOBODY: Any = type("Nobody", (), {"guard": None})()
+NOBODY: Any = type("Nobody", (), {"name": "nobody"})()
 COMMANDS = {SwitchStep.BEFORE, SwitchStep.AFTER}  # the operator's, see `switch/step_runner.py`
 
 
 def hands(kind: SwitchKind) -> Any:
     link, back = Link("east", "west"), Link("west", "east")
     settings: Any = type("Settings", (), {"mirror": type("Mirror", (), {"lease_s": 1.0})})
-    if kind in (SwitchKind.FAILBACK, SwitchKind.MAPPED_FAILBACK):
-        return FailbackSteps(link, back, settings, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, lambda: NOW_MS, NOBODY)
-    if kind is SwitchKind.REBUILD:
-        return RebuildSteps(back, settings, NOBODY, NOBODY, NOBODY, lambda: NOW_MS, NOBODY)
     if kind is SwitchKind.GROUP:
         return GroupSwitchSteps([link], NOBODY, NOBODY, lambda: NOW_MS)
-    whose = SwitchWithoutDataSteps if kind is SwitchKind.DATALESS else SwitchSteps
-    return whose(link, back, settings, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, lambda: NOW_MS)
+    steps = STEP_CLASSES.get(kind, SwitchSteps)
+    return steps(link, back, settings, NOBODY, NOBODY, NOBODY, lambda: NOW_MS, NOBODY)
 
 
 @pytest.mark.parametrize("kind", SwitchKind)
 def test_each_step_has_a_hand_and_what_may_be_undone_has_another(kind: SwitchKind) -> None:
     ours = hands(kind)
     steps = STEPS[kind]
-    assert set(steps) - COMMANDS <= set(ours._doing)
+    assert all(hasattr(ours, f"do_{step.name.lower()}") for step in set(steps) - COMMANDS)
     may_turn = steps[: steps.index(SwitchStep.COMMIT)] if SwitchStep.COMMIT in steps else ()
-    assert {step for step in may_turn if STEP_SPECS[step].undoes} - COMMANDS <= set(ours._undoing)
+    undone = {step for step in may_turn if step.spec.undoes} - COMMANDS
+    assert all(hasattr(ours, f"undo_{step.name.lower()}") for step in undone)
 
 
 @pytest.mark.parametrize(("went_s", "late"), [(0, False), (14, False), (16, True), (-3600, True)])

@@ -32,7 +32,7 @@ from twinshore.switch.operations.one_producer import plan as plan_producer
 from twinshore.switch.operations.one_producer import writers_by_rule
 from twinshore.switch.operations.plan import (
     DiskShortage,
-    build_switch_request,
+    SwitchPlanRequest,
     find_conflicting_switches,
     find_link,
     no_link_error,
@@ -85,7 +85,7 @@ def saved(store: Store, one: SwitchState) -> SwitchState:
 )
 def test_what_nobody_can_mean_is_told(settings: Settings, store: Store, topics: list[str], to: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        plan(build_switch_request(topics, to), settings, store)
+        plan(SwitchPlanRequest(topics, to), settings, store)
 
 
 @pytest.mark.parametrize(
@@ -101,24 +101,24 @@ def test_what_nobody_can_mean_of_a_group_is_told(
     settings: Settings, store: Store, topics: list[str], group: str, force: bool, code: str
 ) -> None:
     with raises(ConfigError, code):
-        plan_switch(build_switch_request(topics, "west", group=group, force=force), settings, store)
+        plan_switch(SwitchPlanRequest(topics, "west", group=group, force=force), settings, store)
     with pytest.raises(ConfigError, match="wset"):
-        plan_group(build_switch_request([], "wset", group="billing"), settings, store)
+        plan_group(SwitchPlanRequest([], "wset", group="billing"), settings, store)
 
 
 def test_one_producer_alone_is_refused_with_what_to_do(settings: Settings, store: Store) -> None:
     """On a same-name link its topic has one home; on a prefix link both sides are written anyway."""
-    same = plan_producer(build_switch_request(["orders"], "west", producer="anna"), settings, store).refusal
+    same = plan_producer(SwitchPlanRequest(["orders"], "west", producer="anna"), settings, store).refusal
     assert same is not None
     assert has_code(same, "switch.producer-not-alone", producer="anna", topics="orders", source="east")
     assert "twinshore switch run 'orders' --to west" in same.hint
-    prefix = plan_switch(build_switch_request(["orders"], "north", producer="anna"), settings, store).refusal
+    prefix = plan_switch(SwitchPlanRequest(["orders"], "north", producer="anna"), settings, store).refusal
     assert prefix is not None
     assert has_code(prefix, "switch.producer-moves-alone", producer="anna")
     assert "east.orders" in prefix.hint
     for asked in (
-        build_switch_request([], "west", producer="anna"),
-        build_switch_request(["orders"], "west", producer="anna", group="b"),
+        SwitchPlanRequest([], "west", producer="anna"),
+        SwitchPlanRequest(["orders"], "west", producer="anna", group="b"),
     ):
         with raises(ConfigError, "switch.producer-needs-topics"):
             plan_switch(asked, settings, store)
@@ -133,12 +133,12 @@ def test_one_producer_alone_is_refused_with_what_to_do(settings: Settings, store
 def test_where_no_twin_is_mapped_the_links_mode_is_named_and_what_ends_it(settings: Settings, store: Store) -> None:
     """It named mapped twins, and there were none."""
     adopts = settings.with_links([replace(one, mode=OffsetMode.MAPPED) for one in settings.links])
-    refused = plan(build_switch_request(["orders"], "west"), adopts, store).refusal
+    refused = plan(SwitchPlanRequest(["orders"], "west"), adopts, store).refusal
     assert refused is not None and has_code(refused, "switch.link-adopts", link="east->west")
     assert "`twinshore link set 'east->west' 'mode=\"exact\"'` ends that" in refused.hint
     row = TwinRow("east->west", "orders", 0, "a" * 32, "b" * 32, 0, 0, 1)
     store.offset_runs.adopt([(row, OffsetRun(SourceOffset(0), TargetOffset(5), 0, 0))])
-    refused = plan(build_switch_request(["orders"], "west"), adopts, store).refusal
+    refused = plan(SwitchPlanRequest(["orders"], "west"), adopts, store).refusal
     assert has_code(refused, "switch.mapped-twins", topics="orders")
 
 
@@ -157,7 +157,7 @@ def test_what_operators_paused_is_not_held_for_nothing(store: Store) -> None:
 
 
 def test_what_a_store_has_never_seen_is_not_called_crossed(settings: Settings, store: Store) -> None:
-    asked = build_switch_request(["orders"], "west", force=True)
+    asked = SwitchPlanRequest(["orders"], "west", force=True)
     assert not mentions(plan(asked, settings, store).shown[1], "2,581")
     store.link_states.remember([lag_row("east->west", LagStatus(NOW_MS, 2_581, 1, 0))])
     assert mentions(plan(asked, settings, store).shown[1], "not known", "east", "2,581 offsets")
@@ -180,9 +180,9 @@ def test_a_switch_whose_process_is_no_more_is_called_so(store: Store) -> None:
 def test_a_slip_of_the_pen_beside_topics_that_are_carried_moves_nothing(settings: Settings, store: Store) -> None:
     """By force the old home is not asked for it."""
     with raises(ConfigError, "switch.no-link-for", to="west", topics="ordres", near="; did you mean orders?"):
-        plan_switch(build_switch_request(["orders", "ordres"], "west", force=True), settings, store)
+        plan_switch(SwitchPlanRequest(["orders", "ordres"], "west", force=True), settings, store)
     with raises(ConfigError, "switch.no-link-for", topics="pay.*"):
-        plan_switch(build_switch_request(["orders", "pay.*"], "west", force=True), settings, store)
+        plan_switch(SwitchPlanRequest(["orders", "pay.*"], "west", force=True), settings, store)
 
 
 def test_by_force_a_topic_moves_that_its_link_carries_no_more_also_beside_another(
@@ -190,13 +190,13 @@ def test_by_force_a_topic_moves_that_its_link_carries_no_more_also_beside_anothe
 ) -> None:
     store.twins.save([TwinRow("east->west", "bills", 0, "c" * 32, "d" * 32, 0, 0, 1)])
     links = [link for link in settings.links if link.target == "west"]
-    link, rows = find_link(build_switch_request(["orders", "bills"], "west", force=True), links, store)
+    link, rows = find_link(SwitchPlanRequest(["orders", "bills"], "west", force=True), links, store)
     assert (link.name, sorted(row.topic for row in rows)) == ("east->west", ["bills", "orders"])
     with raises(ConfigError, "switch.no-link-for", topics="bills"):
-        find_link(build_switch_request(["orders", "bills"], "west"), links, store)
+        find_link(SwitchPlanRequest(["orders", "bills"], "west"), links, store)
     with raises(ConfigError, "switch.no-link-for", topics="bllis", near="; did you mean bills?"):
-        find_link(build_switch_request(["bills", "bllis"], "west", force=True), links, store)
-    moved_before = replace(build_switch_request(["orders", "gone"], "west"), of="e" * 32)
+        find_link(SwitchPlanRequest(["bills", "bllis"], "west", force=True), links, store)
+    moved_before = replace(SwitchPlanRequest(["orders", "gone"], "west"), of="e" * 32)
     assert [row.topic for row in find_link(moved_before, links, store)[1]] == ["orders"]
 
 
@@ -214,12 +214,12 @@ def test_a_topic_without_a_link_is_told_how_it_gets_one(settings: Settings) -> N
 
 
 def test_what_stands_in_the_way_is_refused_before_anything_is_done(settings: Settings, store: Store) -> None:
-    away = plan(build_switch_request(["orders"], "west"), settings, store)
+    away = plan(SwitchPlanRequest(["orders"], "west"), settings, store)
     assert "does not answer" in str(away.refusal)
     assert away.steps == ()
     with pytest.raises(RefusedError):
         run_switch(away, settings, store, asking())
-    renamed = plan(build_switch_request(["orders"], "north"), settings, store)
+    renamed = plan(SwitchPlanRequest(["orders"], "north"), settings, store)
     assert "other names" in str(renamed.refusal)
     assert list_switches(store) == []
 
@@ -228,7 +228,7 @@ def test_what_stands_in_the_way_is_refused_before_anything_is_done(settings: Set
 def test_a_topic_that_has_changed_homes_too_often_stays(settings: Settings, store: Store, force: bool) -> None:
     """Its link's next epoch would not fit into a batch's header."""
     store.topics_in_switch.change_homes([flip_of("orders", "west", "east", TERM_MAX, (9,), since_ms=NOW_MS, by="bob")])
-    refused = plan(build_switch_request(["orders"], "west", force=force), settings, store).refusal
+    refused = plan(SwitchPlanRequest(["orders"], "west", force=force), settings, store).refusal
     assert has_code(refused, "switch.home-moved-too-often", topics="orders", count=TERM_MAX)
 
 

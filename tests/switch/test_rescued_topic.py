@@ -122,15 +122,12 @@ def test_what_is_not_saved_as_it_is_now_is_saved_before_its_topic_goes(
         folder=str(tmp_path),
     )
 
-    def beside(*_: object) -> object:
-        raise AssertionError("no tail is compared with its home")
-
     def unsaved(now: SwitchState, end: int) -> tuple[UnreplicatedRange, ...]:
         return rescue_steps.find_unsaved_ranges(now, [UnreplicatedRange(topic, 0, 10, end)], topic, home)
 
     with temporary_store("saved-again") as store:
         assert unsaved(record, 20) == found[:1], "no copy is in the topic"
-        waits = rescue_steps.save_more_ranges(record, unsaved(record, 30), old, home, store, beside)  # type: ignore[arg-type]
+        waits = rescue_steps.save_more_ranges(record, unsaved(record, 30), old, home, store)
         assert waits.state is not None
         assert [(one.first, one.end, one.records) for one in ranges_from_json(waits.state.tails)] == [
             (0, 0, 0),

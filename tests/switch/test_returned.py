@@ -16,8 +16,8 @@ from twinshore.switch.core.unreplicated import (
     UnreplicatedRange,
     clamp_offsets,
     describe_deleted_offsets,
+    describe_differing,
     find_changed_ranges,
-    find_differing_partitions,
     find_unreplicated_ranges,
     has_unchecked_records,
     ranges_from_json,
@@ -90,9 +90,10 @@ def test_strangers_in_a_partition_that_goes_on_are_saved_with_the_others() -> No
         UnreplicatedRange("orders", 0, 13, 20),
         UnreplicatedRange("orders", 1, 10, 15),
     )
-    assert find_differing_partitions([stray, other], ["orders"]) == ()
-    assert find_differing_partitions([replace(other, differs=True), stray], ["orders"]) == ("orders-1",)
-    assert find_differing_partitions([replace(other, differs=True), stray], ["bills"]) == ()
+    assert describe_differing([stray, other], ["orders"], "east", "west") == ""
+    differs = [replace(other, differs=True), stray]
+    assert mentions(describe_differing(differs, ["orders"], "east", "west"), "orders-1", "east", "west")
+    assert describe_differing(differs, ["bills"], "east", "west") == ""
 
 
 @given(st.dictionaries(st.tuples(st.sampled_from("ab"), st.integers(0, 3)), st.integers(0, 50)))

@@ -20,7 +20,7 @@ from twinshore.switch.core.steps import (
     SwitchStatus,
     SwitchStep,
 )
-from twinshore.switch.step_runner import call_before_announcing, run_steps
+from twinshore.switch.step_runner import StepRunner
 
 
 class Notebook:
@@ -38,17 +38,11 @@ class Notebook:
         self,
         once: Callable[[SwitchState], StepOutcome],
         begun: SwitchState | None = None,
+        before_hold: Callable[[], None] = lambda: None,
         behind_flip: Callable[[], None] = lambda: None,
     ) -> SwitchState:
-        return run_steps(
-            begun or record(),
-            once,
-            self.save,
-            now_ms=lambda: NOW_MS,
-            tell=self.said.append,
-            stop=self.stop,
-            behind_flip=behind_flip,
-        )
+        runner = StepRunner(once, self.save, lambda: NOW_MS, self.said.append, self.stop, before_hold, behind_flip)
+        return runner.run(begun or record())
 
 
 def test_each_step_is_written_down_before_it_is_done() -> None:
@@ -177,7 +171,7 @@ class Away(Notebook):
 
     def play(self, hold_s: float) -> None:
         begun = record(hold_s_max=hold_s)
-        run_steps(begun, self.once, self.save, now_ms=lambda: self.now_ms, tell=self.said.append, stop=self.stop)
+        StepRunner(self.once, self.save, lambda: self.now_ms, self.said.append, self.stop).run(begun)
 
 
 @pytest.mark.claim(
@@ -238,12 +232,12 @@ def test_consumers_gather_right_before_the_switch_is_announced() -> None:
         assert not book.kept[-1].holds_writers, "whoever goes on with the switch knows that it has flipped"
         seen.append("move")
 
-    gathered = call_before_announcing(lambda: seen.append("gather"), once)
-    assert book.run(gathered, behind_flip=move).state is SwitchStatus.DONE
+    ended = book.run(once, before_hold=lambda: seen.append("gather"), behind_flip=move)
+    assert ended.state is SwitchStatus.DONE
     assert seen.index("gather") + 1 == seen.index(SwitchStep.ANNOUNCE) and seen.count("gather") == 1
     assert seen.index("move") - 1 == seen.index(SwitchStep.PROMOTE) and seen.count("move") == 1
 
     def refuse() -> None:
         raise RefusedError("a member does not wait")
 
-    assert book.run(call_before_announcing(refuse, once)).state is SwitchStatus.ROLLED_BACK
+    assert book.run(once, before_hold=refuse).state is SwitchStatus.ROLLED_BACK

@@ -20,14 +20,14 @@ from twinshore.state.store import Store, temporary_store
 from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchState, SwitchStatus, SwitchStep
 from twinshore.switch.link_recovery import LastWriters
 from twinshore.switch.operations import dispatch, storeless
-from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest, build_switch_request
+from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest
 from twinshore.switch.operations.run import ClusterSwitchRecord, SwitchCaller, read_switch_records, switch_state_values
 from twinshore.switch.operations.storeless import WithoutStore
 
 pytestmark = pytest.mark.usefixtures("short_patience")
 
 FORCED = replace(record(SwitchKind.FORCED), kept="west", step=SwitchStep.FENCE)
-ASKED = build_switch_request(["orders"], "west", force=True)
+ASKED = SwitchPlanRequest(["orders"], "west", force=True)
 
 
 @pytest.fixture
@@ -83,9 +83,9 @@ def test_a_switch_that_was_begun_is_gone_on_with_from_its_step(settings: Setting
     where = WithoutStore(store, "the store is away", (), ClusterSwitchRecord(FORCED, "x"), {})
     planned = storeless.plan(ASKED, settings, where, by="bob")
     assert planned.state == FORCED
-    assert planned.steps[0].step is SwitchStep.FENCE
+    assert planned.steps[0] is SwitchStep.FENCE
     assert planned.shown[0] == "the store is away"
-    assert "gone on with: ffffffff" in planned.shown[1]
+    assert "resumed: ffffffff" in planned.shown[1]
 
 
 def test_where_the_new_home_says_nothing_of_the_link_nobody_can_be_shut_out(settings: Settings, store: Store) -> None:
@@ -108,7 +108,7 @@ def test_what_stands_in_the_way_is_refused(
     settings: Settings, store: Store, topics: str, claims: dict[str, str], code: str
 ) -> None:
     where = WithoutStore(store, "the store is away", (seen({}),), None, claims)
-    planned = storeless.plan(build_switch_request([topics], "west", force=True), settings, where, by="bob")
+    planned = storeless.plan(SwitchPlanRequest([topics], "west", force=True), settings, where, by="bob")
     assert has_code(planned.refusal, code)
     assert planned.state is None
 

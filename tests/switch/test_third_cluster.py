@@ -17,7 +17,7 @@ from twinshore.replication.core.ownership import find_home_row
 from twinshore.state.core.values import HomeRow, MirrorRequest, TopicInSwitch, TwinRow
 from twinshore.state.store import Store, open_store
 from twinshore.switch.announce import claim_topics, describe_other_claims, read_homes, refuse_claimed_topics
-from twinshore.switch.operations.plan import build_switch_request, plan, topic_move_of
+from twinshore.switch.operations.plan import SwitchPlanRequest, plan, topic_move_of
 
 pytestmark = pytest.mark.usefixtures("short_patience")
 
@@ -49,7 +49,7 @@ def store(settings: Settings) -> Iterator[Store]:
     "switch", "home-of-the-topic", "a second switch east->north of what is at home on west is refused, or asks for west"
 )
 def test_a_second_switch_of_what_is_at_home_elsewhere_is_refused(settings: Settings, store: Store) -> None:
-    found = plan(build_switch_request(["orders"], "north"), settings, store, by="bob")
+    found = plan(SwitchPlanRequest(["orders"], "north"), settings, store, by="bob")
     assert found.state is None
     assert has_code(found.refusal, "switch.home-elsewhere", topic="orders", home="west", source="east")
     assert {topic: row.home for topic, row in read_homes(store, NORTH, ["orders"]).items()} == {"orders": "west"}

@@ -19,13 +19,12 @@ from twinshore.switch.core.steps import (
     SwitchState,
     SwitchStatus,
     TopicMove,
-    as_wave,
     find_wave_plans,
     split_into_waves,
 )
 from twinshore.switch.operations import plan as planning
 from twinshore.switch.operations.dispatch import plan_switch
-from twinshore.switch.operations.plan import SwitchPlan, build_switch_request
+from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest
 from twinshore.switch.operations.waves import describe_waves, find_unfinished_waves, plan, topics_moved_by
 
 pytestmark = pytest.mark.usefixtures("short_patience")
@@ -54,7 +53,7 @@ def test_each_topic_is_in_one_wave_and_each_flock_too(topics: list[str], togethe
 def wave(number: int, state: SwitchStatus, *left: str) -> SwitchState:
     one = replace(record(), id=f"{number}" * 32, begun_ms=number, state=state)
     topic = TopicMove(topic=f"topic-{number}", old_id="a" * 32, new_id="b" * 32, term=1, partitions=1)
-    return as_wave(replace(one, topics=(topic,)), "f0" * 16, number, [(name,) for name in left])
+    return replace(one, topics=(topic,), plan="f0" * 16, wave=number, left=tuple((name,) for name in left))
 
 
 def test_how_far_a_plan_has_come_is_told_by_its_switches() -> None:
@@ -91,14 +90,14 @@ def test_between_two_waves_the_plan_is_owed(store: Store) -> None:
 
 def test_what_nobody_can_mean_of_waves_is_told(settings: Settings, store: Store) -> None:
     for asked in (
-        build_switch_request(["orders"], "west", wave=2),
-        build_switch_request([], "west", group="billing", wave=2),
+        SwitchPlanRequest(["orders"], "west", wave=2),
+        SwitchPlanRequest([], "west", group="billing", wave=2),
     ):
         with raises(ConfigError, "switch.all-or-topics"):
             plan_switch(asked, settings, store)
     with raises(ConfigError, "switch.of-names-topics"):
-        plan_switch(build_switch_request(["orders"], "west", of="abc"), settings, store)
-    away = plan(build_switch_request([], "west", wave=2), settings, store)
+        plan_switch(SwitchPlanRequest(["orders"], "west", of="abc"), settings, store)
+    away = plan(SwitchPlanRequest([], "west", wave=2), settings, store)
     assert has_code(away.refusal, "switch.source-silent", cluster="east")
     assert away.waves == ()
 
@@ -111,4 +110,4 @@ def test_a_home_that_answers_is_known_of_a_whole_cluster_too(
     """The command asks for its name before it is left."""
     whole = SwitchPlan(state=record(SwitchKind.FORCED), alive="east")
     monkeypatch.setattr(planning, "plan", lambda *_, **__: whole)
-    assert plan(build_switch_request([], "west", force=True, wave=5), settings, store).alive == "east"
+    assert plan(SwitchPlanRequest([], "west", force=True, wave=5), settings, store).alive == "east"

@@ -39,7 +39,7 @@ from twinshore.switch.core.steps import (
 from twinshore.switch.empty_logs import SwitchWithoutDataSteps
 from twinshore.switch.operations import run
 from twinshore.switch.operations.dispatch import plan_switch
-from twinshore.switch.operations.plan import SwitchPlan, build_switch_request
+from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest
 from twinshore.switch.operations.run import SwitchCaller
 from twinshore.switch.operations.without_data import plan
 
@@ -66,7 +66,7 @@ def topic(east: LabCluster, unique_topic: str) -> str:
 
 
 def planned(settings: Settings, store: Store, *topics: str, to: str = "west") -> SwitchPlan:
-    return plan_switch(build_switch_request(topics, to, bare=True), settings, store, by="anna")
+    return plan_switch(SwitchPlanRequest(topics, to, bare=True), settings, store, by="anna")
 
 
 def refused(settings: Settings, store: Store, *topics: str, to: str = "west") -> RefusedError:
@@ -86,9 +86,9 @@ def test_it_takes_topics_by_their_whole_names_and_nothing_else(settings: Setting
         with raises(ConfigError, "switch.whole-names-only"):
             planned(settings, store, *topics)
     for one in (
-        build_switch_request(["bills"], "west", force=True, bare=True),
-        build_switch_request(["bills"], "west", group="g", bare=True),
-        build_switch_request([], "west", wave=5, bare=True),
+        SwitchPlanRequest(["bills"], "west", force=True, bare=True),
+        SwitchPlanRequest(["bills"], "west", group="g", bare=True),
+        SwitchPlanRequest([], "west", wave=5, bare=True),
     ):
         with raises(ConfigError, "switch.whole-names-only"):
             plan(one, settings, store)
@@ -116,7 +116,7 @@ def test_what_stays_is_listed_and_nothing_is_changed(
     assert "without the 5 offsets that east holds" in found.shown[0]
     assert found.shown[2:] == ("stays unread: 3 offsets by group behind",)
     ours = [step for step in STEPS[SwitchKind.DATALESS] if step not in (SwitchStep.BEFORE, SwitchStep.AFTER)]
-    assert [step.step for step in found.steps] == ours
+    assert list(found.steps) == ours
     with closing(KafkaCluster(west.cluster)) as kafka:
         assert topic not in kafka.metadata().topics
 
@@ -247,9 +247,9 @@ def test_the_id_of_the_new_topic_is_kept_before_anything_is_filled_in(
         link = settings.links[0]
         fill(east, topic, empty_logs.NEAR_OFFSETS_MAX + 1)
         unused: Any = None
-        hands = SwitchWithoutDataSteps(link, link, settings, store, old, new, unused, unused, lambda: 1)
+        hands = SwitchWithoutDataSteps(link, link, settings, store, old, new, lambda: 1, unused)
         for _ in range(50):
-            outcome = hands._make(one)
+            outcome = hands.do_create_topics(one)
             if isinstance(outcome, StepPending) and outcome.state is not None:
                 break
             assert isinstance(outcome, StepPending), outcome

@@ -86,10 +86,10 @@ def plan(
     """Shows the steps of a switch, what blocks it, and which records would be lost. Changes nothing."""
     from twinshore.state.opening import open_existing
     from twinshore.switch.operations.dispatch import plan_switch
-    from twinshore.switch.operations.plan import build_switch_request
+    from twinshore.switch.operations.plan import SwitchPlanRequest
 
     size = wave if every else 0
-    request = build_switch_request(
+    request = SwitchPlanRequest(
         topics or [],
         to,
         link,
@@ -138,10 +138,10 @@ def run(
     killed switch.
     """
     from twinshore.switch.operations.dispatch import plan_switch
-    from twinshore.switch.operations.plan import build_switch_request
+    from twinshore.switch.operations.plan import SwitchPlanRequest
 
     size = wave if every else 0
-    request = build_switch_request(
+    request = SwitchPlanRequest(
         topics or [],
         to,
         link,
@@ -192,9 +192,9 @@ def drill(
     Exit code 1: something blocks the switch, such as a writer that cannot be paused.
     """
     from twinshore.switch.operations.dispatch import plan_switch
-    from twinshore.switch.operations.plan import build_switch_request
+    from twinshore.switch.operations.plan import SwitchPlanRequest
 
-    run_plan(plan_switch, build_switch_request(topics, to, link, drill=True), settings, yes=True)
+    run_plan(plan_switch, SwitchPlanRequest(topics, to, link, drill=True), settings, yes=True)
 
 
 def status(which: str = WHICH, settings: Path = SETTINGS, json_output: bool = JSON) -> None:
@@ -252,12 +252,12 @@ def free(which: str = UNKNOWN, settings: Path = SETTINGS, yes: bool = YES, dry_r
     Another switch can then move the topics, and clients go to the topics' home.
     """
     from twinshore.state.opening import open_existing
-    from twinshore.switch.operations.freeing import FreeRequest, free_claims
+    from twinshore.switch.operations.freeing import free_claims
     from twinshore.switch.operations.freeing import plan as plan_free
 
     loaded = load_cli_settings(settings)
     with open_existing(loaded) as store:
-        plan = plan_free(FreeRequest(which), loaded, store)
+        plan = plan_free(which, loaded, store)
         confirm_and_run(plan, free_claims(plan, loaded, by=get_operator_name()), yes=yes, dry_run=dry_run)
 
 

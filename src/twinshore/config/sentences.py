@@ -12,8 +12,10 @@ Tell = Callable[[str], None]
 # A first word that is neither a setting's name nor a command in quotes.
 _PLAIN = re.compile(r"[a-z]+(?:[ ,:;]|$)")
 
+NAMED_MAX = 5  # of names in one sentence
 
-def join_names(names: Sequence[str], most: int, between: str = ", ") -> str:
+
+def join_names(names: Sequence[str], most: int = NAMED_MAX, between: str = ", ") -> str:
     """For example "a, b and 7 more"."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return between.join(names[:most]) + more

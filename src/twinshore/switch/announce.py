@@ -10,6 +10,7 @@ written again.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -31,7 +32,7 @@ from twinshore.routing.core.home_records import (
     current_home,
     homes_place,
 )
-from twinshore.routing.core.subscribers import SubscriberLog
+from twinshore.routing.core.subscribers import HomeSubscriber, SubscriberLog
 from twinshore.routing.homes_topic import HomesTopic, SubscribersTopic
 from twinshore.state.core.values import HomeChange, HomeRow, MirrorRequest, TopicInSwitch
 from twinshore.state.store import Store
@@ -47,7 +48,6 @@ from twinshore.switch.core.steps import (
 )
 from twinshore.switch.write_access import release_topics
 
-NAMED_MAX = 5
 ID_SHOWN = 8
 
 
@@ -77,11 +77,9 @@ def read_homes(store: Store, link: Link, topics: Collection[str]) -> dict[str, H
     return {topic: row for topic, row in found.items() if row is not None}
 
 
-def describe_other_claims(others: Collection[TopicInSwitch]) -> str:
-    if not others:
-        return ""
-    topics = join_names([row.topic for row in others], NAMED_MAX)
-    return f"topic {topics} is in another switch already ({next(iter(others)).switch_id[:ID_SHOWN]})"
+def describe_other_claims(others: Sequence[TopicInSwitch]) -> str:
+    topics = join_names([row.topic for row in others])
+    return f"topic {topics} is in another switch already ({others[0].switch_id[:ID_SHOWN]})" if others else ""
 
 
 def refuse_claimed_topics(store: Store, pair: str, names: Collection[str]) -> RefusedError | None:
@@ -89,11 +87,8 @@ def refuse_claimed_topics(store: Store, pair: str, names: Collection[str]) -> Re
     rows = _near(store, pair, names)
     if not rows:
         return None
-    return RefusedError(
-        "switch.topics-claimed",
-        topics=join_names([row.topic for row in rows], NAMED_MAX),
-        switch=rows[0].switch_id[:ID_SHOWN],
-    )
+    topics = join_names([row.topic for row in rows])
+    return RefusedError("switch.topics-claimed", topics=topics, switch=rows[0].switch_id[:ID_SHOWN])
 
 
 def stop_replication(store: Store, state: SwitchState) -> StepOutcome:
@@ -103,14 +98,13 @@ def stop_replication(store: Store, state: SwitchState) -> StepOutcome:
     if len(rows) < len(state.topics):
         return StepFailed("the topics are not in this switch any more: somebody else has ended it")
     if waits := [row.topic for row in rows if not row.stopped_ms]:
-        return StepPending(f"the mirror of {state.carrier} still carries {join_names(waits, NAMED_MAX)}")
+        return StepPending(f"the mirror of {state.carrier} still carries {join_names(waits)}")
     return StepDone(state)
 
 
-def resume_replication(store: Store, state: SwitchState) -> StepOutcome:
+def resume_replication(store: Store, state: SwitchState) -> None:
     """Lets the mirror continue; the topics stay claimed."""
     store.topics_in_switch.request(state.id, MirrorRequest.ANNOUNCED, wall_ms())
-    return StepDone(state)
 
 
 def release_claims(store: Store, state: SwitchState, clusters: Sequence[KafkaCluster], now_ms: int) -> StepDone:
@@ -124,10 +118,10 @@ HOLD_MARGIN_S = 3.0  # the write of the new home's record has arrived by then, o
 
 
 class HomeAnnouncer:
-    """Announces the homes of one switch between these two clusters. `clock` is monotonic."""
+    """Announces the homes of one switch between these two clusters."""
 
-    def __init__(self, old: KafkaCluster, new: KafkaCluster, clock: Callable[[], float]) -> None:
-        self._old, self._new, self._clock = old, new, clock
+    def __init__(self, old: KafkaCluster, new: KafkaCluster) -> None:
+        self._old, self._new = old, new
         self._terms: dict[str, int] = {}
         self._homes_topics = {
             cluster.name: HomesTopic(cluster, lambda topic: self._terms.get(topic, 0)) for cluster in (old, new)
@@ -137,19 +131,19 @@ class HomeAnnouncer:
         self._held_until_s = -inf
         self.left_out: KafkaCluster | None = None  # does not answer, and gets no announcements for now
 
-    def say(self, switch_state: SwitchState, state: HomeState) -> SwitchState:
+    def say(self, state: SwitchState, home_state: HomeState) -> SwitchState:
         """Announces or holds each topic, in the current term. Every record that holds is new: a subscriber is held for
         the full time from when it reads the record.
         """
         began_s = steady_s()
-        told = self._told(switch_state)
-        self.require_claims(switch_state)
-        records = [self._next(switch_state, move, told[move.topic], state) for move in switch_state.topics]
-        for cluster in self.heard(switch_state):
+        homes = self._told(state)
+        self.require_claims(state)
+        records = [self._next(state, move, homes[move.topic], home_state) for move in state.topics]
+        for cluster in self.heard(state):
             self._write(cluster, records)
-        if state is HomeState.HELD:
-            self._held_until_s = began_s + switch_state.hold_ms / 1000
-        return replace(switch_state, said=switch_state.step)
+        if home_state is HomeState.HELD:
+            self._held_until_s = began_s + state.hold_ms / 1000
+        return replace(state, said=state.step)
 
     def holds(self, margin_s: float = 0.0) -> bool:
         """Returns whether a hold by this process lasts for `margin_s` at every subscriber. Subscribers count from when
@@ -161,9 +155,9 @@ class HomeAnnouncer:
         there = self._homes_topics[self._new.name].read()
         _must_be_read(self._new, there, state)
         return any(
-            home_record.term > topic.term
-            for topic in state.topics
-            if (home_record := _by(there.get(topic.topic), state))
+            record.term > move.term and (record.switch, record.home) == (state.id, state.new)
+            for move in state.topics
+            if (record := there.get(move.topic))
         )
 
     def flip(self, state: SwitchState, flips: Sequence[HomeChange]) -> SwitchState:
@@ -189,13 +183,9 @@ class HomeAnnouncer:
         words = {topic: one.word for topic, one in told.items() if isinstance(one, HomeRecord)}
         for cluster in self.heard(state):
             self._hearing[cluster.name].read()
-        now_s = self._clock()
+        now_s = time.monotonic()
         if parked:
-            waits = {
-                subscriber
-                for subscribers in self._followers.awaited(words, now_s).values()
-                for subscriber in subscribers
-            }
+            waits = set[HomeSubscriber]().union(*self._followers.awaited(words, now_s).values())
         else:
             waits = {
                 subscriber
@@ -208,7 +198,7 @@ class HomeAnnouncer:
     def followed(self, state: SwitchState) -> frozenset[str]:
         for cluster in self.heard(state):
             self._hearing[cluster.name].read()
-        living = self._followers.living(self._clock())
+        living = self._followers.living(time.monotonic())
         return frozenset(topic for topic in state.names() if any(subscriber.writes(topic) for subscriber in living))
 
     def claim(self, state: SwitchState) -> str:
@@ -241,10 +231,13 @@ class HomeAnnouncer:
         """
         for cluster in self.heard(state):
             self._homes_topics[cluster.name].read()
-            for topic in state.names():
-                claim = self._homes_topics[cluster.name].log.holder(topic)
-                if claim is None or claim.switch != state.id:
-                    raise RefusedError("switch.claim-lost", topic=topic, cluster=cluster.name)
+            self._require_claims(state, cluster)
+
+    def _require_claims(self, state: SwitchState, cluster: KafkaCluster) -> None:
+        for topic in state.names():
+            claim = self._homes_topics[cluster.name].log.holder(topic)
+            if claim is None or claim.switch != state.id:
+                raise RefusedError("switch.claim-lost", topic=topic, cluster=cluster.name)
 
     def heard(self, state: SwitchState) -> list[KafkaCluster]:
         """Returns the clusters to announce on; a forced switch leaves the old home out."""
@@ -259,38 +252,28 @@ class HomeAnnouncer:
             _must_be_read(cluster, logs[-1], state)
         return {topic: current_home([log.get(topic) for log in logs]) for topic in state.names()}
 
-    def _next(self, switch_state: SwitchState, move: TopicMove, there: AnnouncedHome, state: HomeState) -> HomeRecord:
+    def _next(self, state: SwitchState, move: TopicMove, there: AnnouncedHome, home_state: HomeState) -> HomeRecord:
         """Returns the home record to write; the current one if that already says so."""
-        term = max(move.term, FIRST_TERM)
+        term, held = max(move.term, FIRST_TERM), home_state is HomeState.HELD
         if isinstance(there, HomeConflict):
             there = there.one  # a later record resolves the conflict
-        if there is not None and (there.term > term or (there.term == term and not self._is_old(there, switch_state))):
+        if there is not None and (there.term > term or (there.term == term and not self._is_old(there, state))):
             raise RefusedError("switch.store-behind", topic=move.topic, home=there.home, term=there.term)
-        held = state is HomeState.HELD
-        if (
-            there is not None
-            and there.term == term
-            and (there.state, there.switch) == (state, switch_state.id)
-            and not held
-        ):
+        hold_ms = state.hold_ms if held else 0
+        if there is None or there.term != term:
+            return HomeRecord(
+                *(move.topic, state.old, self._old.cluster_id(), term),
+                state=home_state,
+                switch=state.id,
+                since_ms=wall_ms(),
+                set_by=state.by,
+                hold_ms=hold_ms,
+            )
+        if (there.state, there.switch) == (home_state, state.id) and not held:
             return there
-        step = there.step + 1 if there is not None and there.term == term else 0
-        lasts = switch_state.hold_ms if held else 0
-        if there is not None and there.term == term:
-            # Keep what a store needs that was down when the topic came to this home.
-            return replace(there, step=step, state=state, switch=switch_state.id, set_by=switch_state.by, hold_ms=lasts)
-        return HomeRecord(
-            topic=move.topic,
-            home=switch_state.old,
-            cluster_id=self._old.cluster_id(),
-            term=term,
-            step=step,
-            state=state,
-            switch=switch_state.id,
-            since_ms=wall_ms(),
-            set_by=switch_state.by,
-            hold_ms=lasts,
-        )
+        # Keep what a store needs that was down when the topic came to this home.
+        step = there.step + 1
+        return replace(there, step=step, state=home_state, switch=state.id, set_by=state.by, hold_ms=hold_ms)
 
     def _is_old(self, there: HomeRecord, state: SwitchState) -> bool:
         """The writer of the record may use another name for the cluster."""
@@ -300,23 +283,15 @@ class HomeAnnouncer:
         """Checks right before the append: if this process stalled, another may have ended the switch, and a clock may
         have stalled too.
         """
-        log = self._homes_topics[self._new.name].log
-        for topic in state.names():
-            claim = log.holder(topic)
-            if claim is None or claim.switch != state.id:
-                raise RefusedError("switch.claim-lost", topic=topic, cluster=self._new.name)
+        self._require_claims(state, self._new)
         if not self.holds(HOLD_MARGIN_S):
             raise KafkaError("the hold would run out before the new home has the topics", retriable=True)
 
     def _write(self, cluster: KafkaCluster, lines: Sequence[HomeRecord], may: Callable[[], None] | None = None) -> None:
         homes_topic = self._homes_topics[cluster.name]
         homes_topic.say(lines, wall_ms(), may)
-        lost = [record for record in lines if not homes_topic.log.is_current(record)]
-        if lost:
-            raise KafkaError(
-                f"{cluster.name}: somebody else spoke of the home of {lost[0].topic} at this very moment",
-                retriable=True,
-            )
+        if lost := [record.topic for record in lines if not homes_topic.log.is_current(record)]:
+            raise KafkaError(f"{cluster.name}: another process changed the home of {lost[0]} just now", retriable=True)
 
 
 def _must_be_read(cluster: KafkaCluster, records: Mapping[str, HomeRecord], state: SwitchState) -> None:
@@ -340,18 +315,8 @@ def _elsewhere(state: SwitchState, there: HomeRecord) -> str:
     (term,) = (move.term for move in state.topics if move.topic == there.topic)
     if there.term <= max(term, FIRST_TERM) or there.switch == state.id:
         return ""
-    return (
-        f"is at home on {there.home} in term {there.term} by now, as the clusters say: the store is behind, and a "
-        "mirror that runs takes it up"
-    )
-
-
-def _by(home_record: HomeRecord | None, state: SwitchState) -> HomeRecord | None:
-    return (
-        home_record
-        if home_record is not None and home_record.switch == state.id and home_record.home == state.new
-        else None
-    )
+    where = f"is at home on {there.home} in term {there.term} by now, as the clusters say"
+    return f"{where}: the store is behind, and a mirror that runs updates it"
 
 
 def _flipped(state: SwitchState, change: HomeChange, cluster_id: str) -> HomeRecord:

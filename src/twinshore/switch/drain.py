@@ -229,7 +229,6 @@ def find_missing_command(settings: SwitchSettings) -> str:
 
 
 REQUEST_TIMEOUT_S = 5.0
-NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +251,9 @@ def read_log_ends(cluster: KafkaCluster, topics: Iterable[TopicMove]) -> LogEnds
     held = [str(partition) for partition in partitions if stable[partition] < high[partition]]
     unsettled = ""
     if lagging:
-        unsettled = f"replicas on {cluster.name} are behind their leaders in {join_names(lagging, NAMED_MAX)}"
+        unsettled = f"replicas on {cluster.name} are behind their leaders in {join_names(lagging)}"
     elif held:
-        unsettled = f"a transaction is open on {cluster.name} in {join_names(held, NAMED_MAX)}"
+        unsettled = f"a transaction is open on {cluster.name} in {join_names(held)}"
     ends = {
         move.topic: tuple(end[TopicPartition(move.topic, number)] for number in range(move.partitions))
         for move in moves
@@ -276,15 +275,13 @@ def open_transactions(cluster: KafkaCluster, topics: Iterable[str]) -> dict[str,
 def drain(old: KafkaCluster, state: SwitchState) -> StepOutcome:
     """Done once no transaction is open on the topics, and two successive reads saw the same log ends."""
     due = open_transactions(old, state.names())
-    parts = join_names(sorted({named for some in due.values() for named in some}), NAMED_MAX)
+    parts = join_names(sorted({named for some in due.values() for named in some}))
     if state.kind is SwitchKind.DRILL:
         log_ends = read_log_ends(old, state.topics)
         would = f"; transactions are open in {parts}, and would be waited for" if due else ""
         return StepDone(_ending(state, log_ends), f"the logs on {old.name} as they are now{would}")
     if due:
-        return StepPending(
-            f"{join_names(list(due), NAMED_MAX)} {has_or_have(due)} a transaction open on {old.name} in {parts}"
-        )
+        return StepPending(f"{join_names(list(due))} {has_or_have(due)} a transaction open on {old.name} in {parts}")
     log_ends = read_log_ends(old, state.topics)
     found = _ending(state, log_ends)
     if log_ends.unsettled:
@@ -313,9 +310,7 @@ def check_twins_level(new: KafkaCluster, state: SwitchState) -> StepOutcome:
         return StepPending(log_ends.unsettled)
     beyond = [move.topic for move in state.topics if move.ends != log_ends.ends[move.topic]]
     if beyond:
-        return StepFailed(
-            f"{join_names(beyond, NAMED_MAX)} on {new.name} ends beyond the old home: somebody else wrote there"
-        )
+        return StepFailed(f"{join_names(beyond)} on {new.name} ends beyond the old home: somebody else wrote there")
     return StepDone(_at(state, log_ends), f"the twins on {new.name} are level")
 
 
@@ -361,7 +356,7 @@ def _grown(state: SwitchState, before: Mapping[str, tuple[int, ...]], log_ends: 
         for number, (then, now) in enumerate(zip(before[move.topic], log_ends.ends[move.topic], strict=True))
         if then != now
     ]
-    return join_names(grown, NAMED_MAX)
+    return join_names(grown)
 
 
 def why_unreachable(cluster: KafkaCluster) -> str:
@@ -397,15 +392,15 @@ def finish_drill(old: KafkaCluster, announcer: HomeAnnouncer, done: StepDone) ->
 
 
 def describe_drill_failure(topics: Collection[str]) -> str:
-    some = join_names(sorted(topics), NAMED_MAX)
+    some = join_names(sorted(topics))
     return f"{some} was written during the drill by writers that nothing can hold: a switch would have turned back"
 
 
 def describe_drill_writes(open_to: Collection[str], written: Collection[str]) -> str:
     """`open_to`: topics that no rule can block. `written`: those that subscribers, and perhaps others, have written."""
     if not written:
-        return f"nobody wrote to {join_names(sorted(open_to), NAMED_MAX)} during the drill"
-    some = join_names(sorted(written), NAMED_MAX)
+        return f"nobody wrote to {join_names(sorted(open_to))} during the drill"
+    some = join_names(sorted(written))
     follow = "clients that follow homes write there, and a switch turns back where anybody else does"
     return f"{some} was written during the drill: {follow}"
 

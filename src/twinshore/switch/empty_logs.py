@@ -6,15 +6,15 @@ everything continues at the same offset. Filler takes the offsets below, and is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from twinshore.config.errors import KafkaError
 from twinshore.config.frozen import SWITCH_CLIENT_ID
 from twinshore.config.model import TopicPartition
 from twinshore.config.sentences import count_phrase, has_or_have, is_or_are, join_names
-from twinshore.kafka.clock import steady_s, wall_ms
+from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.leader_queries import OffsetKind, produce_batch
@@ -22,24 +22,17 @@ from twinshore.kafka.log_reader import LogReader
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.record_batch import HEADER_BYTES, SEQUENCE_SPAN, split_batches
 from twinshore.kafka.protocol.transactions import FILLER_RECORDS_MAX, is_filler, make_filler
-from twinshore.replication.core.ownership import pair_name
-from twinshore.state.core.values import AuditRow, HomeChange
 from twinshore.switch import handover
-from twinshore.switch.core.steps import StepDone, StepFailed, StepOutcome, StepPending, SwitchState, SwitchStep
+from twinshore.switch.core.steps import StepDone, StepFailed, StepOutcome, StepPending, SwitchState
 from twinshore.switch.drain import describe_topic_changes, read_log_ends
-from twinshore.switch.step_runner import NAMED_MAX, SwitchSteps, home_change_of
+from twinshore.switch.step_runner import SwitchSteps
 
-LOGS_NAMED_MAX = 5
 NOT_CUT_OFF = "nothing of it is cut off; see who writes there"
 REQUEST_TIMEOUT_S = 10.0
 NEAR_OFFSETS_MAX = 5_000  # offsets that are filled within a moment
 FILL_S_MAX = 2.0  # per attempt, so that progress is reported
 # Nothing expires, and everything may be deleted.
 TOPIC_SETTINGS: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-
-
-def describe_old_home_changes(old: KafkaCluster, state: SwitchState) -> str:
-    return describe_topic_changes(old, state.topics, new=False)
 
 
 def create_topics(new: KafkaCluster, state: SwitchState) -> StepOutcome:
@@ -54,18 +47,18 @@ def create_topics(new: KafkaCluster, state: SwitchState) -> StepOutcome:
                 if error.code != Code.TOPIC_ALREADY_EXISTS:
                     raise
     if lacking := [move.topic for move in state.topics if move.topic not in topics]:
-        return StepPending(f"{join_names(lacking, LOGS_NAMED_MAX)} {is_or_are(lacking)} made on {new.name}")
+        return StepPending(f"{join_names(lacking)} {is_or_are(lacking)} made on {new.name}")
     found = tuple(replace(move, new_id=move.new_id or topics[move.topic].topic_id.hex()) for move in state.topics)
     if why := describe_topic_changes(new, found, new=True):
         return StepFailed(why)
     fresh = [move.topic for move in state.topics if not move.new_id]
     unled = [f"{move.topic}-{tp.partition}" for move in found for tp in topics[move.topic].partitions if tp.leader < 0]
     if unled:
-        return StepPending(f"{join_names(unled, LOGS_NAMED_MAX)} {has_or_have(unled)} no leader on {new.name} yet")
+        return StepPending(f"{join_names(unled)} {has_or_have(unled)} no leader on {new.name} yet")
     logs = [TopicPartition(move.topic, at) for move in found for at in range(move.partitions) if move.topic in fresh]
     starts, ends = new.list_offsets(logs, OffsetKind.EARLIEST), new.list_offsets(logs, OffsetKind.LOG_END)
     if taken := [str(partition) for partition in logs if starts[partition] < ends[partition]]:
-        return StepFailed(f"{join_names(taken, LOGS_NAMED_MAX)} on {new.name} holds records of others: {NOT_CUT_OFF}")
+        return StepFailed(f"{join_names(taken)} on {new.name} holds records of others: {NOT_CUT_OFF}")
     return StepDone(replace(state, topics=found))
 
 
@@ -82,30 +75,19 @@ def fill_logs(filling: LogFiller, state: SwitchState, ends: Mapping[str, Sequenc
     ids = {move.topic: bytes.fromhex(move.new_id) for move in state.topics}
     stands = new.list_offsets(wanted, OffsetKind.LOG_END)
     if beyond := [str(partition) for partition, end in wanted.items() if stands[partition] > end]:
-        return StepFailed(
-            f"{join_names(beyond, LOGS_NAMED_MAX)} on {new.name} ends beyond the old home: somebody writes there"
-        )
-    lacking = {partition: end for partition, end in wanted.items() if stands[partition] < end}
-    if lacking:
-        filling.take({partition: (stands[partition], end) for partition, end in lacking.items()}, ids)
-        left = sum(end - stands[partition] for partition, end in lacking.items())
-        return StepPending(
-            f"{count_phrase(left, 'offset')} of {join_names([str(tp) for tp in lacking], LOGS_NAMED_MAX)} were to "
-            "be taken"
-        )
+        return StepFailed(f"{join_names(beyond)} on {new.name} ends beyond the old home: another client writes there")
+    if short := {partition: (stands[partition], end) for partition, end in wanted.items() if stands[partition] < end}:
+        filling.take(short, ids)
+        left = count_phrase(sum(end - begin for begin, end in short.values()), "offset")
+        return StepPending(f"{left} of {join_names(list(map(str, short)))} were missing")
     starts = new.list_offsets(wanted, OffsetKind.EARLIEST)
     below = {partition: end for partition, end in wanted.items() if starts[partition] < end}
-    if strange := [
-        str(partition) for partition, end in below.items() if not _is_ours(new, partition, starts[partition], end)
-    ]:
-        return StepFailed(
-            f"{join_names(strange, LOGS_NAMED_MAX)} on {new.name} was written by others meanwhile: {NOT_CUT_OFF}"
-        )
+    foreign = [str(tp) for tp, end in below.items() if not _is_filler(new, tp, starts[tp], end)]
+    if foreign:
+        return StepFailed(f"{join_names(foreign)} on {new.name} was written by other clients: {NOT_CUT_OFF}")
     if below:
         new.delete_records(below, ids)
-        return StepPending(
-            f"{join_names([str(tp) for tp in below], LOGS_NAMED_MAX)} {is_or_are(below)} cut to its end on {new.name}"
-        )
+        return StepPending(f"{join_names(list(map(str, below)))} {is_or_are(below)} cut to its end on {new.name}")
     return StepDone(state, f"the logs on {new.name} are empty, and end where those on {state.old} do")
 
 
@@ -128,8 +110,8 @@ class LogFiller:
         over_s = steady_s() + FILL_S_MAX
         for partition, (begin, end) in spans.items():
             first = self._begins.setdefault(partition, begin)
-            for at, count in _pieces(begin, end):
-                made = make_filler(count)
+            for at in range(begin, end, FILLER_RECORDS_MAX):
+                made = make_filler(min(FILLER_RECORDS_MAX, end - at))
                 head = made.encode_header(*self._writer, (at - first) % SEQUENCE_SPAN)
                 batch = bytes(head[:HEADER_BYTES]) + made.body
                 self._append(partition, ids[partition.topic], batch)
@@ -144,12 +126,7 @@ class LogFiller:
         self.new.at(self.new.leader_of(partition), "filler", ask)
 
 
-def _pieces(begin: int, end: int) -> Iterator[tuple[int, int]]:
-    for at in range(begin, end, FILLER_RECORDS_MAX):
-        yield at, min(FILLER_RECORDS_MAX, end - at)
-
-
-def _is_ours(new: KafkaCluster, partition: TopicPartition, begin: int, end: int) -> bool:
+def _is_filler(new: KafkaCluster, partition: TopicPartition, begin: int, end: int) -> bool:
     """Whether all that would be cut off is filler."""
     reader = LogReader(new, partition, begin, end, client_id=SWITCH_CLIENT_ID)
     try:
@@ -159,66 +136,40 @@ def _is_ours(new: KafkaCluster, partition: TopicPartition, begin: int, end: int)
         reader.close()
 
 
+@dataclass
 class SwitchWithoutDataSteps(SwitchSteps):
     """Like `SwitchSteps`, without twins and without a link."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._filling = LogFiller(self._new)
-        self._doing = {
-            **self._doing,
-            SwitchStep.CREATE_TOPICS: self._make,
-            SwitchStep.FILL_LOGS: self._fill,
-            SwitchStep.APPLY_SETTINGS: lambda state: handover.apply_topic_settings(self._new, self._link, state),
-            SwitchStep.PROMOTE: self._flip_bare,
-            SwitchStep.BLOCK_WRITES: self._guard,
-        }
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.filler = LogFiller(self.new)
 
-    def _make(self, state: SwitchState) -> StepOutcome:
+    def do_create_topics(self, state: SwitchState) -> StepOutcome:
         """Creates topics with the settings of a twin, so that filler neither expires nor counts as records."""
-        if why := describe_old_home_changes(self._old, state):
+        if why := describe_topic_changes(self.old, state.topics, new=False):
             return StepFailed(why)
         if not state.given:
-            return StepPending(
-                "the settings of the topics are written down first", handover.record_home_settings(self._old, state)
-            )
-        made = create_topics(self._new, state)
-        if not isinstance(made, StepDone):
-            return made
-        if made.state != state:
-            return StepPending("the ids of the topics are written down before anything is filled in", made.state)
-        ends = read_log_ends(self._old, state.topics).ends
-        if is_nearly_filled(self._new, ends):
-            return StepDone(made.state, f"the topics are there on {state.new}, and nearly end where the old ones do")
-        filled = fill_logs(self._filling, made.state, ends)
-        return replace(filled, state=made.state)
+            recorded = handover.record_home_settings(self.old, state)
+            return StepPending("the switch records the settings of the topics first", recorded)
+        created = create_topics(self.new, state)
+        if not isinstance(created, StepDone):
+            return created
+        if created.state != state:
+            return StepPending("the switch records the ids of the topics before it fills anything", created.state)
+        ends = read_log_ends(self.old, state.topics).ends
+        if is_nearly_filled(self.new, ends):
+            return StepDone(state, f"the topics are on {state.new}, and end nearly where the old ones do")
+        return replace(fill_logs(self.filler, state, ends), state=state)
 
-    def _fill(self, state: SwitchState) -> StepOutcome:
-        filled = fill_logs(self._filling, state, {move.topic: move.ends for move in state.topics})
-        if not isinstance(filled, StepDone):
-            return filled
+    def do_fill_logs(self, state: SwitchState) -> StepOutcome:
+        filled = fill_logs(self.filler, state, {move.topic: move.ends for move in state.topics})
         points = tuple(replace(move, points=move.ends) for move in state.topics)
-        return StepDone(replace(state, topics=points), filled.sentence)
+        return replace(filled, state=replace(state, topics=points)) if isinstance(filled, StepDone) else filled
 
-    def _flip_bare(self, state: SwitchState) -> StepOutcome:
-        now_ms, pair = wall_ms(), pair_name(self._link)
-        flips = tuple(home_change_of(state, move, pair, now_ms) for move in state.topics)
-        switch_state = self._announcer.flip(state, flips)
-        rows = [_told(state, change, self._link.name) for change in flips]
-        done = {change.topic for change in self._store.topics_in_switch.change_homes(flips, rows)}
-        if lacking := [move.topic for move in state.topics if move.topic not in done]:
-            return StepPending(f"the store has another home of {join_names(lacking, NAMED_MAX)}", switch_state)
-        names = state.names()
-        return StepDone(
-            switch_state,
-            f"{join_names(names, NAMED_MAX)} {is_or_are(names)} at home on {state.new}; writers go on there",
-        )
+    def do_apply_settings(self, state: SwitchState) -> StepOutcome:
+        return handover.apply_topic_settings(self.new, self.link, state)
 
-    def _guard(self, state: SwitchState) -> StepOutcome:
-        self._announcer.announce_to_old_home(state)
-        return self._writers.guard(state)
-
-
-def _told(state: SwitchState, change: HomeChange, way: str) -> AuditRow:
-    words = f"by {state.by}, without its data"
-    return AuditRow(change.since_ms, way, "home", change.topic, state.old, state.new, words, state.by, change.topic)
+    def do_block_writes(self, state: SwitchState) -> StepOutcome:
+        self.announcer.announce_to_old_home(state)
+        self.writers.guard(state)
+        return StepDone(state)

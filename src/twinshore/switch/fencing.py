@@ -42,7 +42,6 @@ from twinshore.switch.core.unreplicated import PastPointContent, PastPointScan, 
 from twinshore.switch.drain import describe_topic_changes
 
 FENCE_TIMEOUT_S = 10.0
-NAMED_MAX = 5
 PAGE_BYTES = 1 << 20
 FOREIGN_READ_S = 5.0  # time to read foreign writes in one attempt, all partitions together
 
@@ -92,11 +91,9 @@ def check_twins_settled(
     if points != before:
         return StepPending(f"the twins on {new.name} still grow", found)
     if lagging := [str(partition) for partition, point in points.items() if high[partition] < point]:
-        return StepPending(
-            f"replicas on {new.name} are behind their leaders in {join_names(lagging, NAMED_MAX)}", found
-        )
+        return StepPending(f"replicas on {new.name} are behind their leaders in {join_names(lagging)}", found)
     if unread := [str(partition) for partition, one in behind.items() if one.what is PastPointContent.UNREAD]:
-        return StepPending(f"what others write to {join_names(unread, NAMED_MAX)} on {new.name} is read first", found)
+        return StepPending(f"what others write to {join_names(unread)} on {new.name} is read first", found)
     return StepDone(found, f"the twins on {new.name} stand still, but for what others write")
 
 
@@ -137,7 +134,7 @@ def write_fence(
         state = _with_points(state, {partition: one.point for partition, one in behind.items()}, behind.values())
         lost = [str(partition) for partition, one in behind.items() if one.what is PastPointContent.LINK_WRITES]
         if lost:
-            why = f"{join_names(lost, NAMED_MAX)} on {new.name} ends neither at its point nor behind the fence"
+            why = f"{join_names(lost)} on {new.name} ends neither at its point nor behind the fence"
             return StepPending(why, state)
         lacking += [partition for partition, one in behind.items() if one.what is PastPointContent.FOREIGN_WRITES]
         unread = [str(partition) for partition, one in behind.items() if one.what is PastPointContent.UNREAD]
@@ -147,7 +144,7 @@ def write_fence(
             partition, code = next(iter(refused.items()))
             return StepPending(f"{new.name} does not take the fence of {partition}: {error_kind(code).sentence}", state)
     if unread:
-        return StepPending(f"what others write to {join_names(unread, NAMED_MAX)} on {new.name} is read first", state)
+        return StepPending(f"what others write to {join_names(unread)} on {new.name} is read first", state)
     if lacking:
         return StepPending("the fence is written, and its place is looked at again", state)
     state = replace(state, foreign_writes=())

@@ -28,7 +28,7 @@ from twinshore.replication.core.ownership import pair_name
 from twinshore.state.core.values import AuditRow
 from twinshore.state.store import Store
 from twinshore.switch.announce import claim_topics, release_claims
-from twinshore.switch.core.steps import StepDone, StepFailed, StepOutcome, StepPending, SwitchState, SwitchStep
+from twinshore.switch.core.steps import StepDone, StepFailed, StepOutcome, StepPending, SwitchState
 from twinshore.switch.step_runner import StepExecutor
 
 NAMED_MAX = 5
@@ -49,24 +49,11 @@ class GroupSwitchSteps(StepExecutor):
 
     def __init__(self, links: Sequence[Link], settings: Settings, store: Store, now_ms: Callable[[], int]) -> None:
         self._links, self._settings, self._store, self._now_ms = links, settings, store, now_ms
-        self._doing = {
-            SwitchStep.CLAIM: self._claim,
-            SwitchStep.WAIT_EMPTY: self._leave,
-            SwitchStep.WAIT_REPLICATED: self._reach,
-            SwitchStep.COMMIT_OFFSETS: self._set,
-            SwitchStep.COMMIT: self._commit,
-            SwitchStep.LET_OFFSETS_FOLLOW: self._follow,
-            SwitchStep.RELEASE: self._release,
-        }
-        self._undoing = {
-            SwitchStep.CLAIM: self._release,
-            SwitchStep.COMMIT_OFFSETS: self._set_back,
-        }
 
     def _see(self, state: SwitchState) -> GroupOnBothSides:
         return offset_move.inspect_group(self._links, self._settings, self._store, state.group, state.new)
 
-    def _claim(self, state: SwitchState) -> StepOutcome:
+    def do_claim(self, state: SwitchState) -> StepOutcome:
         pair = pair_name(Link(state.old, state.new))
         if others := claim_topics(self._store, state, [group_claim_name(state.group)]):
             return StepFailed(f"group {state.group} is in another switch already ({others[0].switch_id[:8]})")
@@ -77,7 +64,7 @@ class GroupSwitchSteps(StepExecutor):
             )
         return StepDone(state)
 
-    def _leave(self, state: SwitchState) -> StepOutcome:
+    def do_wait_empty(self, state: SwitchState) -> StepOutcome:
         group = self._see(state)
         if group.unheard:
             return StepPending(group.unheard, unanswered=True)
@@ -87,7 +74,7 @@ class GroupSwitchSteps(StepExecutor):
             return StepPending(f"stop the consumers of group {state.group} on {state.old}: it has members there")
         return StepDone(state, f"group {state.group} has no members on {state.old}")
 
-    def _reach(self, state: SwitchState) -> StepOutcome:
+    def do_wait_replicated(self, state: SwitchState) -> StepOutcome:
         group = self._see(state)
         if why := self._why_not(state, group):
             return why
@@ -103,7 +90,7 @@ class GroupSwitchSteps(StepExecutor):
             return StepPending(f"{state.new}: {short}")
         return StepDone(replace(state, places=goals_to_json(group.goals)), f"{state.new} holds all that it has read")
 
-    def _set(self, state: SwitchState) -> StepOutcome:
+    def do_commit_offsets(self, state: SwitchState) -> StepOutcome:
         goals = goals_from_json(state.places)
         moves = {state.group: [goal for goal in goals if goal.moves]}
         steps = offset_move.set_offsets(self._links, self._settings, self._store, moves, state.by)
@@ -111,7 +98,7 @@ class GroupSwitchSteps(StepExecutor):
             return StepPending(failed)
         return StepDone(state, f"{count_phrase(len(goals), 'place')} stand on {state.new} as on {state.old}")
 
-    def _commit(self, state: SwitchState) -> StepOutcome:
+    def do_commit(self, state: SwitchState) -> StepOutcome:
         """Fails if any offset moved: a reader without membership shows only in this way."""
         group = self._see(state)
         if why := self._why_not(state, group):
@@ -129,7 +116,7 @@ class GroupSwitchSteps(StepExecutor):
             return StepFailed(f"consumers of group {state.group} have begun on {state.new} too early")
         return None
 
-    def _follow(self, state: SwitchState) -> StepOutcome:
+    def do_let_offsets_follow(self, state: SwitchState) -> StepOutcome:
         goals = goals_from_json(state.places)
         steps = offset_move.resume_sync(self._links, self._settings, self._store, {state.group: goals}, state.by)
         row = (wall_ms(), self._links[0].name, "group", f"{state.group} alone", state.old, state.new, DONE)
@@ -139,10 +126,12 @@ class GroupSwitchSteps(StepExecutor):
         stays = f"its places on {state.old} follow it again" if steps else f"its places on {state.old} stay as they are"
         return StepDone(state, stays)
 
-    def _release(self, state: SwitchState) -> StepOutcome:
+    def do_release(self, state: SwitchState) -> StepOutcome:
         return release_claims(self._store, state, (), self._now_ms())
 
-    def _set_back(self, state: SwitchState) -> StepOutcome:
+    undo_claim = do_release
+
+    def undo_commit_offsets(self, state: SwitchState) -> StepOutcome:
         goals = goals_from_json(state.places)
         steps = offset_move.restore_offsets(self._links, self._settings, self._store, {state.group: goals}, state.by)
         failed = _failed(steps)

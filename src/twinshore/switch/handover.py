@@ -46,7 +46,6 @@ from twinshore.switch.core.steps import (
 )
 from twinshore.switch.core.takeover import InconsistentGroup, assess_group, topics_read_by_group
 
-NAMED_MAX = 5
 # What a coordinator answers where a group has members: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS,
 # STALE_MEMBER_EPOCH.
 GROUP_BUSY_CODES = frozenset({22, 25, 27, 113})
@@ -161,17 +160,15 @@ def _is_left(partition: PartitionView, left_there: Collection[str]) -> bool:
 def _follow(
     link: Link, followed: Sequence[str], left: Sequence[str], alone: Sequence[str], behind: Sequence[str]
 ) -> str:
-    says = [f"group {join_names(followed, NAMED_MAX)} follows {link.source} again"] if followed else []
+    says = [f"group {join_names(followed)} follows {link.source} again"] if followed else []
     if alone:
-        says.append(f"group {join_names(alone, NAMED_MAX)} stands on {link.target} on its own and is left alone")
+        says.append(f"group {join_names(alone)} stands on {link.target} on its own and is left alone")
     if behind:
-        says.append(
-            f"group {join_names(behind, NAMED_MAX)} has not read on {link.target} all that never crossed, and stays"
-        )
+        says.append(f"group {join_names(behind)} has not read on {link.target} all that never crossed, and stays")
     by_hand = sorted({*left, *alone, *behind})
     if by_hand:
         word = " where it should follow" if alone or behind else ""
-        says.append(f"`twinshore groups move` for {join_names(by_hand, NAMED_MAX)}{word}")
+        says.append(f"`twinshore groups move` for {join_names(by_hand)}{word}")
     return "; ".join(says)
 
 
@@ -341,8 +338,8 @@ def apply_topic_settings(new: KafkaCluster, link: Link, state: SwitchState) -> S
         if changes:
             new.admin.alter_topic_settings(move.topic, changes, topic_id=bytes.fromhex(move.new_id))
     unknown = sorted(set(state.names()) - known.keys())
-    rest = f"; nothing is known of those of {join_names(unknown, NAMED_MAX)}" if unknown else ""
-    left = f"; not the twin's any more, and left as it is: {join_names(stays, NAMED_MAX)}" if stays else ""
+    rest = f"; nothing is known of those of {join_names(unknown)}" if unknown else ""
+    left = f"; not the twin's any more, and left as it is: {join_names(stays)}" if stays else ""
     return StepDone(state, f"the topics have their settings on {new.name}{rest}{left}")
 
 
@@ -364,9 +361,7 @@ def prove_twins(link: Link, settings: Settings, store: Store, state: SwitchState
         if partition_report.differs
     ]
     if differing:
-        return StepFailed(
-            f"the twins are not the same: {join_names(differing, NAMED_MAX)}; `twinshore prove` shows where"
-        )
+        return StepFailed(f"the twins are not the same: {join_names(differing)}; `twinshore prove` shows where")
     records = sum(partition_report.compared for partition_report in report.partitions)
     if not whole:
         return StepDone(state, f"proven but for the tails; {count_phrase(records, 'record')} compared now")
@@ -377,7 +372,7 @@ def prove_twins(link: Link, settings: Settings, store: Store, state: SwitchState
     }
     lacking = [f"{topic}-{number}" for (topic, number), at in points.items() if through.get((topic, number), 0) < at]
     if lacking:
-        return StepPending(f"not proven through its end yet: {join_names(lacking, NAMED_MAX)}")
+        return StepPending(f"not proven through its end yet: {join_names(lacking)}")
     return StepDone(state, f"the tails are proven; {count_phrase(records, 'record')} compared")
 
 

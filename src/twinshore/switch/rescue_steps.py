@@ -12,7 +12,7 @@ offsets are restored after the refill.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -108,7 +108,7 @@ def inspect_old_home(
     otherwise only those in topics that would be deleted.
     """
     moves = list(topics)
-    carried = {(position.topic, position.partition): position.to_offset for position in store.progress.positions(back)}
+    carried = {(row.topic, row.partition): row.to_offset for row in store.progress.positions(back)}
     incidents = [row.incident for row in store.incidents.rows(back, open_only=True)]
     # Of several incidents the least exact comes last, so that more is saved.
     incidents.sort(key=lambda one: one.kind not in EXACT_DIVERGENCE_KINDS)
@@ -116,39 +116,26 @@ def inspect_old_home(
     differing = {(one.topic, one.partition) for one in incidents if one.kind is IncidentKind.CONTENT_DIFFERS}
     partitions = [TopicPartition(move.topic, number) for move in moves for number in range(move.partitions)]
     starts, ends = (old.list_offsets(partitions, kind) for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END))
-    found = []
+    own, found = link_producer_ids(store, back), []
     for move in moves:
         for number, point in enumerate(move.points):
             tp, where = TopicPartition(move.topic, number), (move.topic, number)
             incident = stopped.get(where)
-            found.append(
-                OldHomePartition(
-                    *where,
-                    starts[tp],
-                    ends[tp],
-                    point,
-                    carried.get(where, -1),
-                    incident.kind if incident else None,
-                    incident.from_offset if incident else -1,
-                    differs=where in differing,
-                )
-            )
-    ours = link_producer_ids(store, back)
-    found = [
-        _walked(old, partition, ours) if ours and has_unchecked_records(partition) else partition for partition in found
-    ]
-    return tuple(_compared(old, new, found, ours, every=every))
+            stop = (incident.kind, incident.from_offset) if incident else (None, -1)
+            place = (*where, starts[tp], ends[tp], point, carried.get(where, -1))
+            partition = OldHomePartition(*place, *stop, differs=where in differing)
+            found.append(_walked(old, partition, own) if own and has_unchecked_records(partition) else partition)
+    return tuple(_compared(old, new, found, own, every=every))
 
 
-def _walked(old: KafkaCluster, partition: OldHomePartition, ours: frozenset[int]) -> OldHomePartition:
+def _walked(old: KafkaCluster, partition: OldHomePartition, own: frozenset[int]) -> OldHomePartition:
     """Scans past the progress. Batches of the link without a progress row yet are not foreign. A batch of another
     producer past `carried` is foreign, even if the link has not met it; but right at the point the link must report
     first.
     """
     begin = max(partition.point, partition.carried, partition.start)
-    upto, foreign = scan_own_batches(
-        old, TopicPartition(partition.topic, partition.partition), begin, partition.end, ours
-    )
+    tp = TopicPartition(partition.topic, partition.partition)
+    upto, foreign = scan_own_batches(old, tp, begin, partition.end, own)
     if foreign and max(partition.carried, upto) > partition.point:
         return replace(partition, carried=max(partition.carried, upto), strays_at=upto)
     return replace(partition, carried=upto) if upto > begin else partition
@@ -175,26 +162,21 @@ def scan_own_batches(
 
 
 def _compared(
-    old: KafkaCluster, new: KafkaCluster, found: list[OldHomePartition], ours: frozenset[int], *, every: bool
+    old: KafkaCluster, new: KafkaCluster, found: list[OldHomePartition], own: frozenset[int], *, every: bool
 ) -> Iterator[OldHomePartition]:
     """Compares what is right below the divergence, or right below `carried`. Partitions that are not stopped are
     compared only if their topics would be deleted, or with `every`.
     """
     topics = {partition.topic for partition in found if every or has_diverged(partition)}
     for partition in found:
-        at = (
-            divergence_offset(partition)
-            if has_diverged(partition)
-            else min(max(partition.point, partition.carried), partition.end)
-        )
-        if partition.topic not in topics or at <= partition.start:
-            yield partition
-        elif has_diverged(partition):
-            yield replace(partition, one_past=_same_below(old, new, partition, at, ours, unsure=False))
-        else:
-            yield replace(
-                partition, differs=partition.differs or not _same_below(old, new, partition, at, ours, unsure=True)
-            )
+        diverged = has_diverged(partition)
+        at = min(max(partition.point, partition.carried), partition.end)
+        at = divergence_offset(partition) if diverged else at
+        if partition.topic in topics and at > partition.start:
+            same = _same_below(old, new, partition, at, own, unsure=not diverged)
+            differs = partition.differs or not same
+            partition = replace(partition, one_past=same) if diverged else replace(partition, differs=differs)
+        yield partition
 
 
 def _same_below(
@@ -241,18 +223,17 @@ def read_high_watermarks(cluster: KafkaCluster, parts: Iterable[PartitionKey]) -
 
 def describe_loading_coordinator(cluster: KafkaCluster) -> str:
     """Describes a coordinator that has not loaded its partition of the transaction log yet; empty once all have."""
-    topic = cluster.metadata([TRANSACTION_TOPIC], refresh=True).topics.get(TRANSACTION_TOPIC)
+    name = TRANSACTION_TOPIC
+    topic = cluster.metadata([name], refresh=True).topics.get(name)
     if topic is None or topic.error == Code.UNKNOWN_TOPIC_OR_PARTITION:
         return ""  # no transaction was ever begun there
     if topic.error:
-        raise kafka_error(
-            topic.error, f"{cluster.name}: {TRANSACTION_TOPIC}", right=f"Describe on topic {TRANSACTION_TOPIC}"
-        )
+        raise kafka_error(topic.error, f"{cluster.name}: {name}", right=f"Describe on topic {name}")
     for partition in topic.partitions:
         if partition.leader == NO_LEADER:
-            return f"part {partition.partition} of the log of transactions has no coordinator on {cluster.name} yet"
+            return f"partition {partition.partition} of {name} has no leader on {cluster.name} yet"
         if not _has_read(cluster, partition.leader, transactional_id_in(partition.partition, len(topic.partitions))):
-            return f"broker {partition.leader} of {cluster.name} still reads its log of transactions"
+            return f"broker {partition.leader} of {cluster.name} still loads its part of {name}"
     return ""
 
 
@@ -275,46 +256,34 @@ def _has_read(cluster: KafkaCluster, node: int, probe: str) -> bool:
             TRANSACTIONS_KEY, version, body, lambda view: parse_describe_transactions(view, 0), timeout_s=timeout_s
         )
 
-    (told,) = cluster.at(node, "transactions", ask)
-    if told.error in LOADING_CODES:
-        return False
-    if told.error not in (0, TRANSACTIONAL_ID_NOT_FOUND):
+    (transaction,) = cluster.at(node, "transactions", ask)
+    if transaction.error not in (0, TRANSACTIONAL_ID_NOT_FOUND, *LOADING_CODES):
         right = "Describe on all transactional ids"
-        raise kafka_error(told.error, f"{cluster.name}: transactional id {probe}", right=right)
-    return True
+        raise kafka_error(transaction.error, f"{cluster.name}: transactional id {probe}", right=right)
+    return transaction.error not in LOADING_CODES
 
 
 PAGE_BYTES = 1 << 20
 SUFFIX = ".jsonl"
 
 
-@dataclass(frozen=True, slots=True)
-class HomeToCompare:
-    cluster: KafkaCluster
-    beside: HomeComparison
-
-
-def home_to_compare(
-    link: str, offset_range: UnreplicatedRange, home: KafkaCluster, store: Store, known_to: int
-) -> HomeToCompare:
-    """Returns the home to read beside the range. `link` writes the twin."""
-    partition = TopicPartition(offset_range.topic, offset_range.partition)
-    start = home.list_offsets([partition], OffsetKind.EARLIEST)[partition]
-    compacted = offset_range.topic in parse_compacted(store.link_states.of(link))
-    return HomeToCompare(home, HomeComparison(start, link_producer_ids(store, link), known_to, compacted))
-
-
 def read_unreplicated_records(
-    cluster: KafkaCluster, origin: RescueOrigin, home: HomeToCompare | None = None
+    state: SwitchState, offset_range: UnreplicatedRange, old: KafkaCluster, new: KafkaCluster, store: Store
 ) -> Iterator[UnreplicatedRecord]:
-    """Yields the records of the range with transaction outcomes; with `home`, only those that the home lacks. Reads the
-    range twice, since a transaction's end follows its records. Raises KafkaError if the range cannot be read to the
-    end.
+    """Yields the records of the range on `old` with transaction outcomes; with `beside`, only those that `new` lacks.
+    Reads the range twice, since a transaction's end follows its records. Raises KafkaError if the range cannot be read
+    to the end.
     """
-    if home is None:
-        return (record.saved for record in _written(cluster, origin))
-    theirs = _held(home.cluster, replace(origin, first=max(origin.first, home.beside.start)))
-    return records_missing_at_home(_written(cluster, origin), theirs, home.beside)
+    origin = origin_of(state, offset_range)
+    if not offset_range.beside:
+        return (record.saved for record in _written(old, origin))
+    partition = TopicPartition(*offset_range.where)
+    start = new.list_offsets([partition], OffsetKind.EARLIEST)[partition]
+    known_to = offset_range.first if state.kind is SwitchKind.REBUILD else 0
+    compacted = offset_range.topic in parse_compacted(store.link_states.of(state.back))
+    comparison = HomeComparison(start, link_producer_ids(store, state.back), known_to, compacted)
+    held = _held(new, replace(origin, first=max(origin.first, start)))
+    return records_missing_at_home(_written(old, origin), held, comparison)
 
 
 def _written(cluster: KafkaCluster, origin: RescueOrigin) -> Iterator[TwinRecord]:
@@ -342,10 +311,10 @@ def _held(cluster: KafkaCluster, origin: RescueOrigin) -> Iterator[Record]:
 
 
 def count_unreplicated_records(
-    cluster: KafkaCluster, origin: RescueOrigin, home: HomeToCompare | None = None
+    state: SwitchState, offset_range: UnreplicatedRange, old: KafkaCluster, new: KafkaCluster, store: Store
 ) -> RecordCount:
     count = RecordCount()
-    for record in read_unreplicated_records(cluster, origin, home):
+    for record in read_unreplicated_records(state, offset_range, old, new, store):
         count = count.with_one(record.ending)
     return count
 
@@ -385,38 +354,27 @@ def _batches(cluster: KafkaCluster, origin: RescueOrigin) -> Iterator[tuple[memo
         position = max(position, found[-1][1].last_offset + 1)
 
 
-NAMED_MAX = 5
 # A coordinator may drop an offset so long after the topic was recreated, though committed for the new one.
 OFFSETS_STABLE_MS = 3_000
 AGREEMENT_RENEWAL_MS = 60_000  # long before an approval expires
 TOPIC_ABSENT_CODES = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID})
 
-HomeOf = Callable[[SwitchState, UnreplicatedRange], HomeToCompare]
-
 
 def origin_of(state: SwitchState, offset_range: UnreplicatedRange) -> RescueOrigin:
     old_id = next(move.old_id for move in state.topics if move.topic == offset_range.topic)
-    return RescueOrigin(
-        state.id,
-        state.old,
-        state.new,
-        offset_range.topic,
-        old_id,
-        offset_range.partition,
-        offset_range.first,
-        offset_range.end,
-    )
+    place = (offset_range.topic, old_id, offset_range.partition, offset_range.first, offset_range.end)
+    return RescueOrigin(state.id, state.old, state.new, *place)
 
 
 def save_unreplicated(
-    state: SwitchState, topics: Collection[str], old: KafkaCluster, new: KafkaCluster, store: Store, home_of: HomeOf
+    state: SwitchState, topics: Collection[str], old: KafkaCluster, new: KafkaCluster, store: Store
 ) -> StepDone:
     """Saves all ranges to the new home's topic of rescued records and to the incident log, before anything is deleted;
     and the group offsets in `topics`.
     """
     done, exported, lacks = [], 0, ""
     for offset_range in ranges_from_json(state.tails):
-        saved = _saved(state, offset_range, old, RescuedTopic(new), home_of)
+        saved = _saved(state, offset_range, old, new, store)
         if saved.saved_as:
             try:
                 path = Path(state.folder) / origin_of(state, saved).file_name()
@@ -441,21 +399,20 @@ def copy_of(offset_range: UnreplicatedRange) -> RescueCopy:
 
 
 def _saved(
-    state: SwitchState, offset_range: UnreplicatedRange, old: KafkaCluster, rescued: RescuedTopic, home_of: HomeOf
+    state: SwitchState, offset_range: UnreplicatedRange, old: KafkaCluster, new: KafkaCluster, store: Store
 ) -> UnreplicatedRange:
     """Returns the range once saved. With `beside`, only records that the home lacks are saved, if any."""
     if offset_range.end <= offset_range.first:
         return offset_range
-    origin = origin_of(state, offset_range)
-    found = read_unreplicated_records(old, origin, home_of(state, offset_range) if offset_range.beside else None)
+    found = read_unreplicated_records(state, offset_range, old, new, store)
     if offset_range.beside:
         first = next(found, None)
         if first is None:
             return replace(offset_range, first=offset_range.end)
         offset_range, found = replace(offset_range, first=first.record.offset), chain((first,), found)
-    copy, count = rescued.save(origin_of(state, offset_range), found)
-    saved = replace(offset_range, records=count.records, committed=count.committed)
-    return replace(saved, saved_at=copy.at, saved_as=copy.key.decode())
+    copy, count = RescuedTopic(new).save(origin_of(state, offset_range), found)
+    saved = replace(offset_range, saved_at=copy.at, saved_as=copy.key.decode())
+    return replace(saved, records=count.records, committed=count.committed)
 
 
 def find_unsaved_ranges(
@@ -464,97 +421,68 @@ def find_unsaved_ranges(
     """Returns what to save before the topic may be deleted: parts of `fresh` outside the saved ranges, and saved ranges
     without a complete copy.
     """
-    offset_ranges = [offset_range for offset_range in ranges_from_json(state.tails) if offset_range.topic == topic]
-    upto = {
-        offset_range.where: offset_range.end
-        for offset_range in sorted(offset_ranges, key=lambda offset_range: offset_range.end)
-    }
-    since = {
-        offset_range.where: offset_range.first
-        for offset_range in sorted(offset_ranges, key=lambda offset_range: -offset_range.first)
-    }
+    saved = [offset_range for offset_range in ranges_from_json(state.tails) if offset_range.topic == topic]
     found = [
         offset_range
-        for offset_range in offset_ranges
+        for offset_range in saved
         if offset_range.end > offset_range.first and not _is_whole(offset_range, new)
     ]
     for offset_range in fresh:
-        if offset_range.where not in upto:
+        known = [one for one in saved if one.where == offset_range.where]
+        if not known:
             found.append(offset_range)
             continue
-        if offset_range.end > upto[offset_range.where]:
-            found.append(replace(offset_range, first=upto[offset_range.where], gone=0))
-        if not offset_range.beside and offset_range.first < since[offset_range.where]:
-            found.append(replace(offset_range, end=since[offset_range.where]))
+        first, end = min(one.first for one in known), max(one.end for one in known)
+        if offset_range.end > end:
+            found.append(replace(offset_range, first=end, gone=0))
+        if not offset_range.beside and offset_range.first < first:
+            found.append(replace(offset_range, end=first))
     return tuple(found)
 
 
 def _is_whole(offset_range: UnreplicatedRange, new: KafkaCluster) -> bool:
+    count = RecordCount(offset_range.records, offset_range.committed)
     try:
-        return bool(offset_range.saved_as) and RescuedTopic(new).count(copy_of(offset_range)) == RecordCount(
-            offset_range.records, offset_range.committed
-        )
+        return bool(offset_range.saved_as) and RescuedTopic(new).count(copy_of(offset_range)) == count
     except WireError:
         return False
 
 
 def save_more_ranges(
-    state: SwitchState,
-    more: Sequence[UnreplicatedRange],
-    old: KafkaCluster,
-    new: KafkaCluster,
-    store: Store,
-    home_of: HomeOf,
+    state: SwitchState, more: Sequence[UnreplicatedRange], old: KafkaCluster, new: KafkaCluster, store: Store
 ) -> StepPending:
     """Saves more ranges, and returns pending: the topic is checked once more afterwards."""
-    saved = save_unreplicated(replace(state, tails=ranges_to_json(more)), (), old, new, store, home_of)
-    spans = {(offset_range.where, offset_range.first) for offset_range in more}
-    kept = [
-        offset_range
-        for offset_range in ranges_from_json(state.tails)
-        if (offset_range.where, offset_range.first) not in spans
+    done = save_unreplicated(replace(state, tails=ranges_to_json(more)), (), old, new, store)
+    again = {(offset_range.where, offset_range.first) for offset_range in more}
+    ranges = [
+        *(one for one in ranges_from_json(state.tails) if (one.where, one.first) not in again),
+        *ranges_from_json(done.state.tails),
     ]
-    tails = ranges_to_json([*kept, *ranges_from_json(saved.state.tails)])
-    return StepPending(
-        f"{join_names([str(offset_range) for offset_range in more], NAMED_MAX)}: {saved.sentence}",
-        replace(state, tails=tails),
-    )
+    sentence = f"{join_names(list(map(str, more)))}: {done.sentence}"
+    return StepPending(sentence, replace(state, tails=ranges_to_json(ranges)))
 
 
 def _account(state: SwitchState, offset_range: UnreplicatedRange, store: Store) -> None:
     """Adds one row to the incident log and one to the audit. Idempotent."""
     saved = f"saved in {RESCUED_TOPIC} on {state.new}" if offset_range.saved_as else "nothing is left to be saved"
-    sentence = f"{offset_range} of {state.old} never crossed: {count_phrase(offset_range.records, 'record')}, {saved}"
+    records = count_phrase(offset_range.records, "record")
+    sentence = f"{offset_range} of {state.old} was not replicated: {records}, {saved}"
     if offset_range.gone:
-        sentence += f"; {count_phrase(offset_range.gone, 'offset')} before were deleted there before anybody saw them"
-    place = (
-        state.back,
-        offset_range.topic,
-        offset_range.partition,
-        IncidentKind.TAIL_RESCUED,
-        offset_range.first,
-        offset_range.end,
-    )
-    rows = [row for row in store.incidents.rows(state.back) if row.incident.sentence == sentence]
-    if rows:
+        sentence += f"; {count_phrase(offset_range.gone, 'offset')} before were deleted there unread"
+    if any(row.incident.sentence == sentence for row in store.incidents.rows(state.back)):
         return
-    now_ms = wall_ms()
-    audit = (
-        now_ms,
-        state.back,
-        "rescue",
-        f"{offset_range.topic}-{offset_range.partition}",
-        str(offset_range.first),
-        str(offset_range.end),
-    )
-    store.audit.add([AuditRow(*audit, saved, state.by, offset_range.topic)])
-    row = store.incidents.add(Incident(*place, POLICY_RESCUE, sentence, IncidentKind.TAIL_RESCUED.side), now_ms=now_ms)
+    now_ms, kind = wall_ms(), IncidentKind.TAIL_RESCUED
+    first, end, topic = offset_range.first, offset_range.end, offset_range.topic
+    audit = (now_ms, state.back, "rescue", offset_range.name, str(first), str(end), saved, state.by, topic)
+    store.audit.add([AuditRow(*audit)])
+    incident = Incident(state.back, *offset_range.where, kind, first, end, POLICY_RESCUE, sentence, kind.side)
+    row = store.incidents.add(incident, now_ms=now_ms)
     store.incidents.close(row.id, now_ms=now_ms)
 
 
 def recreate_topics(
     state: SwitchState,
-    topics: Iterable[TopicMove],
+    topics: Sequence[TopicMove],
     old: KafkaCluster,
     store: Store,
     mirror: MirrorWatch,
@@ -564,9 +492,8 @@ def recreate_topics(
     """Deletes the topics. Done once the mirror has recreated them; without topics the sentence is empty. `not_yet`
     checks a topic right before its deletion, and returns why the topic must stay for now.
     """
-    waits, names = [], []
+    waits, names = [], [move.topic for move in topics]
     for move in topics:
-        names.append(move.topic)
         shown = set(read_topic_ids(old, move.topic).values())
         rows = [row for row in store.twins.of(state.back) if row.topic == move.topic]
         if {row.target_topic_id for row in rows} == shown and shown not in ({move.old_id}, {""}):
@@ -582,23 +509,18 @@ def recreate_topics(
         if move.old_id in shown:
             _delete(state, move, old, store, guard)
     if waits:
-        return mirror.waiting(f"the mirror of {state.back} makes {join_names(waits, NAMED_MAX)} anew")
-    return StepDone(
-        state, f"{join_names(names, NAMED_MAX)} {is_or_are(names)} made anew on {state.old}" if names else ""
-    )
+        return mirror.waiting(f"the mirror of {state.back} recreates {join_names(waits)}")
+    return StepDone(state, f"{join_names(names)} {is_or_are(names)} recreated on {state.old}" if names else "")
 
 
 def read_topic_ids(cluster: KafkaCluster, topic: str) -> dict[int, str]:
     """Returns the topic's hex id by broker; empty where a broker does not know the topic."""
 
     def ask(connection: Connection, timeout_s: float) -> str:
-        topic_metadata = read_metadata(connection, [topic], timeout_s=timeout_s).topics.get(topic)
-        there = (
-            topic_metadata is not None
-            and topic_metadata.error not in TOPIC_ABSENT_CODES
-            and topic_metadata.topic_id != NO_TOPIC_ID
-        )
-        return topic_metadata.topic_id.hex() if there and topic_metadata is not None else ""
+        found = read_metadata(connection, [topic], timeout_s=timeout_s).topics.get(topic)
+        if found is None or found.error in TOPIC_ABSENT_CODES or found.topic_id == NO_TOPIC_ID:
+            return ""
+        return found.topic_id.hex()
 
     return {node: cluster.at(node, "topic id", ask) for node in cluster.metadata([], refresh=True).brokers}
 
@@ -607,22 +529,21 @@ def _agree(store: Store, back: str, move: TopicMove, by: str, now_ms: int) -> No
     word = Approval(now_ms, move.new_id).to_json()
     audit_row = AuditRow(now_ms, back, "topic", move.topic, "", "begins again", f"agreed by {by}", by, move.topic)
     known = {row.subject: row for row in store.link_states.of(back, RECREATE_APPROVAL)}.get(move.topic)
-    first = known is None or known.value != word
-    if known is not None and not first and 0 <= now_ms - known.since_ms < AGREEMENT_RENEWAL_MS:
+    renewed = known is not None and known.value == word
+    if known is not None and renewed and 0 <= now_ms - known.since_ms < AGREEMENT_RENEWAL_MS:
         return
     row = LinkStateRow(back, RECREATE_APPROVAL, move.topic, word, "agreed", now_ms)
-    store.link_states.remember([row], [audit_row] if first else [])
+    store.link_states.remember([row], [] if renewed else [audit_row])
 
 
 def _delete(state: SwitchState, move: TopicMove, old: KafkaCluster, store: Store, guard: DeletionGuard) -> None:
     """Idempotent. The audit row comes first, so that the deletion is recorded
     even if the response is lost or this process dies.
     """
-    before, after = f"id {move.old_id}", f"deleted on {state.old}, to be filled anew from {state.new}"
-    told_before = store.audit.page(AuditFilter((state.back,), "twin", topic=move.topic))
-    if before not in {row.before for row in told_before}:
-        audit_row = AuditRow(wall_ms(), state.back, "twin", move.topic, before, after, "asked", state.by, move.topic)
-        store.audit.add([audit_row])
+    before, after = f"id {move.old_id}", f"deleted on {state.old}, to be refilled from {state.new}"
+    if before not in {row.before for row in store.audit.page(AuditFilter((state.back,), "twin", topic=move.topic))}:
+        audit = (wall_ms(), state.back, "twin", move.topic, before, after, "asked", state.by, move.topic)
+        store.audit.add([AuditRow(*audit)])
     guard.delete(old, move.topic, move.old_id)
 
 
@@ -650,26 +571,26 @@ class RestoreGroupOffsets:
                 self._lacked_ms = now_ms
             # A clock that went back counts as past the time.
             if 0 <= now_ms - self._lacked_ms < OFFSETS_STABLE_MS:
-                names = lacking or sorted(wanted)
-                return StepPending(f"{join_names(names, NAMED_MAX)} {is_or_are(names)} put back on {state.old}")
-            stands = f"{count_phrase(len(wanted), 'group')} stands on {state.old} where it stood"
+                return StepPending(
+                    f"the offsets of {join_names(lacking or sorted(wanted))} are restored on {state.old}"
+                )
+            stands = f"the offsets of {count_phrase(len(wanted), 'group')} are restored on {state.old}"
         followed = let_groups_follow_home(state, self._link, self._settings, self._store, self._now_ms())
         return replace(followed, sentence="; ".join(filter(None, (stands, followed.sentence))))
 
     def _wanted(self, state: SwitchState) -> dict[str, dict[TopicPartitionTuple, SavedOffset]]:
         starts: dict[TopicPartitionTuple, int] = {}
         for offset_range in ranges_from_json(state.tails):
-            starts[offset_range.where] = min(
-                offset_range.first - offset_range.gone, starts.get(offset_range.where, offset_range.first)
-            )
+            start = offset_range.first - offset_range.gone
+            starts[offset_range.where] = min(start, starts.get(offset_range.where, start))
         # Offsets left here by a forced switch count as the link's from now on: they follow.
-        theirs = find_topics_with_own_offsets(self._link, self._store, state.names())
+        marked = find_topics_with_own_offsets(self._link, self._store, state.names())
         found = {}
-        for group, places in offsets_from_json(state.places).items():
-            at = clamp_offsets({where: one.offset for where, one in places.items()}, starts)
+        for group, offsets in offsets_from_json(state.places).items():
+            at = clamp_offsets({where: one.offset for where, one in offsets.items()}, starts)
             found[group] = {
-                where: SavedOffset(one, CommittedOffset(at[where], COMMIT_MARK if where[0] in theirs else one.metadata))
-                for where, one in places.items()
+                where: SavedOffset(one, CommittedOffset(at[where], COMMIT_MARK if where[0] in marked else one.metadata))
+                for where, one in offsets.items()
             }
         return found
 
@@ -680,11 +601,7 @@ def let_groups_follow_home(state: SwitchState, link: Link, settings: Settings, s
     some seconds, then leaves the rest to the next fail-back.
     """
     unread = ranges_from_json(state.tails) if state.kind is SwitchKind.MAPPED_FAILBACK else ()
-    ends = {
-        (offset_range.topic, offset_range.partition): offset_range.end
-        for offset_range in unread
-        if offset_range.first < offset_range.end
-    }
+    ends = {offset_range.where: offset_range.end for offset_range in unread if offset_range.first < offset_range.end}
     try:
         return StepDone(state, let_offsets_follow_home(link, settings, store, state.names(), state.by, ends))
     except KafkaError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -20,11 +20,12 @@ from twinshore.kafka.admin import may_alter_acls, read_acls
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.core.ownership import pair_name
+from twinshore.replication.sync.topic_deletion import DeletionGuard
 from twinshore.routing.core.home_records import HomeState
 from twinshore.runtime.endpoints import verify_cluster_ids
 from twinshore.state.core.values import AuditRow, HomeChange
 from twinshore.state.store import Store
-from twinshore.switch import drain, fencing, handover
+from twinshore.switch import drain, handover
 from twinshore.switch.announce import (
     HOLD_MARGIN_S,
     HomeAnnouncer,
@@ -52,73 +53,57 @@ from twinshore.switch.core.steps import (
     explain_hold_overrun,
     repeat_hold,
 )
-from twinshore.switch.drain import MirrorWatch, describe_stopped_partitions
+from twinshore.switch.drain import MirrorWatch, describe_stopped_partitions, describe_topic_changes
+from twinshore.switch.fencing import FencedProducer, check_twins_settled, write_fence
 from twinshore.switch.write_access import UNREACHABLE_MS_MAX, WriterAccess, defer_cleanup, end_holds
 
 POLL_INTERVAL_S = 0.05
 UNANSWERED_INTERVAL_S = 0.5
 
-SaveState = Callable[[SwitchState], None]
 
-
-def run_steps(
-    state: SwitchState,
-    once: Callable[[SwitchState], StepOutcome],
-    save: SaveState,
-    *,
-    now_ms: Callable[[], int],
-    tell: Tell,
-    stop: threading.Event,
-    behind_flip: Callable[[], None] = lambda: None,
-) -> SwitchState:
-    """Returns the state at the end. `save` raises if another process has resumed the switch. `stop`: roll back while
-    that is possible; past the point of no return the switch goes on. `behind_flip` is called once the saved state has
-    new homes.
+@dataclass(slots=True)
+class StepRunner:
+    """`save` raises if another process has resumed the switch. `stop`: roll back while that is possible; past the point
+    of no return the switch goes on. `before_hold` is called once, before the first announcement; if it raises, the
+    switch rolls back. `behind_flip` is called once the saved state has new homes.
     """
-    return _Run(once, save, now_ms, tell, stop, behind_flip).to_its_end(state)
 
-
-@dataclass(frozen=True, slots=True)
-class _Run:
     once: Callable[[SwitchState], StepOutcome]
-    save: SaveState
+    save: Callable[[SwitchState], None]
     now_ms: Callable[[], int]
     tell: Tell
     stop: threading.Event
-    behind_flip: Callable[[], None]
+    before_hold: Callable[[], None] = lambda: None
+    behind_flip: Callable[[], None] = lambda: None
+    _announces: bool = False
 
-    def to_its_end(self, state: SwitchState) -> SwitchState:
-        state = self._written(state)
+    def run(self, state: SwitchState) -> SwitchState:
+        """Returns the state at the end."""
+        state = self._saved(state)
         while not state.ended:
             before, outcome = state, None
             if self.stop.is_set():
                 state = begin_rollback(state, "it was stopped", self.now_ms())
             if not state.ended:
-                outcome = _tried(self.once, state)
+                outcome = self._tried(state)
                 state = apply_outcome(state, outcome, self.now_ms())
             self._say(before, state)
             if state != before:
-                state = self._written(state)
+                state = self._saved(state)
             if before.step is SwitchStep.PROMOTE is not state.step and state.state is SwitchStatus.RUNNING:
                 self.behind_flip()
             if not state.ended and (state.step, state.state) == (before.step, before.state):
-                time.sleep(
-                    UNANSWERED_INTERVAL_S
-                    if isinstance(outcome, StepPending) and outcome.unanswered
-                    else POLL_INTERVAL_S
-                )
+                unanswered = isinstance(outcome, StepPending) and outcome.unanswered
+                time.sleep(UNANSWERED_INTERVAL_S if unanswered else POLL_INTERVAL_S)
         return state
 
     def _say(self, before: SwitchState, now: SwitchState) -> None:
-        told = len(before.history)
-        for entry in (
-            now.history[told:]
-            if len(now.history) >= told and now.history[:1] == before.history[:1]
-            else now.history[-1:]
-        ):
+        count = len(before.history)
+        grown = now.history[:count] == before.history
+        for entry in now.history[count:] if grown else now.history[-1:]:
             self.tell(entry.sentence)
 
-    def _written(self, state: SwitchState) -> SwitchState:
+    def _saved(self, state: SwitchState) -> SwitchState:
         """Returns the state once it is saved.
 
         While the store is down, this waits as long as `save` permits: no step may run on an unsaved state. Writers wait
@@ -134,46 +119,32 @@ class _Run:
                 if not told:
                     self.tell(f"{state.step}: away: {error.message}")
                 told, before = True, state
-                state = self._let_go(state, error)
+                state = self._release_writers(state, error)
                 self._say(before, state)
                 (time.sleep if self.stop.is_set() else self.stop.wait)(UNANSWERED_INTERVAL_S)
 
-    def _let_go(self, state: SwitchState, error: StoreError) -> SwitchState:
+    def _release_writers(self, state: SwitchState, error: StoreError) -> SwitchState:
         stopped = "it was stopped" if self.stop.is_set() else ""
         if why := stopped or explain_hold_overrun(state, self.now_ms()):
             state = begin_rollback(state, f"{why}: {error.message}", self.now_ms())
         if state.state is SwitchStatus.ROLLING_BACK and state.step is SwitchStep.HOLD:
-            return apply_outcome(state, _tried(self.once, state), self.now_ms())
+            return apply_outcome(state, self._tried(state), self.now_ms())
         if stopped and not state.committed:
             raise RefusedError("switch.stopped-while-held", switch=state.id[:8], cause=error.message)
         return state
 
-
-def call_before_announcing(
-    call: Callable[[], None], once: Callable[[SwitchState], StepOutcome]
-) -> Callable[[SwitchState], StepOutcome]:
-    """Wraps `once`: runs `call` before the first announcement. If `call` raises, the switch rolls back."""
-    called = False
-
-    def do(state: SwitchState) -> StepOutcome:
-        nonlocal called
-        if state.step is SwitchStep.ANNOUNCE and state.state is SwitchStatus.RUNNING and not called:
-            call()
-            called = True
-        return once(state)
-
-    return do
-
-
-def _tried(once: Callable[[SwitchState], StepOutcome], state: SwitchState) -> StepOutcome:
-    try:
-        return once(state)
-    except KafkaError as error:
-        return StepPending(error.message, unanswered=True) if error.retriable else StepFailed(error.message)
-    except (StoreError, WireError) as error:
-        return StepPending(error.message, unanswered=True)
-    except TwinshoreError as error:
-        return StepFailed(error.message)
+    def _tried(self, state: SwitchState) -> StepOutcome:
+        try:
+            if state.step is SwitchStep.ANNOUNCE and state.state is SwitchStatus.RUNNING and not self._announces:
+                self.before_hold()
+                self._announces = True
+            return self.once(state)
+        except KafkaError as error:
+            return StepPending(error.message, unanswered=True) if error.retriable else StepFailed(error.message)
+        except (StoreError, WireError) as error:
+            return StepPending(error.message, unanswered=True)
+        except TwinshoreError as error:
+            return StepFailed(error.message)
 
 
 def continue_switch(state: SwitchState, by: str, now_ms: int) -> SwitchState:
@@ -181,176 +152,148 @@ def continue_switch(state: SwitchState, by: str, now_ms: int) -> SwitchState:
 
 
 class StepExecutor:
-    _doing: Mapping[SwitchStep, Callable[[SwitchState], StepOutcome]]
-    _undoing: Mapping[SwitchStep, Callable[[SwitchState], StepOutcome]]
+    """Runs the method `do_<step>`, or `undo_<step>` during a rollback."""
 
     def once(self, state: SwitchState) -> StepOutcome:
-        undo = state.state is SwitchStatus.ROLLING_BACK
-        return (self._undoing if undo else self._doing)[state.step](state)
+        verb = "undo" if state.state is SwitchStatus.ROLLING_BACK else "do"
+        outcome: StepOutcome = getattr(self, f"{verb}_{state.step.name.lower()}")(state)
+        return outcome
 
 
-NAMED_MAX = 5
+@dataclass
+class ClusterSteps(StepExecutor):
+    """Steps on two clusters. `link` replicates from `old` to `new`, `back` in reverse. `now_ms`: the clock of
+    `SwitchState.step_ms`, never set back. `guard`: of twins of `back`. Errors of a step may be temporary.
+    """
+
+    link: Link
+    back: Link
+    settings: Settings
+    store: Store
+    old: KafkaCluster
+    new: KafkaCluster
+    now_ms: Callable[[], int]
+    guard: DeletionGuard
+
+    def watch_mirror(self, link: Link) -> MirrorWatch:
+        return MirrorWatch(self.store, link.name, self.settings.mirror.lease_s)
+
+    def topic_changes(self, state: SwitchState) -> str:
+        """Returns what differs from the plan on either cluster; empty if nothing."""
+        return describe_topic_changes(self.old, state.topics, new=False) or describe_topic_changes(
+            self.new, state.topics, new=True
+        )
+
+
 PREPARE_LAG_OFFSETS_MAX = 5_000  # what is replicated within the hold
 START_REVERSE_MS_MAX = 60_000  # the topics have moved already, and no writer waits for this
 OPEN_TRANSACTION_MS_MAX = 5_000  # writers wait; later offsets of an open transaction are read again
 STOP_REPLICATION_MS_MAX = 4_000  # for a mirror that may be gone with the old home
 
 
-class SwitchSteps(StepExecutor):
-    """The steps of a planned or forced switch. `link` replicates from `old` to `new`. `now_ms`: the clock of
-    `SwitchState.deed_ms`, never set back. Errors of a step are raised, and may be temporary.
-    """
+@dataclass
+class SwitchSteps(ClusterSteps):
+    """The steps of a planned or forced switch."""
 
-    def __init__(
-        self,
-        link: Link,
-        back: Link,
-        settings: Settings,
-        store: Store,
-        old: KafkaCluster,
-        new: KafkaCluster,
-        announcer: HomeAnnouncer,
-        writers: WriterAccess,
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._link, self._back, self._settings, self._store = link, back, settings, store
-        self._old, self._new, self._announcer, self._writers = old, new, announcer, writers
-        self._now_ms = now_ms
-        self._held_again = False
-        self._mirror = MirrorWatch(store, link.name, settings.mirror.lease_s)
-        self._doing = {
-            SwitchStep.CLAIM: self._claim,
-            SwitchStep.PREPARE: self._prepare,
-            SwitchStep.ANNOUNCE: self._announce,
-            SwitchStep.HOLD: self._hold,
-            SwitchStep.DRAIN: lambda state: drain.drain(self._old, state),
-            SwitchStep.CATCH_UP: self._level,
-            SwitchStep.PROVE: self._prove,
-            SwitchStep.STOP_REPLICATION: self._let_go,
-            SwitchStep.COMMIT: self._commit,
-            SwitchStep.FENCE: self._fence,
-            SwitchStep.APPLY_SETTINGS: self._give,
-            SwitchStep.COPY_OFFSETS: self._places,
-            SwitchStep.PROMOTE: self._flip,
-            SwitchStep.START_REVERSE: self._take_up,
-            SwitchStep.RELEASE: self._release,
-        }
-        self._undoing = {
-            SwitchStep.CLAIM: self._release,
-            SwitchStep.ANNOUNCE: self._settle,
-            SwitchStep.HOLD: self._unhold,
-        }
+    def __post_init__(self) -> None:
+        self.announcer = HomeAnnouncer(self.old, self.new)
+        self.writers = WriterAccess(self.old, self.new, self.link, self.back, self.store)
+        self.mirror = self.watch_mirror(self.link)
+        self.held_again = False
 
     def once(self, state: SwitchState) -> StepOutcome:
         """Before a step that cannot be undone, checks that the logs still end at the topics' points."""
-        if (
-            state.kind in HOLDS
-            and state.state is SwitchStatus.RUNNING
-            and state.step in (SwitchStep.FENCE, SwitchStep.PROMOTE)
-        ):
+        undoes_not = state.step in (SwitchStep.FENCE, SwitchStep.PROMOTE)
+        if undoes_not and state.kind in HOLDS and state.state is SwitchStatus.RUNNING:
             return self._not_held(state) or super().once(state)
         return super().once(state)
 
     # -- before the point of no return
 
-    def _claim(self, state: SwitchState) -> StepOutcome:
-        if why := describe_other_claims(claim_topics(self._store, state)):
-            return StepFailed(why)
-        if why := self._announcer.claim(state):
+    def do_claim(self, state: SwitchState) -> StepOutcome:
+        if why := describe_other_claims(claim_topics(self.store, state)) or self.announcer.claim(state):
             return StepFailed(why)
         # Read only now: another switch may have ended before the claim.
-        homes = read_homes(self._store, self._link, state.names())
+        homes = read_homes(self.store, self.link, state.names())
         for move in state.topics:
             home = homes.get(move.topic)
-            stays = (
-                home is None or home.home == state.old or (state.kind is SwitchKind.FORCED and home.home != state.new)
-            )
-            if home is not None and not (stays and home.term == max(move.term, FIRST_TERM)):
+            if home is None:
+                continue
+            stays = home.home == state.old or (state.kind is SwitchKind.FORCED and home.home != state.new)
+            if not stays or home.term != max(move.term, FIRST_TERM):
                 return StepFailed(f"topic {move.topic} is at home on {home.home} in term {home.term} by now")
         if state.kind is SwitchKind.FORCED and not state.kept:
-            state = handover.record_last_known_settings(self._store, state)
+            state = handover.record_last_known_settings(self.store, state)
         return StepDone(state)
 
-    def _prepare(self, state: SwitchState) -> StepOutcome:
-        verify_cluster_ids(self._link, self._store, self._old, self._new)
-        if why := self._changed(state) or self._not_allowed():
+    def do_prepare(self, state: SwitchState) -> StepOutcome:
+        verify_cluster_ids(self.link, self.store, self.old, self.new)
+        if why := self.topic_changes(state) or self._missing_right():
             return StepFailed(why)
-        if stopped := describe_stopped_partitions(self._link, state.names(), self._store):
-            return StepFailed(
-                f"{join_names(stopped, NAMED_MAX)} {has_or_have(stopped)} stopped: `twinshore status` says why"
-            )
-        behind = drain.count_missing_offsets(self._old, self._new, state.topics)
+        if stopped := describe_stopped_partitions(self.link, state.names(), self.store):
+            return StepFailed(f"{join_names(stopped)} {has_or_have(stopped)} stopped: `twinshore status` says why")
+        behind = drain.count_missing_offsets(self.old, self.new, state.topics)
         if behind > PREPARE_LAG_OFFSETS_MAX:
             return StepPending(f"the twins are {count_phrase(behind, 'offset')} behind")
-        if waits := self._mirror.check_alive():
+        if waits := self.mirror.check_alive():
             return waits
-        switch_state = handover.record_home_settings(self._old, state)
-        return handover.prove_twins(self._link, self._settings, self._store, switch_state, whole=False)
+        state = handover.record_home_settings(self.old, state)
+        return handover.prove_twins(self.link, self.settings, self.store, state, whole=False)
 
-    def _announce(self, state: SwitchState) -> StepOutcome:
-        switch_state = state if _said(state, SwitchStep.ANNOUNCE) else self._announcer.say(state, HomeState.ANNOUNCED)
-        if waits := self._announcer.awaited(switch_state, parked=False):
-            return StepPending(
-                f"{join_names(waits, NAMED_MAX)} {has_or_have(waits)} not heard of the switch yet", switch_state
-            )
-        return StepDone(switch_state)
+    def do_announce(self, state: SwitchState) -> StepOutcome:
+        if state.said != SwitchStep.ANNOUNCE:
+            state = self.announcer.say(state, HomeState.ANNOUNCED)
+        if waits := self.announcer.awaited(state, parked=False):
+            return StepPending(f"{join_names(waits)} {has_or_have(waits)} not read the announcement yet", state)
+        return StepDone(state)
 
-    def _hold(self, state: SwitchState) -> StepOutcome:
-        switch_state = (
-            state
-            if _said(state, SwitchStep.HOLD) and self._announcer.holds()
-            else self._announcer.say(state, HomeState.HELD)
-        )
+    def do_hold(self, state: SwitchState) -> StepOutcome:
+        if state.said != SwitchStep.HOLD or not self.announcer.holds():
+            state = self.announcer.say(state, HomeState.HELD)
         # Subscribers finish their requests in flight first: an earlier rule would refuse these.
-        if writing := self._announcer.awaited(switch_state, parked=True):
-            return StepPending(f"{join_names(writing, NAMED_MAX)} still writes", switch_state)
-        self._announcer.require_claims(state)  # before each change of rights: the switch may have been ended
-        denied = self._writers.deny(switch_state)
-        if not isinstance(denied, StepDone):
-            return replace(denied, state=denied.state or switch_state)
-        if waits := self._announcer.awaited(denied.state, parked=True):
-            return StepPending(f"{join_names(waits, NAMED_MAX)} still writes", denied.state)
-        return StepDone(denied.state, denied.sentence)
+        if writing := self.announcer.awaited(state, parked=True):
+            return StepPending(f"{join_names(writing)} still writes", state)
+        self.announcer.require_claims(state)  # before each change of rights: the switch may have been ended
+        denied = self.writers.deny(state)
+        if isinstance(denied, StepDone) and (writing := self.announcer.awaited(state, parked=True)):
+            return StepPending(f"{join_names(writing)} still writes", state)
+        return denied
 
-    def _level(self, state: SwitchState) -> StepOutcome:
+    def do_drain(self, state: SwitchState) -> StepOutcome:
+        return drain.drain(self.old, state)
+
+    def do_catch_up(self, state: SwitchState) -> StepOutcome:
         if state.kind is not SwitchKind.FORCED:
-            return drain.check_twins_level(self._new, state)
-        shut = self._shut(state)
-        return fencing.check_twins_settled(self._new, state, shut) if isinstance(shut, fencing.FencedProducer) else shut
+            return drain.check_twins_level(self.new, state)
+        producer = self._fenced_producer(state)
+        return producer if isinstance(producer, StepPending) else check_twins_settled(self.new, state, producer)
 
-    def _prove(self, state: SwitchState) -> StepOutcome:
-        proven = handover.prove_twins(self._link, self._settings, self._store, state, whole=True)
+    def do_prove(self, state: SwitchState) -> StepOutcome:
+        proven = handover.prove_twins(self.link, self.settings, self.store, state, whole=True)
         if state.kind is not SwitchKind.DRILL or not isinstance(proven, StepDone):
             return proven
-        return drain.finish_drill(self._old, self._announcer, proven)
+        return drain.finish_drill(self.old, self.announcer, proven)
 
-    def _let_go(self, state: SwitchState) -> StepOutcome:
+    def do_stop_replication(self, state: SwitchState) -> StepOutcome:
         if state.kept:
-            return StepDone(
-                state, f"no mirror of {state.link} can be asked; what it may still send the fence shuts out"
-            )
-        outcome = stop_replication(self._store, state)
-        if (
-            isinstance(outcome, StepPending)
-            and state.kind is SwitchKind.FORCED
-            and state.tried_for(STOP_REPLICATION_MS_MAX, self._now_ms())
-        ):
-            return StepDone(
-                state, f"no mirror of {state.link} answers; what it may still send is shut out by the fence"
-            )
+            return StepDone(state, f"no mirror of {state.link} can be asked; the fence shuts out its late requests")
+        outcome = stop_replication(self.store, state)
+        late = state.kind is SwitchKind.FORCED and state.tried_for(STOP_REPLICATION_MS_MAX, self.now_ms())
+        if late and isinstance(outcome, StepPending):
+            return StepDone(state, f"no mirror of {state.link} answers; the fence shuts out its late requests")
         return outcome
 
-    def _commit(self, state: SwitchState) -> StepOutcome:
+    def do_commit(self, state: SwitchState) -> StepOutcome:
         """Checks that the switch still has its claims, and that no client wrote: some writers cannot be held."""
-        self._announcer.require_claims(state)
-        if state.kind in HOLDS and not self._announcer.holds(HOLD_MARGIN_S):
+        self.announcer.require_claims(state)
+        if state.kind in HOLDS and not self.announcer.holds(HOLD_MARGIN_S):
             return StepFailed("the hold has nearly run out")
-        if state.kind in HOLDS and (why := self._changed(state) or self._written(state)):
+        if state.kind in HOLDS and (why := self.topic_changes(state) or self._writes_since(state)):
             return StepFailed(why)
         return StepDone(state, "from here on the switch goes on")
 
-    def _written(self, state: SwitchState) -> str:
-        return drain.describe_writes_since(self._old, state) or drain.describe_writes_since(self._new, state)
+    def _writes_since(self, state: SwitchState) -> str:
+        return drain.describe_writes_since(self.old, state) or drain.describe_writes_since(self.new, state)
 
     # -- past it
 
@@ -358,178 +301,142 @@ class SwitchSteps(StepExecutor):
         """Returns None while the hold lasts. A hold that has nearly expired, or was another process's, is renewed. If
         clients wrote on the old home in between, the switch rolls back: the new home was not announced yet.
         """
-        if (self._announcer.holds(HOLD_MARGIN_S) and not self._held_again) or self._announcer.has_promoted(state):
+        if (self.announcer.holds(HOLD_MARGIN_S) and not self.held_again) or self.announcer.has_promoted(state):
             return None
-        away = bool(drain.why_unreachable(self._old))
-        self._announcer.left_out = self._old if away else None
+        away = bool(drain.why_unreachable(self.old))
+        self.announcer.left_out = self.old if away else None
         try:
-            if not self._announcer.holds(HOLD_MARGIN_S):
-                self._announcer.say(state, HomeState.HELD)
-                self._held_again = True
-            if writing := self._announcer.awaited(state, parked=True):
-                return StepPending(f"writers are held again: {join_names(writing, NAMED_MAX)} still writes")
+            if not self.announcer.holds(HOLD_MARGIN_S):
+                self.announcer.say(state, HomeState.HELD)
+                self.held_again = True
+            if writing := self.announcer.awaited(state, parked=True):
+                return StepPending(f"writers are held again: {join_names(writing)} still writes")
         finally:
-            self._announcer.left_out = None
-        if not away and (why := drain.describe_writes_since(self._old, state)):
-            return MustRollBack(
-                f"{why}, as the hold had run out; where {state.new} has the fence already, `twinshore mirror rebuild` "
-                "fills its twins anew"
-            )
-        self._held_again = False
+            self.announcer.left_out = None
+        if not away and (why := drain.describe_writes_since(self.old, state)):
+            remedy = f"if {state.new} has the fence already, `twinshore mirror rebuild` refills its twins"
+            return MustRollBack(f"{why}, as the hold had run out; {remedy}")
+        self.held_again = False
         return None
 
-    def _fence(self, state: SwitchState) -> StepOutcome:
-        shut = self._shut(state)
-        return fencing.write_fence(self._new, state, shut) if isinstance(shut, fencing.FencedProducer) else shut
+    def do_fence(self, state: SwitchState) -> StepOutcome:
+        producer = self._fenced_producer(state)
+        return producer if isinstance(producer, StepPending) else write_fence(self.new, state, producer)
 
-    def _shut(self, state: SwitchState) -> fencing.FencedProducer | StepPending:
-        identity = self._store.links.identity(state.link)
+    def _fenced_producer(self, state: SwitchState) -> FencedProducer | StepPending:
+        identity = self.store.links.identity(state.link)
         if identity is None:
-            return StepPending(f"nobody knows as whom {state.link} writes")
-        epochs = {
-            row.topic: written_epoch(identity.producer_epoch, row.epoch) for row in self._store.twins.of(state.link)
-        }
+            return StepPending(f"the store does not know the producer of {state.link}")
+        twins = self.store.twins.of(state.link)
+        epochs = {row.topic: written_epoch(identity.producer_epoch, row.epoch) for row in twins}
         if lacking := [topic for topic in state.names() if topic not in epochs]:
-            return StepPending(f"the store has no twin of {join_names(lacking, NAMED_MAX)} any more")
-        return fencing.FencedProducer(identity.producer_id, epochs)
+            return StepPending(f"the store has no twin of {join_names(lacking)} any more")
+        return FencedProducer(identity.producer_id, epochs)
 
-    def _give(self, state: SwitchState) -> StepOutcome:
+    def do_apply_settings(self, state: SwitchState) -> StepOutcome:
         """Rights that Twinshore lacks on the new home are reported, for operators to grant: writers must not wait."""
         refused: list[str] = []
-        for part in (self._writers.given, lambda one: handover.apply_topic_settings(self._new, self._link, one)):
+        for part in (
+            self.writers.apply_rights,
+            lambda state: handover.apply_topic_settings(self.new, self.link, state),
+        ):
             try:
-                outcome = part(state)
+                part(state)
             except KafkaError as error:
                 if error.retriable:
                     raise
                 refused.append(str(error))
-                continue
-            if not isinstance(outcome, StepDone):
-                return outcome
         if refused:
-            return StepDone(state, f"give by hand what {state.new} refused: {'; '.join(refused)}")
+            return StepDone(state, f"set by hand what {state.new} refused: {'; '.join(refused)}")
         if state.kept:
             return StepDone(state, "the store alone knows which settings and rights were held back from the twins")
         return StepDone(state, f"the topics have their settings and rights on {state.new}")
 
-    def _places(self, state: SwitchState) -> StepOutcome:
+    def do_copy_offsets(self, state: SwitchState) -> StepOutcome:
         if state.kind is SwitchKind.FORCED:
-            return StepDone(state, "groups stand where the mirror last put them")
-        if away := drain.why_unreachable(self._old):
-            return StepDone(replace(state, unfollowed=True), f"groups stand where the mirror last put them: {away}")
-        stable = not state.tried_for(OPEN_TRANSACTION_MS_MAX, self._now_ms())
-        copied = handover.copy_group_offsets(
-            self._link, self._settings, self._store, state.names(), state.by, stable=stable
-        )
-        if copied.unheard:
-            return StepPending(f"where group {copied.unheard[0]} stands is not known: {copied.unheard[1]}")
-        if copied.refused:
-            return StepDone(state, f"set by hand what {state.new} refused: {'; '.join(copied.refused[:NAMED_MAX])}")
-        left = f"; left alone, as they have members there: {join_names(copied.left, NAMED_MAX)}" if copied.left else ""
-        return StepDone(state, f"{count_phrase(len(copied.groups), 'group')} copied{left}")
+            return StepDone(state, "groups keep the committed offsets that the mirror last synced")
+        if away := drain.why_unreachable(self.old):
+            why = f"groups keep the committed offsets that the mirror last synced: {away}"
+            return StepDone(replace(state, unfollowed=True), why)
+        stable = not state.tried_for(OPEN_TRANSACTION_MS_MAX, self.now_ms())
+        return handover.copy_group_offsets(self.link, self.settings, self.store, state, stable=stable)
 
-    def _flip(self, state: SwitchState) -> StepOutcome:
-        now_ms, pair = wall_ms(), pair_name(self._link)
-        flips = tuple(home_change_of(state, move, pair, now_ms) for move in state.topics)
-        switch_state = self._announcer.flip(state, flips)  # on the new home: from then on it is done
+    def do_promote(self, state: SwitchState) -> StepOutcome:
+        now_ms, pair = wall_ms(), pair_name(self.link)
+        changes = tuple(home_change_of(state, move, pair, now_ms) for move in state.topics)
+        state = self.announcer.flip(state, changes)  # on the new home: from then on it is done
+        links, how = (state.link, state.back), f"by {state.by}"
+        if state.kind is SwitchKind.DATALESS:
+            links, how = (self.link.name,), f"{how}, without its data"
         rows = [
-            AuditRow(now_ms, link, "home", move.topic, state.old, state.new, f"by {state.by}", state.by, move.topic)
-            for move in state.topics
-            for link in (state.link, state.back)
+            AuditRow(now_ms, link, "home", topic, state.old, state.new, how, state.by, topic)
+            for topic in state.names()
+            for link in links
         ]
-        done = {change.topic for change in self._store.topics_in_switch.change_homes(flips, rows)}
-        lacking = [move.topic for move in state.topics if move.topic not in done]
-        if lacking:
-            return StepPending(f"the store has another home of {join_names(lacking, NAMED_MAX)}", switch_state)
+        done = {change.topic for change in self.store.topics_in_switch.change_homes(changes, rows)}
+        if lacking := [topic for topic in state.names() if topic not in done]:
+            return StepPending(f"the store has another home of {join_names(lacking)}", state)
         names = state.names()
-        return StepDone(
-            switch_state,
-            f"{join_names(names, NAMED_MAX)} {is_or_are(names)} at home on {state.new}; writers go on there",
-        )
+        return StepDone(state, f"{join_names(names)} {is_or_are(names)} at home on {state.new}; writers continue there")
 
-    def _take_up(self, state: SwitchState) -> StepOutcome:
-        self._announcer.announce_to_old_home(state)
-        guarded = self._writers.guard(state)
-        if not isinstance(guarded, StepDone):
-            return guarded
-        state = guarded.state
-        placed = {
-            (position.topic, position.partition): position.to_offset
-            for position in self._store.progress.positions(state.back)
-        }
+    def do_start_reverse(self, state: SwitchState) -> StepOutcome:
+        self.announcer.announce_to_old_home(state)
+        self.writers.guard(state)
+        progress = {(row.topic, row.partition): row.to_offset for row in self.store.progress.positions(state.back)}
         waits = [
             f"{move.topic}-{number}"
             for move in state.topics
             for number, point in enumerate(move.points)
-            if placed.get((move.topic, number), -1) <= point
+            if progress.get((move.topic, number), -1) <= point
         ]
-        if waits and state.tried_for(START_REVERSE_MS_MAX, self._now_ms()):
-            return StepDone(state, f"{state.back} does not carry the topics yet: `twinshore status` says why")
+        if waits and state.tried_for(START_REVERSE_MS_MAX, self.now_ms()):
+            return StepDone(state, f"{state.back} does not replicate the topics yet: `twinshore status` says why")
         if waits:
-            return StepPending(f"{state.back} does not carry {join_names(waits, NAMED_MAX)} yet")
-        return StepDone(state, f"{state.back} carries the topics to {state.old}")
+            return StepPending(f"{state.back} does not replicate {join_names(waits)} yet")
+        return StepDone(state, f"{state.back} replicates the topics to {state.old}")
 
-    def _release(self, state: SwitchState) -> StepOutcome:
-        return release_claims(self._store, state, self._announcer.heard(state), self._now_ms())
+    def do_release(self, state: SwitchState) -> StepOutcome:
+        return release_claims(self.store, state, self.announcer.heard(state), self.now_ms())
 
-    def _changed(self, state: SwitchState) -> str:
-        return drain.describe_topic_changes(self._old, state.topics, new=False) or drain.describe_topic_changes(
-            self._new, state.topics, new=True
-        )
-
-    def _not_allowed(self) -> str:
+    def _missing_right(self) -> str:
         """Returns the right that a later step would lack, if an authorizer runs."""
-        for cluster in (self._old, self._new):
+        for cluster in (self.old, self.new):
             if read_acls(cluster) is not None and not may_alter_acls(cluster):
                 return f"the switch may not change rules of {cluster.name}: grant it Alter on the cluster"
         return ""
 
-    # -- the way back
+    # -- rollback
 
-    def _settle(self, state: SwitchState) -> StepOutcome:
-        return StepDone(state, end_holds(state, self._announcer.heard(state), self._store, self._now_ms()))
+    undo_claim = do_release
 
-    def _unhold(self, state: SwitchState) -> StepOutcome:
+    def undo_announce(self, state: SwitchState) -> StepOutcome:
+        return StepDone(state, end_holds(state, self.announcer.heard(state), self.store, self.now_ms()))
+
+    def undo_hold(self, state: SwitchState) -> StepOutcome:
         """Restores rights first, else the authorizer would refuse released writers. An unreachable new home delays no
         writer.
         """
-        debts = [
-            self._given_back(state),
-            end_holds(state, self._announcer.heard(state), self._store, self._now_ms()),
-        ]
+        deferred = [self._restore_rights(state)]
+        deferred.append(end_holds(state, self.announcer.heard(state), self.store, self.now_ms()))
         with suppress(StoreError):  # writers write again: what else is to be undone may take long, or never be done
-            resume_replication(self._store, state)
-        return StepDone(state, "; ".join(filter(None, debts)) or f"writers continue on {state.old}")
+            resume_replication(self.store, state)
+        return StepDone(state, "; ".join(filter(None, deferred)) or f"writers continue on {state.old}")
 
-    def _given_back(self, state: SwitchState) -> str:
+    def _restore_rights(self, state: SwitchState) -> str:
         """Returns what is deferred for an old home that has not answered for some seconds."""
         try:
-            self._writers.restore_rights(state)
+            self.writers.restore_rights(state)
         except KafkaError as error:
-            if not error.retriable or not state.tried_for(UNREACHABLE_MS_MAX, self._now_ms()):
+            if not error.retriable or not state.tried_for(UNREACHABLE_MS_MAX, self.now_ms()):
                 raise
-            later = "; the mirror does it when it answers" if defer_cleanup(self._store, state) else ""
+            later = "; the mirror does it when it answers" if defer_cleanup(self.store, state) else ""
             return f"writers may not write on {state.old} yet, as it does not answer{later}: {error.message}"
         return ""
 
 
-def _said(state: SwitchState, step: SwitchStep) -> bool:
-    """Returns whether this step has announced already; what it waits for now came later."""
-    return state.said == step
-
-
 def home_change_of(state: SwitchState, move: TopicMove, pair: str, now_ms: int) -> HomeChange:
     return HomeChange(
-        pair=pair,
-        topic=move.topic,
-        home=state.new,
-        term=next_term(move.term),
-        link=state.link,
-        back=state.back,
-        source_topic_id=move.new_id,
-        target_topic_id=move.old_id,
-        points=move.points,
-        since_ms=now_ms,
-        set_by=state.by,
+        *(pair, move.topic, state.new, next_term(move.term), state.link, state.back),
+        *(move.new_id, move.old_id, move.points, now_ms, state.by),
         torn=state.kind is SwitchKind.FORCED,
     )

@@ -56,7 +56,6 @@ from twinshore.switch.core.steps import StepDone, StepOutcome, StepPending, Swit
 
 CONFIRM_S_MAX = 20.0
 POLL_INTERVAL_S = 0.02
-NAMED_MAX = 5
 
 
 def read_acl_snapshot(cluster: KafkaCluster, topics: Iterable[str], us: str = "") -> AclSnapshot:
@@ -77,12 +76,12 @@ def apply_rules_plan(cluster: KafkaCluster, plan: RulesPlan, may: Callable[[], N
     """Raises KafkaError if a rule is refused, and skips the rest: restore the plan then, or apply it again. `may` is
     called before each change, and raises to stop.
     """
-    _take(cluster, plan.changes_to_apply(), may)
+    _apply(cluster, plan.changes_to_apply(), may)
 
 
 def restore_rules(cluster: KafkaCluster, plan: RulesPlan, may: Callable[[], None] = lambda: None) -> None:
     """Reverts the plan, even one applied in part; later changes by others stay. `may`: as in `apply_rules_plan`."""
-    _take(cluster, plan.changes_to_restore(), may)
+    _apply(cluster, plan.changes_to_restore(), may)
 
 
 def confirm_rules_plan(
@@ -91,17 +90,17 @@ def confirm_rules_plan(
     """Waits until each broker enforces the plan, and returns after how many seconds each did. Raises a retriable
     KafkaError after `within_s`. A request to a silent broker takes the patience of `cluster`, so keep that short.
     """
-    return _shown(cluster, plan.stands, within_s)
+    return _confirm(cluster, plan.stands, within_s)
 
 
 def confirm_rules_restored(
     cluster: KafkaCluster, plan: RulesPlan, *, within_s: float = CONFIRM_S_MAX
 ) -> Mapping[int, float]:
     """Like `confirm_rules_plan`, for the rules after `restore_rules`."""
-    return _shown(cluster, plan.is_restored, within_s)
+    return _confirm(cluster, plan.is_restored, within_s)
 
 
-def _take(cluster: KafkaCluster, steps: Iterable[AclChange], may: Callable[[], None] = lambda: None) -> None:
+def _apply(cluster: KafkaCluster, steps: Iterable[AclChange], may: Callable[[], None]) -> None:
     for step in steps:
         may()
         refused = (create_acls if step.add else delete_acls)(cluster, step.acls)
@@ -109,7 +108,7 @@ def _take(cluster: KafkaCluster, steps: Iterable[AclChange], may: Callable[[], N
             raise error
 
 
-def _shown(cluster: KafkaCluster, holds: Callable[[Collection[Acl]], bool], within_s: float) -> Mapping[int, float]:
+def _confirm(cluster: KafkaCluster, holds: Callable[[Collection[Acl]], bool], within_s: float) -> Mapping[int, float]:
     began_s = time.monotonic()
     shown: dict[int, float] = {}
     silent = ""
@@ -128,7 +127,7 @@ def _shown(cluster: KafkaCluster, holds: Callable[[Collection[Acl]], bool], with
         if not late:
             return shown
         if time.monotonic() - began_s >= within_s:
-            names = join_names([str(node) for node in late], NAMED_MAX)
+            names = join_names([str(node) for node in late])
             raise KafkaError(
                 f"{cluster.name}: after {within_s:g} s broker {names} does not show the changed rules{silent}",
                 retriable=True,
@@ -198,18 +197,13 @@ def _said_on_each(
 
 def end_hold_on_cluster(cluster: KafkaCluster, switch: str, topics: Collection[str], by: str) -> HomesTopic:
     homes_topic = HomesTopic(cluster)
-    ours = [
-        home_record
-        for topic, home_record in homes_topic.read().items()
-        if topic in topics and home_record.switch == switch
-    ]
-    held = [home_record for home_record in ours if home_record.state is not HomeState.SETTLED]
-    over = [
+    settled = [
         replace(record, step=record.step + 1, state=HomeState.SETTLED, switch="", set_by=by, hold_ms=0)
-        for record in held
+        for topic, record in homes_topic.read().items()
+        if topic in topics and record.switch == switch and record.state is not HomeState.SETTLED
     ]
-    if over:
-        homes_topic.say(over, wall_ms())
+    if settled:
+        homes_topic.say(settled, wall_ms())
     return homes_topic
 
 
@@ -310,10 +304,10 @@ class WriteBlockKeeper:
             topics = (block.topics | frozenset(more())).difference(less())
             if not topics and not block.topics and block.is_settled:
                 return
-            write_block = renew_write_block(block, rules.look(topics, us or block.us))
-            self._save(rules.name, write_block, lease)
-            rules.take(write_block.plan, lambda: _must_be_ours(rules.name, lease))
-            self._save(rules.name, settle_write_block(write_block), lease)
+            block = renew_write_block(block, rules.look(topics, us or block.us))
+            self._save(rules.name, block, lease)
+            rules.take(block.plan, lambda: _must_be_ours(rules.name, lease))
+            self._save(rules.name, settle_write_block(block), lease)
 
     def _save(self, cluster: str, guard: WriteBlock, lease: LeaseKeeper) -> None:
         row = lease.row()
@@ -341,20 +335,20 @@ class WriterAccess:
         if not state.rights:
             owed = earlier_denials(self._store, state)  # first: a cleanup in between removes them from the rules
             plan = plan_denial(read_acl_snapshot(self._old, state.names()), owed)
-            return StepPending(f"what is to be denied on {state.old} is written down first", _with(state, plan))
+            state = replace(state, rights=json.dumps(plan.as_record(), sort_keys=True))
+            return StepPending(f"the switch records first what it denies on {state.old}", state)
         plan = _plan_of(state)
         apply_rules_plan(self._old, plan)
         confirm_rules_plan(self._old, plan, within_s=CONFIRM_TIMEOUT_S)
         return StepDone(state, "; ".join(plan.remarks) or f"nobody may write on {self._old.name}")
 
-    def restore_rights(self, state: SwitchState) -> StepOutcome:
+    def restore_rights(self, state: SwitchState) -> None:
         if state.rights:
             plan = _plan_of(state)
             restore_rules(self._old, plan)
             confirm_rules_restored(self._old, plan, within_s=CONFIRM_TIMEOUT_S)
-        return StepDone(state)
 
-    def given(self, state: SwitchState) -> StepOutcome:
+    def apply_rights(self, state: SwitchState) -> None:
         """Gives writers their rights on the new home, and removes the write block of the twin."""
         WriteBlockKeeper(self._store, state.by).drop(ClusterAclAccess(self._new), state.names)
         plan = _plan_of(state)
@@ -364,13 +358,12 @@ class WriterAccess:
         rules = acls_for_new_home(rows, twins, earlier_denials(self._store, state).union(plan.deny))
         for error in create_acls(self._new, sorted(rules)).values() if rules else ():
             raise error
-        return StepDone(state)
 
-    def guard(self, state: SwitchState) -> StepOutcome:
+    def guard(self, state: SwitchState) -> None:
         """Blocks all writers but the reverse link on the old home; then removes the denial."""
         us = target_principal(self._back, self._old)
         WriteBlockKeeper(self._store, state.by).add(ClusterAclAccess(self._old), us, state.names)
-        return self.restore_rights(state)
+        self.restore_rights(state)
 
 
 def _plan_of(state: SwitchState) -> RulesPlan:
@@ -378,7 +371,3 @@ def _plan_of(state: SwitchState) -> RulesPlan:
         return RulesPlan.from_record(json.loads(state.rights)) if state.rights else RulesPlan()
     except (ValueError, KeyError, TypeError) as error:
         raise KafkaError("the rules that the switch changed cannot be read from its record") from error
-
-
-def _with(state: SwitchState, plan: RulesPlan) -> SwitchState:
-    return replace(state, rights=json.dumps(plan.as_record(), sort_keys=True))

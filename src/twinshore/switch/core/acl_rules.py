@@ -25,13 +25,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 from twinshore.config.errors import WireError
 from twinshore.config.model import FIRST_TERM, Link
-from twinshore.config.sentences import count_phrase, is_or_are, join_names
+from twinshore.config.sentences import is_or_are, join_names
 from twinshore.kafka.protocol.access_control import (
     ANY_USER,
     WILDCARD,
@@ -41,7 +41,6 @@ from twinshore.kafka.protocol.access_control import (
     PatternType,
     ResourceType,
 )
-from twinshore.replication.core.filters import admits
 from twinshore.replication.core.ownership import is_kept_on_cluster, pair_name
 from twinshore.replication.sync.core.decisions import (
     ACL_HELD_KIND,
@@ -54,11 +53,7 @@ from twinshore.routing.core.home_records import HomeRecord
 from twinshore.state.core.values import HomeRow, LinkStateRow, SwitchRow, TwinRow
 from twinshore.switch.core.steps import HOLDS, MAKES_TWINS, MOVES_HOMES, SwitchState, SwitchStep, is_past
 
-NAMED_MAX = 5
 END_HINT = "`twinshore switch resume` or `switch rollback` ends it"
-
-# Log ends on one cluster by topic and partition; empty for a missing topic.
-TopicLogEnds = Mapping[str, Mapping[int, int]]
 
 
 def find_unfinished_switches(
@@ -82,39 +77,9 @@ def find_unfinished_switches(
     return found
 
 
-def describe_partly_filled(
-    links: Iterable[Link], topics: Iterable[str], ends: Mapping[str, TopicLogEnds]
-) -> Iterator[str]:
-    """Yields warnings for topics whose log is shorter on one cluster: once freed, a forced switch could move them to an
-    incomplete log. `ends`: log ends on the clusters that were asked.
-    """
-    some, seen = sorted(set(topics)), set()
-    pairs = [(link, *both) for link in links for both in ((link.target, link.source), (link.source, link.target))]
-    for link, here, there in pairs:
-        if here not in ends or there not in ends:
-            continue
-        ours = [topic for topic in some if admits(link, topic) and (here, there, topic) not in seen]
-        seen |= {(here, there, topic) for topic in ours}
-        lacks = {topic: _lacks(ends[here].get(topic, {}), ends[there].get(topic, {})) for topic in ours}
-        if short := [topic for topic in ours if lacks[topic]]:
-            offsets = count_phrase(sum(lacks.values()), "offset")
-            yield (
-                f"{join_names(short, NAMED_MAX)} {is_or_are(short)} shorter on {here} than on {there}, by {offsets}: "
-                "if that "
-                f"switch was a fail-back or a rebuild, it may have stopped while it filled {here} again, and its claim "
-                "is what keeps a forced switch from moving the topic to a part of it. Wait until the mirror has filled "
-                f"{here}; where it does not, rebuild the twins right after this (`twinshore mirror rebuild "
-                f"'{there}->{here}'`), and force no switch there before"
-            )
-
-
 def pair_names(links: Iterable[Link]) -> tuple[str, ...]:
     """Returns the names under which the store keeps deferred cleanups of these links."""
     return tuple(dict.fromkeys(name for link in links for name in (pair_name(link), link.name)))
-
-
-def _lacks(short: Mapping[int, int], whole: Mapping[int, int]) -> int:
-    return sum(max(0, end - short.get(number, 0)) for number, end in whole.items())
 
 
 # What is left of a right on a topic without Write: all that it includes.
@@ -353,7 +318,7 @@ def _sorted(acls: Iterable[Acl]) -> tuple[Acl, ...]:
 
 
 def _names(topics: Collection[str]) -> str:
-    return join_names(sorted(topics), NAMED_MAX)
+    return join_names(sorted(topics))
 
 
 def denies_writing(acl: Acl, topics: Iterable[str]) -> bool:
@@ -615,7 +580,7 @@ def missing_home_records(
 
 def describe_old_home_writers(old: str, topics: Collection[str], *, ruled: bool | None) -> str:
     """`ruled`: whether an authorizer runs there; None if unknown."""
-    names = join_names(sorted(topics), NAMED_MAX)
+    names = join_names(sorted(topics))
     if ruled:
         return f"{old}: the mirror keeps writers from {names} there from then on"
     nobody = f"nobody can be kept from writing to {names} there, and what is written there never crosses"
@@ -640,7 +605,7 @@ def describe_missing_authorizer(link: Link, guard: WriteBlock, left: Collection[
 
 
 def describe_open_old_home(link: Link, topics: Collection[str], why: str) -> str:
-    names = join_names(sorted(topics), NAMED_MAX)
+    names = join_names(sorted(topics))
     return (
         f"{names} {is_or_are(topics)} at home on {link.source}, and nothing keeps writers from {link.target}, the "
         "old home: "

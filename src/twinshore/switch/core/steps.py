@@ -11,10 +11,11 @@ store. Many topics move in waves; each wave is a separate switch. The drawing in
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from twinshore.config.errors import WireError
 from twinshore.config.sections.switch import COMMAND_S_MAX
@@ -40,40 +41,6 @@ class SwitchKind(StrEnum):
     GROUP = "group"
 
 
-class SwitchStep(StrEnum):
-    CLAIM = "claim"
-    PREPARE = "prepare"
-    CREATE_TOPICS = "make"
-    FILL_LOGS = "fill"
-    ANNOUNCE = "announce"
-    HOLD = "hold"
-    DRAIN = "drain"
-    CATCH_UP = "level"
-    PROVE = "prove"
-    STOP_REPLICATION = "let go"
-    COMMIT = "commit"
-    FENCE = "fence"
-    APPLY_SETTINGS = "give"
-    COPY_OFFSETS = "places"
-    PROMOTE = "flip"
-    START_REVERSE = "take up"
-    ANNOUNCE_HOME = "tell"
-    BLOCK_WRITES = "guard"
-    INSPECT = "look"
-    RESCUE = "rescue"
-    REBUILD = "rebuild"
-    REFILL = "refill"
-    CONTINUE_MAPPED = "go on"
-    RESTORE_OFFSETS = "put back"
-    BEFORE = "before"
-    AFTER = "after"
-    WAIT_EMPTY = "leave"
-    WAIT_REPLICATED = "reach"
-    COMMIT_OFFSETS = "set"
-    LET_OFFSETS_FOLLOW = "follow"
-    RELEASE = "release"
-
-
 @dataclass(frozen=True, slots=True)
 class StepSpec:
     """What a step `does` and what a rollback `undoes` (empty: nothing), in words.
@@ -88,133 +55,83 @@ class StepSpec:
     patience_s: float = 60.0
 
 
-STEP_SPECS: Mapping[SwitchStep, StepSpec] = {
-    SwitchStep.CLAIM: StepSpec(
-        "claim what moves, so that no other switch moves it", "give it back; the mirror carries it again", patience_s=10
-    ),
-    SwitchStep.PREPARE: StepSpec("see that the twins follow closely, and prove all but their tails", patience_s=600),
-    SwitchStep.CREATE_TOPICS: StepSpec(
-        "make what is lacking on the new home, empty, and let it end nearly where the old one does", patience_s=600
-    ),
-    SwitchStep.FILL_LOGS: StepSpec("let the new logs end where the old ones do", held=True),
-    SwitchStep.BEFORE: StepSpec(
-        "run the command `before` of the settings", "run `after`: it stays where it is", patience_s=COMMAND_S_MAX + 60
-    ),
-    SwitchStep.AFTER: StepSpec("run the command `after` of the settings"),
-    SwitchStep.ANNOUNCE: StepSpec(
-        "announce the switch to those who follow homes", "say that the topics stay", patience_s=15
-    ),
-    SwitchStep.HOLD: StepSpec("hold all writers", "let the writers go on where they were", held=True),
-    SwitchStep.DRAIN: StepSpec("wait until open transactions have ended and the logs stand still", held=True),
-    SwitchStep.CATCH_UP: StepSpec("wait until the twins are level", held=True),
-    SwitchStep.PROVE: StepSpec("prove the tails", held=True),
-    SwitchStep.STOP_REPLICATION: StepSpec("have the mirror let the topics go", held=True),
-    SwitchStep.COMMIT: StepSpec("decide: from here on the switch goes on", held=True),
-    SwitchStep.FENCE: StepSpec("shut out late requests of the old link", held=True),
-    SwitchStep.APPLY_SETTINGS: StepSpec("give the new home its settings and rights", held=True),
-    SwitchStep.COPY_OFFSETS: StepSpec("copy the places of groups", held=True),
-    SwitchStep.PROMOTE: StepSpec("say where the topics are at home now; writers go on there", held=True),
-    SwitchStep.START_REVERSE: StepSpec("see that the link back carries the topics"),
-    SwitchStep.ANNOUNCE_HOME: StepSpec("say on the old home where the topics are at home now"),
-    SwitchStep.BLOCK_WRITES: StepSpec("keep all but the link back from writing on the old home"),
-    SwitchStep.INSPECT: StepSpec("see what never crossed, once nothing more is written there", patience_s=600),
-    SwitchStep.RESCUE: StepSpec("save what never crossed on the new home", patience_s=86_400),
-    SwitchStep.REBUILD: StepSpec("delete what is to be filled again, and have the mirror make it anew"),
-    SwitchStep.REFILL: StepSpec("wait until it is filled again"),
-    SwitchStep.RESTORE_OFFSETS: StepSpec("put groups back where they stood there"),
-    SwitchStep.WAIT_EMPTY: StepSpec("wait until the group has no members where it is", patience_s=600),
-    SwitchStep.WAIT_REPLICATED: StepSpec("wait until all that the group has read is on the other side too"),
-    SwitchStep.COMMIT_OFFSETS: StepSpec("set the group's places there", "set them back", patience_s=15),
-    SwitchStep.LET_OFFSETS_FOLLOW: StepSpec("have places that stay on twins follow the group again"),
-    SwitchStep.CONTINUE_MAPPED: StepSpec("have twins go on behind what never crossed, at offsets of their own"),
-    SwitchStep.RELEASE: StepSpec("end the switch"),
-}
+class SwitchStep(StrEnum):
+    spec: StepSpec
+
+    def __new__(cls, value: str, spec: StepSpec) -> SwitchStep:
+        step = str.__new__(cls, value)
+        step._value_, step.spec = value, spec
+        return step
+
+    def sentence(self, *, done: bool) -> str:
+        return f"{self}: {self.spec.does}" + (" (done)" if done else "")
+
+    CLAIM = "claim", StepSpec("claim what moves, so that no other switch moves it", "release the claims", patience_s=10)
+    PREPARE = "prepare", StepSpec("check that the twins follow closely, and prove all but their tails", patience_s=600)
+    CREATE_TOPICS = (
+        "make",
+        StepSpec("create missing topics on the new home, and fill them nearly to the old log ends", patience_s=600),
+    )
+    FILL_LOGS = "fill", StepSpec("fill the new logs to the old log ends", held=True)
+    BEFORE = (
+        "before",
+        StepSpec("run the command `before`", "run `after`: the topics stay", patience_s=COMMAND_S_MAX + 60),
+    )
+    AFTER = "after", StepSpec("run the command `after` of the settings")
+    ANNOUNCE = "announce", StepSpec("announce the switch to clients that follow", "announce no switch", patience_s=15)
+    HOLD = "hold", StepSpec("hold all writers", "let writers continue on the old home", held=True)
+    DRAIN = "drain", StepSpec("wait until transactions have ended and the log ends stay the same", held=True)
+    CATCH_UP = "level", StepSpec("wait until the twins are level", held=True)
+    PROVE = "prove", StepSpec("prove the tails", held=True)
+    STOP_REPLICATION = "let go", StepSpec("have the mirror stop replicating the topics", held=True)
+    COMMIT = "commit", StepSpec("commit: from here on the switch goes on", held=True)
+    FENCE = "fence", StepSpec("fence late requests of the old link", held=True)
+    APPLY_SETTINGS = "give", StepSpec("apply settings and rights on the new home", held=True)
+    COPY_OFFSETS = "places", StepSpec("copy the committed offsets of groups", held=True)
+    PROMOTE = "flip", StepSpec("announce the new home; writers continue there", held=True)
+    START_REVERSE = "take up", StepSpec("check that the reverse link replicates the topics")
+    ANNOUNCE_HOME = "tell", StepSpec("announce the topics' home on the old home")
+    BLOCK_WRITES = "guard", StepSpec("keep all but the reverse link from writing on the old home")
+    INSPECT = "look", StepSpec("find unreplicated records, once nothing more is written there", patience_s=600)
+    RESCUE = "rescue", StepSpec("save unreplicated records on the new home", patience_s=86_400)
+    REBUILD = "rebuild", StepSpec("delete the topics to refill, and have the mirror recreate them")
+    REFILL = "refill", StepSpec("wait until the topics are refilled")
+    CONTINUE_MAPPED = "go on", StepSpec("have twins continue after unreplicated records, with mapped offsets")
+    RESTORE_OFFSETS = "put back", StepSpec("restore the committed offsets of groups there")
+    WAIT_EMPTY = "leave", StepSpec("wait until the group has no members on its cluster", patience_s=600)
+    WAIT_REPLICATED = "reach", StepSpec("wait until all that the group has read is on the other cluster")
+    COMMIT_OFFSETS = "set", StepSpec("commit the group's offsets there", "restore these offsets", patience_s=15)
+    LET_OFFSETS_FOLLOW = "follow", StepSpec("have committed offsets on twins follow the group again")
+    RELEASE = "release", StepSpec("end the switch")
+
+
+def _steps(names: str) -> tuple[SwitchStep, ...]:
+    return tuple(SwitchStep[name] for name in names.split())
+
 
 STEPS: Mapping[SwitchKind, tuple[SwitchStep, ...]] = {
-    SwitchKind.PLANNED: (
-        *(
-            SwitchStep.CLAIM,
-            SwitchStep.PREPARE,
-            SwitchStep.BEFORE,
-            SwitchStep.ANNOUNCE,
-            SwitchStep.HOLD,
-            SwitchStep.DRAIN,
-            SwitchStep.CATCH_UP,
-            SwitchStep.PROVE,
-        ),
-        *(SwitchStep.STOP_REPLICATION, SwitchStep.COMMIT),
-        *(
-            SwitchStep.FENCE,
-            SwitchStep.APPLY_SETTINGS,
-            SwitchStep.COPY_OFFSETS,
-            SwitchStep.PROMOTE,
-            SwitchStep.AFTER,
-            SwitchStep.START_REVERSE,
-            SwitchStep.RELEASE,
-        ),
+    SwitchKind.PLANNED: _steps(
+        "CLAIM PREPARE BEFORE ANNOUNCE HOLD DRAIN CATCH_UP PROVE STOP_REPLICATION COMMIT"
+        " FENCE APPLY_SETTINGS COPY_OFFSETS PROMOTE AFTER START_REVERSE RELEASE"
     ),
-    SwitchKind.FORCED: (
-        *(SwitchStep.CLAIM, SwitchStep.BEFORE, SwitchStep.STOP_REPLICATION, SwitchStep.CATCH_UP, SwitchStep.COMMIT),
-        *(
-            SwitchStep.FENCE,
-            SwitchStep.APPLY_SETTINGS,
-            SwitchStep.COPY_OFFSETS,
-            SwitchStep.PROMOTE,
-            SwitchStep.AFTER,
-            SwitchStep.RELEASE,
-        ),
+    SwitchKind.FORCED: _steps(
+        "CLAIM BEFORE STOP_REPLICATION CATCH_UP COMMIT FENCE APPLY_SETTINGS COPY_OFFSETS PROMOTE AFTER RELEASE"
     ),
-    SwitchKind.DATALESS: (
-        *(
-            SwitchStep.CLAIM,
-            SwitchStep.BEFORE,
-            SwitchStep.ANNOUNCE,
-            SwitchStep.CREATE_TOPICS,
-            SwitchStep.HOLD,
-            SwitchStep.DRAIN,
-            SwitchStep.FILL_LOGS,
-            SwitchStep.COMMIT,
-        ),
-        *(SwitchStep.APPLY_SETTINGS, SwitchStep.PROMOTE, SwitchStep.AFTER, SwitchStep.BLOCK_WRITES, SwitchStep.RELEASE),
+    SwitchKind.DATALESS: _steps(
+        "CLAIM BEFORE ANNOUNCE CREATE_TOPICS HOLD DRAIN FILL_LOGS COMMIT"
+        " APPLY_SETTINGS PROMOTE AFTER BLOCK_WRITES RELEASE"
     ),
-    SwitchKind.DRILL: (SwitchStep.PREPARE, SwitchStep.DRAIN, SwitchStep.CATCH_UP, SwitchStep.PROVE),
-    SwitchKind.FAILBACK: (
-        *(
-            SwitchStep.CLAIM,
-            SwitchStep.ANNOUNCE_HOME,
-            SwitchStep.BLOCK_WRITES,
-            SwitchStep.INSPECT,
-            SwitchStep.RESCUE,
-            SwitchStep.COMMIT,
-        ),
-        *(SwitchStep.REBUILD, SwitchStep.REFILL, SwitchStep.RESTORE_OFFSETS, SwitchStep.RELEASE),
+    SwitchKind.DRILL: _steps("PREPARE DRAIN CATCH_UP PROVE"),
+    SwitchKind.FAILBACK: _steps(
+        "CLAIM ANNOUNCE_HOME BLOCK_WRITES INSPECT RESCUE COMMIT REBUILD REFILL RESTORE_OFFSETS RELEASE"
     ),
-    SwitchKind.MAPPED_FAILBACK: (
-        *(
-            SwitchStep.CLAIM,
-            SwitchStep.ANNOUNCE_HOME,
-            SwitchStep.BLOCK_WRITES,
-            SwitchStep.INSPECT,
-            SwitchStep.RESCUE,
-            SwitchStep.STOP_REPLICATION,
-            SwitchStep.COMMIT,
-        ),
-        *(SwitchStep.CONTINUE_MAPPED, SwitchStep.LET_OFFSETS_FOLLOW, SwitchStep.RELEASE),
+    SwitchKind.MAPPED_FAILBACK: _steps(
+        "CLAIM ANNOUNCE_HOME BLOCK_WRITES INSPECT RESCUE STOP_REPLICATION COMMIT"
+        " CONTINUE_MAPPED LET_OFFSETS_FOLLOW RELEASE"
     ),
-    SwitchKind.REBUILD: (
-        *(SwitchStep.CLAIM, SwitchStep.STOP_REPLICATION, SwitchStep.INSPECT, SwitchStep.RESCUE, SwitchStep.COMMIT),
-        *(SwitchStep.REBUILD, SwitchStep.REFILL, SwitchStep.RESTORE_OFFSETS, SwitchStep.RELEASE),
-    ),
-    SwitchKind.GROUP: (
-        *(
-            SwitchStep.CLAIM,
-            SwitchStep.BEFORE,
-            SwitchStep.WAIT_EMPTY,
-            SwitchStep.WAIT_REPLICATED,
-            SwitchStep.COMMIT_OFFSETS,
-            SwitchStep.COMMIT,
-        ),
-        *(SwitchStep.LET_OFFSETS_FOLLOW, SwitchStep.AFTER, SwitchStep.RELEASE),
+    SwitchKind.REBUILD: _steps("CLAIM STOP_REPLICATION INSPECT RESCUE COMMIT REBUILD REFILL RESTORE_OFFSETS RELEASE"),
+    SwitchKind.GROUP: _steps(
+        "CLAIM BEFORE WAIT_EMPTY WAIT_REPLICATED COMMIT_OFFSETS COMMIT LET_OFFSETS_FOLLOW AFTER RELEASE"
     ),
 }
 # These move the homes of topics from `old` to `new`.
@@ -242,7 +159,7 @@ def next_step(kind: SwitchKind, step: SwitchStep) -> SwitchStep | None:
 def first_undo_step(kind: SwitchKind, switch_step: SwitchStep) -> SwitchStep | None:
     """Returns the step to undo first if `switch_step` was the last to begin; None if there is none."""
     steps = STEPS[kind]
-    return next((step for step in reversed(steps[: steps.index(switch_step) + 1]) if STEP_SPECS[step].undoes), None)
+    return next((step for step in reversed(steps[: steps.index(switch_step) + 1]) if step.spec.undoes), None)
 
 
 def next_undo_step(kind: SwitchKind, step: SwitchStep) -> SwitchStep | None:
@@ -254,7 +171,6 @@ def next_undo_step(kind: SwitchKind, step: SwitchStep) -> SwitchStep | None:
 HISTORY_MAX = 500
 # Clusters keep states under these keys, which are frozen.
 JSON_KEYS = {"step": "deed", "step_ms": "deed_ms", "history": "told", "foreign_writes": "strays"}
-NAMED_MAX = 5
 AFTER_COMMIT_S_MAX = 5.0  # what comes behind `commit` takes less, or the writers are held again
 WAITS_FOR_STORE = "the store gives what it remembers: `twinshore switch resume`"
 
@@ -364,9 +280,8 @@ class SwitchState:
 
     @property
     def committed(self) -> bool:
-        return self.state in (SwitchStatus.RUNNING, SwitchStatus.DONE) and is_past(
-            self.kind, self.step, SwitchStep.COMMIT
-        )
+        goes_on = self.state in (SwitchStatus.RUNNING, SwitchStatus.DONE)
+        return goes_on and is_past(self.kind, self.step, SwitchStep.COMMIT)
 
     @property
     def carrier(self) -> str:
@@ -411,7 +326,7 @@ class SwitchState:
         return tuple(move.topic for move in self.topics)
 
     def moves(self) -> str:
-        return f"group {self.group}" if self.group else join_names(self.names(), NAMED_MAX)
+        return f"group {self.group}" if self.group else join_names(self.names())
 
     def called(self, moves: str = "") -> str:
         """`moves`: replaces the names of what is moved."""
@@ -449,21 +364,19 @@ class SwitchState:
     @staticmethod
     def from_json(text: str) -> SwitchState:
         """Raises WireError if the text is invalid: state records on clusters may be foreign."""
+        names = {key: name for name, key in JSON_KEYS.items()}
         try:
-            kept: dict[str, Any] = json.loads(text)
-            raw = {name: kept[key] for name in SwitchState.__slots__ if (key := JSON_KEYS.get(name, name)) in kept}
-            raw["kind"], raw["step"] = SwitchKind(raw["kind"]), SwitchStep(raw["step"])
-            raw["state"] = SwitchStatus(raw["state"])
-            raw["topics"] = tuple(_moved(topic) for topic in raw["topics"])
-            raw["history"] = tuple(HistoryEntry(int(one["at_ms"]), str(one["sentence"])) for one in raw["history"])
-            raw["left"] = tuple(tuple(map(str, wave)) for wave in raw.get("left", ()))
-            raw["foreign_writes"] = tuple(ForeignWrites(**one) for one in raw.get("foreign_writes", ()))
-            found = SwitchState(**raw)  # a row of another version may have more fields
-            if found.step not in STEPS[found.kind]:
-                raise ValueError(found.step)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            state = _STATE_ADAPTER.validate_python(
+                {names.get(key, key): value for key, value in json.loads(text).items()}
+            )
+            if state.step not in STEPS[state.kind]:
+                raise ValueError(state.step)
+        except (ValueError, AttributeError, RecursionError) as error:
             raise WireError("the record of a switch that cannot be read") from error
-        return found
+        return state
+
+
+_STATE_ADAPTER = TypeAdapter(SwitchState)  # fields of another version are left out
 
 
 def parse_switch_state(text: str) -> SwitchState | None:
@@ -474,10 +387,6 @@ def parse_switch_state(text: str) -> SwitchState | None:
         return None
 
 
-def _moved(raw: dict[str, Any]) -> TopicMove:
-    return TopicMove(**{**raw, "points": tuple(raw["points"]), "ends": tuple(raw["ends"])})
-
-
 def find_topics_moved_for_group(
     records: Iterable[SwitchState], group: str, topics: Iterable[str], cluster: str
 ) -> frozenset[str]:
@@ -485,16 +394,14 @@ def find_topics_moved_for_group(
     all switches, newest first.
     """
     rest, found = set(topics), set[str]()
-    for switch_state in records:
-        if not rest:
-            break
-        if switch_state.state is not SwitchStatus.DONE:
+    for state in records:
+        if state.state is not SwitchStatus.DONE:
             continue
-        ours = rest.intersection(switch_state.names())
-        if switch_state.kind is SwitchKind.GROUP and switch_state.group == group:
-            found |= ours if switch_state.new == cluster else set()
+        ours = rest.intersection(state.names())
+        if state.kind is SwitchKind.GROUP and state.group == group:
+            found |= ours if state.new == cluster else set()
             rest -= ours
-        elif switch_state.kind in MOVES_HOMES:
+        elif state.kind in MOVES_HOMES:
             rest -= ours
     return frozenset(found)
 
@@ -509,15 +416,13 @@ def find_topics_left_by_force(
     ends this, unless groups could not be checked then: clients may read these twins on their own.
     """
     rest, found = set(topics), set()
-    for switch_state in records:
-        ours = rest.intersection(switch_state.names())
-        moves = switch_state.kind in MOVES_HOMES and switch_state.committed
-        leaves = switch_state.kind is SwitchKind.FORCED or switch_state.unfollowed
-        if moves and leaves and (switch_state.old, switch_state.new) == (old, new):
+    for state in records:
+        ours = rest.intersection(state.names())
+        moves = state.kind in MOVES_HOMES and state.committed
+        leaves = state.kind is SwitchKind.FORCED or state.unfollowed
+        if moves and leaves and (state.old, state.new) == (old, new):
             found |= ours
-        if moves or (
-            switch_state.kind in MAKES_TWINS and switch_state.state is SwitchStatus.DONE and not switch_state.unfollowed
-        ):
+        if moves or (state.kind in MAKES_TWINS and state.state is SwitchStatus.DONE and not state.unfollowed):
             rest -= ours
     return frozenset(found)
 
@@ -560,24 +465,20 @@ class MustRollBack:
 StepOutcome = StepDone | StepPending | StepFailed | MustRollBack
 
 
-def begin_switch(switch_state: SwitchState, now_ms: int) -> SwitchState:
-    first = STEPS[switch_state.kind][0]
-    count = count_phrase(len(switch_state.topics), "topic")
-    told = f"{switch_state.called('' if switch_state.group else count)}, by {switch_state.by}"
-    return replace(switch_state, step=first, step_ms=now_ms, state=SwitchStatus.RUNNING).tell(now_ms, told)
+def begin_switch(state: SwitchState, now_ms: int) -> SwitchState:
+    first = STEPS[state.kind][0]
+    count = count_phrase(len(state.topics), "topic")
+    told = f"{state.called('' if state.group else count)}, by {state.by}"
+    return replace(state, step=first, step_ms=now_ms, state=SwitchStatus.RUNNING).tell(now_ms, told)
 
 
-def apply_outcome(switch_state: SwitchState, outcome: StepOutcome, now_ms: int) -> SwitchState:
-    if switch_state.ended:
-        return switch_state
+def apply_outcome(state: SwitchState, outcome: StepOutcome, now_ms: int) -> SwitchState:
+    if state.ended:
+        return state
     if isinstance(outcome, MustRollBack):
-        return (
-            switch_state
-            if switch_state.state is SwitchStatus.ROLLING_BACK
-            else _back(switch_state, outcome.sentence, now_ms)
-        )
-    found = _kept(switch_state, outcome)
-    if switch_state.state is SwitchStatus.ROLLING_BACK:
+        return state if state.state is SwitchStatus.ROLLING_BACK else _back(state, outcome.sentence, now_ms)
+    found = _kept(state, outcome)
+    if state.state is SwitchStatus.ROLLING_BACK:
         return _turning(found, outcome, now_ms)
     if isinstance(outcome, StepDone):
         if late := explain_hold_overrun(found, now_ms):
@@ -589,126 +490,95 @@ def apply_outcome(switch_state: SwitchState, outcome: StepOutcome, now_ms: int) 
         if late := _late(found, now_ms):
             return begin_rollback(found, f"{late}: {outcome.sentence}", now_ms)
     waits = outcome.sentence
-    return found if found.waits == waits else replace(found, waits=waits).tell(now_ms, f"{switch_state.step}: {waits}")
+    return found if found.waits == waits else replace(found, waits=waits).tell(now_ms, f"{state.step}: {waits}")
 
 
-def begin_rollback(switch_state: SwitchState, why: str, now_ms: int) -> SwitchState:
+def begin_rollback(state: SwitchState, why: str, now_ms: int) -> SwitchState:
     """Returns the state at the start of a rollback; unchanged past the point of no return."""
-    if switch_state.committed or switch_state.ended or switch_state.state is SwitchStatus.ROLLING_BACK:
-        return switch_state
-    return _back(switch_state, why, now_ms)
+    if state.committed or state.ended or state.state is SwitchStatus.ROLLING_BACK:
+        return state
+    return _back(state, why, now_ms)
 
 
-def repeat_hold(switch_state: SwitchState, now_ms: int) -> SwitchState:
+def repeat_hold(state: SwitchState, now_ms: int) -> SwitchState:
     """Returns the state for another process: back at `HOLD`, since a hold belongs to its process and may be over."""
-    going = switch_state.state is SwitchStatus.RUNNING and switch_state.kind in HOLDS and not switch_state.committed
-    return (
-        replace(switch_state, step=SwitchStep.HOLD, step_ms=now_ms)
-        if going and STEP_SPECS[switch_state.step].held
-        else switch_state
-    )
+    going = state.state is SwitchStatus.RUNNING and state.kind in HOLDS and not state.committed
+    return replace(state, step=SwitchStep.HOLD, step_ms=now_ms) if going and state.step.spec.held else state
 
 
-def _back(switch_state: SwitchState, why: str, now_ms: int) -> SwitchState:
-    back = replace(switch_state, why=why, waits="").tell(now_ms, f"turns back: {why}")
+def _back(state: SwitchState, why: str, now_ms: int) -> SwitchState:
+    back = replace(state, why=why, waits="").tell(now_ms, f"turns back: {why}")
     # A restarted switch may have run the operator's command before, which still has to be undone.
-    step = (
-        SwitchStep.BEFORE
-        if switch_state.command and is_past(switch_state.kind, SwitchStep.BEFORE, switch_state.step)
-        else switch_state.step
-    )
-    undo = first_undo_step(switch_state.kind, step)
+    step = SwitchStep.BEFORE if state.command and is_past(state.kind, SwitchStep.BEFORE, state.step) else state.step
+    undo = first_undo_step(state.kind, step)
     if undo is None:
         return _turned_back(back, now_ms)
     return replace(back, state=SwitchStatus.ROLLING_BACK, step=undo, step_ms=now_ms)
 
 
-def _kept(switch_state: SwitchState, outcome: StepDone | StepPending | StepFailed) -> SwitchState:
+def _kept(state: SwitchState, outcome: StepDone | StepPending | StepFailed) -> SwitchState:
     if outcome.state is None:
-        return switch_state
-    mine = {
-        "step": switch_state.step,
-        "state": switch_state.state,
-        "step_ms": switch_state.step_ms,
-        "held_ms": switch_state.held_ms,
-    }
-    return replace(outcome.state, **mine)  # type: ignore[arg-type]
+        return state
+    return replace(outcome.state, step=state.step, state=state.state, step_ms=state.step_ms, held_ms=state.held_ms)
 
 
-def _onward(switch_state: SwitchState, sentence: str, now_ms: int) -> SwitchState:
-    told = switch_state.tell(now_ms, f"{switch_state.step}: {sentence}") if sentence else switch_state
-    step = next_step(switch_state.kind, switch_state.step)
+def _onward(state: SwitchState, sentence: str, now_ms: int) -> SwitchState:
+    told = state.tell(now_ms, f"{state.step}: {sentence}") if sentence else state
+    step = next_step(state.kind, state.step)
     if step is None:
-        let_ms = now_ms if switch_state.kind is SwitchKind.DRILL else switch_state.let_write_ms
-        return replace(told, state=SwitchStatus.DONE, waits="", let_write_ms=let_ms).tell(
-            now_ms, f"the {_noun(switch_state)} is done"
-        )
-    held_ms, let_ms = switch_state.held_ms, switch_state.let_write_ms
-    if STEP_SPECS[step].held and not held_ms and switch_state.kind not in NEVER_HOLDS:
+        let_ms = now_ms if state.kind is SwitchKind.DRILL else state.let_write_ms
+        told = told.tell(now_ms, f"the {_noun(state)} is done")
+        return replace(told, state=SwitchStatus.DONE, waits="", let_write_ms=let_ms)
+    held_ms, let_ms = state.held_ms, state.let_write_ms
+    if step.spec.held and not held_ms and state.kind not in NEVER_HOLDS:
         held_ms = now_ms  # before the first writer is held, so that the bound counts no less than they wait
-    if switch_state.step is SwitchStep.PROMOTE:
+    if state.step is SwitchStep.PROMOTE:
         let_ms = now_ms
     return replace(told, step=step, step_ms=now_ms, held_ms=held_ms, let_write_ms=let_ms, waits="")
 
 
-def _turning(switch_state: SwitchState, outcome: StepDone | StepPending | StepFailed, now_ms: int) -> SwitchState:
+def _turning(state: SwitchState, outcome: StepDone | StepPending | StepFailed, now_ms: int) -> SwitchState:
     """Advances a rollback. Failures do not end a rollback: held writers must be released."""
     if not isinstance(outcome, StepDone):
         waits = outcome.sentence
-        if switch_state.waits == waits:
-            return switch_state
-        return replace(switch_state, waits=waits).tell(now_ms, f"turning back, {switch_state.step}: {waits}")
-    told = switch_state.tell(
-        now_ms, f"undone, {switch_state.step}: {outcome.sentence or STEP_SPECS[switch_state.step].undoes}"
-    )
-    if switch_state.step is SwitchStep.HOLD:
+        if state.waits == waits:
+            return state
+        return replace(state, waits=waits).tell(now_ms, f"turning back, {state.step}: {waits}")
+    told = state.tell(now_ms, f"undone, {state.step}: {outcome.sentence or state.step.spec.undoes}")
+    if state.step is SwitchStep.HOLD:
         told = replace(told, let_write_ms=now_ms)
-    undo = next_undo_step(switch_state.kind, switch_state.step)
+    undo = next_undo_step(state.kind, state.step)
     if undo is None:
         return _turned_back(told, now_ms)
     return replace(told, step=undo, step_ms=now_ms, waits="")
 
 
-def _turned_back(switch_state: SwitchState, now_ms: int) -> SwitchState:
-    stays = (
-        "the twins are as they were"
-        if switch_state.kind is SwitchKind.REBUILD
-        else "the topics are at home where they were"
-    )
-    if switch_state.group:
-        stays = f"group {switch_state.group} stays on {switch_state.old}"
-    told = switch_state.tell(now_ms, f"the {_noun(switch_state)} has turned back; {stays}")
+def _turned_back(state: SwitchState, now_ms: int) -> SwitchState:
+    stays = f"group {state.group} stays on {state.old}" if state.group else "the topics keep their home"
+    stays = "the twins are unchanged" if state.kind is SwitchKind.REBUILD else stays
+    told = state.tell(now_ms, f"the {_noun(state)} has turned back; {stays}")
     return replace(told, state=SwitchStatus.ROLLED_BACK, waits="")
 
 
-def _noun(switch_state: SwitchState) -> str:
-    return str(switch_state.kind) if switch_state.kind in (SwitchKind.REBUILD, SwitchKind.DRILL) else "switch"
+def _noun(state: SwitchState) -> str:
+    return str(state.kind) if state.kind in (SwitchKind.REBUILD, SwitchKind.DRILL) else "switch"
 
 
-def _late(switch_state: SwitchState, now_ms: int) -> str:
+def _late(state: SwitchState, now_ms: int) -> str:
     """Returns why the step took too long, or an empty string. A clock that went back counts as late."""
-    duty = STEP_SPECS[switch_state.step]
-    waited_s = (now_ms - switch_state.step_ms) / 1000
+    duty = state.step.spec
+    waited_s = (now_ms - state.step_ms) / 1000
     if not 0 <= waited_s <= duty.patience_s:
         return f"it took longer than {duty.patience_s:g} s to {duty.does}"
-    return explain_hold_overrun(switch_state, now_ms)
+    return explain_hold_overrun(state, now_ms)
 
 
-def explain_hold_overrun(switch_state: SwitchState, now_ms: int) -> str:
+def explain_hold_overrun(state: SwitchState, now_ms: int) -> str:
     """Returns why the switch must roll back for writers that wait too long, or an empty string."""
-    if (
-        switch_state.committed
-        or not switch_state.held_ms
-        or not STEP_SPECS[switch_state.step].held
-        or switch_state.kind not in HOLDS
-    ):
+    if state.committed or not state.held_ms or not state.step.spec.held or state.kind not in HOLDS:
         return ""
-    held_s = (now_ms - switch_state.held_ms) / 1000
-    return (
-        ""
-        if 0 <= held_s <= switch_state.hold_s_max
-        else f"writers would wait for longer than {switch_state.hold_s_max:g} s"
-    )
+    held_s = (now_ms - state.held_ms) / 1000
+    return "" if 0 <= held_s <= state.hold_s_max else f"writers would wait for longer than {state.hold_s_max:g} s"
 
 
 Wave = tuple[str, ...]
@@ -718,30 +588,16 @@ def split_into_waves(topics: Iterable[str], together: Iterable[Iterable[str]], s
     """Returns waves of at most `size` topics, ordered by name. Topics of one set in `together`, such as those of a
     group, share a wave, however large.
     """
-    leader = {topic: topic for topic in sorted(set(topics))}
-
-    def led_by(topic: str) -> str:
-        while leader[topic] != topic:
-            leader[topic] = leader[leader[topic]]
-            topic = leader[topic]
-        return topic
-
-    for some in together:
-        known = sorted(topic for topic in set(some) if topic in leader)
-        for topic in known[1:]:
-            first, other = sorted((led_by(known[0]), led_by(topic)))
-            leader[other] = first
-    flocks: dict[str, list[str]] = {}
-    for topic in leader:
-        flocks.setdefault(led_by(topic), []).append(topic)
-    waves: list[Wave] = []
-    open_wave: list[str] = []
-    for flock in flocks.values():
-        if open_wave and len(open_wave) + len(flock) > size:
-            waves.append(tuple(open_wave))
-            open_wave = []
-        open_wave += flock
-    return (*waves, tuple(open_wave)) if open_wave else tuple(waves)
+    related = {topic: {topic} for topic in sorted(set(topics))}
+    for names in together:
+        merged = set[str]().union(*(related[name] for name in names if name in related))
+        related.update(dict.fromkeys(merged, merged))
+    waves: list[list[str]] = []
+    for group in {id(group): group for group in related.values()}.values():
+        if not waves or len(waves[-1]) + len(group) > size:
+            waves.append([])
+        waves[-1] += sorted(group)
+    return tuple(map(tuple, waves))
 
 
 @dataclass(frozen=True, slots=True)
@@ -760,14 +616,14 @@ class WaveProgress:
         return self.last.ended and (not self.left or self.last.state is SwitchStatus.ROLLED_BACK)
 
     def sentence(self) -> str:
-        switch_state, count = self.last, self.last.wave + len(self.left)
+        state, count = self.last, self.last.wave + len(self.left)
         begun = f"{self.id[:8]}  {self.done} of {count_phrase(count, 'wave')} done"
-        begun += f", {count_phrase(len(self.moved), 'topic')} at home on {switch_state.new}"
+        begun += f", {count_phrase(len(self.moved), 'topic')} at home on {state.new}"
         topics = count_phrase(sum(len(wave) for wave in self.left), "topic")
-        if switch_state.state is SwitchStatus.ROLLED_BACK:
-            return f"{begun}; wave {switch_state.wave} turned back, {topics} behind it left on {switch_state.old}"
-        if not switch_state.ended:
-            return f"{begun}; wave {switch_state.wave} is {switch_state.state}, with {topics} behind it"
+        if state.state is SwitchStatus.ROLLED_BACK:
+            return f"{begun}; wave {state.wave} turned back, {topics} behind it left on {state.old}"
+        if not state.ended:
+            return f"{begun}; wave {state.wave} is {state.state}, with {topics} behind it"
         if self.left:
             return f"{begun}; {topics} left: `twinshore switch resume` goes on"
         return begun
@@ -776,17 +632,10 @@ class WaveProgress:
 def find_wave_plans(records: Iterable[SwitchState]) -> list[WaveProgress]:
     """Returns plans of waves, newest first. `records`: all switches, newest first."""
     found: dict[str, WaveProgress] = {}
-    for switch_state in records:
-        if not switch_state.plan:
+    for state in records:
+        if not state.plan:
             continue
-        known = found.setdefault(
-            switch_state.plan, WaveProgress(switch_state.plan, switch_state, 0, (), switch_state.left)
-        )
-        if switch_state.state is SwitchStatus.DONE:
-            found[switch_state.plan] = replace(known, done=known.done + 1, moved=(*switch_state.names(), *known.moved))
+        known = found.setdefault(state.plan, WaveProgress(state.plan, state, 0, (), state.left))
+        if state.state is SwitchStatus.DONE:
+            found[state.plan] = replace(known, done=known.done + 1, moved=(*state.names(), *known.moved))
     return list(found.values())
-
-
-def as_wave(switch_state: SwitchState, plan: str, number: int, left: Sequence[Wave]) -> SwitchState:
-    """Returns the switch as wave `number` of the plan; `left` are the waves after it."""
-    return replace(switch_state, plan=plan, wave=number, left=tuple(left))

@@ -38,8 +38,6 @@ from twinshore.switch.core.steps import (
 )
 from twinshore.switch.core.unreplicated import ranges_from_json, topics_of_ranges
 
-NAMED_MAX = 5
-
 HomeEpoch = tuple[str, int]  # its cluster, and its term
 
 
@@ -110,11 +108,11 @@ def drop_topics(
     left = tuple(move for move in state.topics if move.topic not in topics)
     rights = select_rights(state.rights, [move.topic for move in left]) if has_promoted(state) else state.rights
     switch_state = replace(state, rights=rights).tell(
-        now_ms, f"{join_names(sorted(topics), NAMED_MAX)} {why}: nothing more is done to it"
+        now_ms, f"{join_names(sorted(topics))} {why}: nothing more is done to it"
     )
     if left:
         return replace(switch_state, topics=left)
-    which = f"{join_names(state.names(), NAMED_MAX)} {why}"
+    which = f"{join_names(state.names())} {why}"
     return replace(switch_state, state=SwitchStatus.DONE, kept="", awaits_store=False, waits="", why=which)
 
 
@@ -163,8 +161,7 @@ def describe_takeover(state: SwitchState, topics: Collection[str]) -> str:
     which = f"{_called(state)}, by {state.by}, which stands at {state.step}"
     if is_refilling(state):
         return (
-            f"takes {join_names(list(topics_taken_over(state, topics)), NAMED_MAX)} out of the {which}: nothing "
-            "was deleted of it"
+            f"takes {join_names(list(topics_taken_over(state, topics)))} out of the {which}: nothing was deleted of it"
         )
     later = f"; what it changed on {away} is undone when {away} is back" if away else ""
     return f"takes over the {which}: it counts as turned back{later}"
@@ -173,15 +170,15 @@ def describe_takeover(state: SwitchState, topics: Collection[str]) -> str:
 def _said_of_flipped(state: SwitchState, topics: Collection[str]) -> str:
     which = f"{_called(state)}, by {state.by}, which stands at {state.step}: it has moved them already"
     left = sorted(set(state.names()) - set(topics))
-    some = join_names(sorted(set(state.names()) & set(topics)), NAMED_MAX)
-    what = f"takes {some} out of the {which}, and {join_names(left, NAMED_MAX)} stays on {state.new}" if left else ""
+    some = join_names(sorted(set(state.names()) & set(topics)))
+    what = f"takes {some} out of the {which}, and {join_names(left)} stays on {state.new}" if left else ""
     runs = state.kept and not state.awaits_store and state.step is SwitchStep.AFTER
     command = "; see that no command `after` of it runs any more, with whoever began it" if runs else ""
     return (what or f"ends the {which}") + command
 
 
 def describe_refilling_topics(state: SwitchState, topics: Collection[str]) -> str:
-    some = join_names([one for one in refilling_topics(state) if one in topics], NAMED_MAX)
+    some = join_names([one for one in refilling_topics(state) if one in topics])
     return (
         f"left out: {some}, which the {_called(state)} fills anew on {state.old}: only a part is there, and it stays "
         f"at home on {state.new} until that is back"
@@ -190,7 +187,7 @@ def describe_refilling_topics(state: SwitchState, topics: Collection[str]) -> st
 
 def _called(state: SwitchState) -> str:
     noun = state.kind if state.kind is SwitchKind.REBUILD else f"{state.kind} switch"
-    return f"{noun} {state.id[:8]} of {join_names(state.names(), NAMED_MAX)}"
+    return f"{noun} {state.id[:8]} of {join_names(state.names())}"
 
 
 # Topic suffixes of a Kafka Streams application, whose id is its group's name.
@@ -214,11 +211,9 @@ class InconsistentGroup:
     placeless: tuple[str, ...] = ()
 
     def sentence(self) -> str:
-        written = join_names(sorted(self.named | self.unnamed), NAMED_MAX)
+        written = join_names(sorted(self.named | self.unnamed))
         if self.unnamed:
-            why = (
-                f"no `outputs` name {join_names(sorted(self.unnamed), NAMED_MAX)}, so its places did not wait for them"
-            )
+            why = f"no `outputs` name {join_names(sorted(self.unnamed))}, so its places did not wait for them"
             told = f"group {self.group} may be torn: what it wrote to {written} may be missing or come twice: {why}"
         else:
             some = count_phrase(self.again, "offset")
@@ -226,7 +221,7 @@ class InconsistentGroup:
             told = f"group {self.group} may be torn: {again}, and of records that never crossed"
         if not self.placeless:
             return told
-        where = join_names(self.placeless, NAMED_MAX)
+        where = join_names(self.placeless)
         return f"{told}; it has no place in {where}, and begins there where its `auto.offset.reset` says"
 
 
@@ -305,7 +300,7 @@ class UnreplicatedOffsets:
             seen = f"nothing was missing of the part that was seen {age} ago"
             said = [f"how much of {home} had not crossed is not known: {seen}"]
         if self.unknown:
-            some = join_names(self.unknown, NAMED_MAX)
+            some = join_names(self.unknown)
             said.append(f"how much of {some} had not crossed is not known: this store has not seen where that ends")
         return said
 

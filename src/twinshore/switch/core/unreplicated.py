@@ -495,7 +495,6 @@ def records_to_replay(some: Sequence[UnreplicatedRecord], origin: RescueOrigin) 
 EXACT_DIVERGENCE_KINDS = frozenset({IncidentKind.FOREIGN_WRITE})
 DIVERGENCE_KINDS = frozenset({IncidentKind.FOREIGN_WRITE, IncidentKind.TRUNCATION, IncidentKind.POSITION_DISAGREEMENT})
 
-NAMED_MAX = 5
 
 PartitionKey = tuple[str, int]
 
@@ -520,6 +519,10 @@ class OldHomePartition:
     strays_at: int = -1
     one_past: bool = True
     differs: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -546,11 +549,15 @@ class UnreplicatedRange:
     def where(self) -> PartitionKey:
         return self.topic, self.partition
 
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
     def __str__(self) -> str:
         if self.end <= self.first:
-            return f"{self.topic}-{self.partition} offset {self.first} on, of which nothing is left,"
+            return f"{self.name} offset {self.first} on, of which nothing is left,"
         span = f"offset {self.first}" if self.end == self.first + 1 else f"offsets {self.first} to {self.end - 1}"
-        return f"{self.topic}-{self.partition} {span}"
+        return f"{self.name} {span}"
 
 
 def find_unreplicated_ranges(stood: Iterable[OldHomePartition]) -> tuple[UnreplicatedRange, ...]:
@@ -587,7 +594,13 @@ def find_unfilled_partitions(topics: Iterable[TopicMove], ends: Mapping[Partitio
 def describe_unfilled(topics: Iterable[TopicMove], ends: Mapping[PartitionKey, int]) -> str:
     """Returns what recreated twins wait for; empty once they reach their points."""
     lacking = list(find_unfilled_partitions(topics, ends))
-    return f"still to be filled: {join_names(lacking, NAMED_MAX)}" if lacking else ""
+    return f"still to be filled: {join_names(lacking)}" if lacking else ""
+
+
+def describe_unchecked(partitions: Iterable[OldHomePartition], link: str) -> str:
+    """Returns what `link` has not checked yet; empty if nothing."""
+    unchecked = [partition.name for partition in partitions if has_unchecked_records(partition)]
+    return f"the mirror of {link} has not checked {join_names(unchecked)} yet" if unchecked else ""
 
 
 def has_diverged(tp: OldHomePartition) -> bool:
@@ -598,29 +611,18 @@ def has_unchecked_records(tp: OldHomePartition) -> bool:
     return not has_diverged(tp) and tp.end > max(tp.point, tp.carried)
 
 
-def find_differing_partitions(stood: Iterable[OldHomePartition], topics: Iterable[str]) -> tuple[str, ...]:
-    """Returns partitions of these topics with differing records below `carried`; no step has saved these."""
-    ours = set(topics)
-    return tuple(f"{tp.topic}-{tp.partition}" for tp in stood if tp.differs and tp.topic in ours)
-
-
-def explain_differing_partitions(others: Iterable[str], old: str, new: str) -> str:
-    some = join_names(list(others), NAMED_MAX)
-    return (
-        f"{some} of {old} holds other records than {new} below what was carried: `twinshore mirror rebuild` saves "
-        "these, too, and fills the topic anew"
-    )
+def describe_differing(partitions: Iterable[OldHomePartition], topics: Collection[str], old: str, new: str) -> str:
+    """Returns where records of these topics below `carried`, which no step has saved, differ; empty if nowhere."""
+    names = [partition.name for partition in partitions if partition.differs and partition.topic in topics]
+    why = f"{join_names(names)} of {old} holds other records than {new} below what was replicated"
+    return f"{why}: `twinshore mirror rebuild` saves these, too, and refills the topic" if names else ""
 
 
 def find_changed_ranges(
     found: Iterable[UnreplicatedRange], now: Iterable[UnreplicatedRange]
 ) -> tuple[UnreplicatedRange, ...]:
-    known = {(offset_range.topic, offset_range.partition): offset_range.end for offset_range in found}
-    return tuple(
-        offset_range
-        for offset_range in now
-        if known.get((offset_range.topic, offset_range.partition)) != offset_range.end
-    )
+    known = {offset_range.where: offset_range.end for offset_range in found}
+    return tuple(offset_range for offset_range in now if known.get(offset_range.where) != offset_range.end)
 
 
 def describe_deleted_offsets(found: Iterable[UnreplicatedRange]) -> str:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
-from twinshore.config.frozen import SWITCH_CLIENT_ID
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Link, OffsetMode, TopicPartition, TwinNaming
 from twinshore.config.sentences import count_phrase, has_or_have, is_or_are, join_names
@@ -21,7 +19,7 @@ from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.replication.core.filters import admits
-from twinshore.replication.links import effective_links, load_links
+from twinshore.replication.links import load_links
 from twinshore.runtime.endpoints import LinkClients
 from twinshore.state.store import Store
 from twinshore.switch.core.steps import STEPS, StepFailed, SwitchKind
@@ -38,17 +36,17 @@ from twinshore.switch.operations.plan import (
     MatchedTopics,
     SwitchPlan,
     SwitchPlanRequest,
-    SwitchPlanStep,
+    current_links,
     escape_topic,
     links_leading_to,
     match_topics,
     match_topics_without_twins,
+    open_cluster,
+    open_link,
 )
 from twinshore.switch.operations.run import SwitchCaller
 from twinshore.switch.step_runner import PREPARE_LAG_OFFSETS_MAX
 
-NAMED_MAX = 5
-REQUEST_TIMEOUT_S = 5.0
 MIRROR_RESTART_S = 5.0  # a link that was changed a moment ago has no mirror for so long
 POLL_INTERVAL_S = 0.5
 REPORT_EVERY_POLLS = 20  # looks
@@ -73,50 +71,41 @@ def plan(request: SwitchPlanRequest, settings: Settings, store: Store) -> CarryF
     """Returns None if no topic has to be replicated first, or none can be: then the plan of the switch says why."""
     if request.kind is not SwitchKind.PLANNED or request.of:
         return None
-    links = [effective.link for effective in effective_links(settings.links, store).values()]
-    into, words = links_leading_to(request, links), match_topics(request, links, store)
-    for name, others in words.dotted.items():
-        if _holding(into, [name], settings):
-            raise ConfigError(
-                "switch.name-is-expression", topic=name, to=request.to, others=join_names(others, NAMED_MAX)
-            )
-    unborn = find_topics_without_twin(request, into, words, settings)
-    born = {topic: link for link, held in unborn.items() for topic in held}
-    lacking = [one for one in words.lacking if not any(re.fullmatch(one, topic) for topic in born)]
-    named = tuple(one.replace("\\", "") for one in lacking if TOPIC_NAME_PATTERN.fullmatch(one))
-    found = _holding(into, named, settings) if len(named) == len(lacking) else {}
+    links = current_links(settings, store)
+    into, matched = links_leading_to(request.to, request.links, links), match_topics(request, links, store)
+    for name, others in matched.dotted.items():
+        if _links_with_topics(into, [name], settings):
+            raise ConfigError("switch.name-is-expression", topic=name, to=request.to, others=join_names(others))
+    unborn = find_topics_without_twin(request, into, matched, settings)
+    born = {topic for held in unborn.values() for topic in held}
+    lacking = [pattern for pattern in matched.lacking if not any(re.fullmatch(pattern, topic) for topic in born)]
+    named = tuple(pattern.replace("\\", "") for pattern in lacking if TOPIC_NAME_PATTERN.fullmatch(pattern))
+    found = _links_with_topics(into, named, settings) if len(named) == len(lacking) else {}
     if lacking and not found:
         return None
     found = {link: found.get(link, 0) + sum(unborn.get(link, {}).values()) for link in {**found, **unborn}}
-    fresh = (*named, *(topic for topic in sorted(born) if topic not in named))
+    fresh = (*named, *sorted(born.difference(named)))
     if len(found) > 1:
-        names = join_names(sorted(one.name for one in found), NAMED_MAX)
-        raise ConfigError("switch.several-links", topics=join_names(fresh, NAMED_MAX), links=names)
+        names = join_names(sorted(link.name for link in found))
+        raise ConfigError("switch.several-links", topics=join_names(fresh), links=names)
     if not found:
         return None
     ((carrier, held),) = found.items()
-    with closing(
-        KafkaCluster(settings.cluster(request.to), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
-    ) as target:
+    with open_cluster(request.to, settings) as target:
         twins = {row.topic for row in store.twins.of(carrier.name)}  # the link replicated these before
         # Records that retention has deleted were its own as well.
         own = sum(ends for topic, ends in _held(target, fresh, whole=True).items() if topic not in twins)
     if own:
-        return CarryFirstPlan(
-            refusal=RefusedError(
-                "switch.target-has-offsets",
-                cluster=request.to,
-                offsets=count_phrase(own, "offset"),
-                topics=join_names(fresh, NAMED_MAX),
-            )
-        )
+        offsets, topics = count_phrase(own, "offset"), join_names(fresh)
+        refusal = RefusedError("switch.target-has-offsets", cluster=request.to, offsets=offsets, topics=topics)
+        return CarryFirstPlan(refusal=refusal)
     return CarryFirstPlan(
-        tuple(SwitchPlanStep(step) for step in STEPS[request.kind]),
+        STEPS[request.kind],
         tuple(_shown(request, carrier, fresh, held)),
         request=request,
         carrier=carrier,
         fresh=fresh,
-        topics=(*sorted({row.topic for rows in words.rows.values() for row in rows}), *fresh),
+        topics=(*sorted({row.topic for rows in matched.rows.values() for row in rows}), *fresh),
     )
 
 
@@ -135,46 +124,38 @@ def carry_and_plan(planned: CarryFirstPlan, settings: Settings, store: Store, ca
 
 def refuse_other_topics(planned: CarryFirstPlan, found: SwitchPlan) -> SwitchPlan:
     """Refuses a plan that would move other topics than the operator confirmed: a pattern may match more by now."""
-    if others := sorted(set(found.state.names() if found.state else ()) - {*planned.topics}):
-        return replace(
-            found, state=None, refusal=RefusedError("switch.more-topics", topics=join_names(others, NAMED_MAX))
-        )
-    return found
+    others = sorted(set(found.state.names() if found.state else ()).difference(planned.topics))
+    refusal = RefusedError("switch.more-topics", topics=join_names(others))
+    return replace(found, state=None, refusal=refusal) if others else found
 
 
 def describe_left_out(request: SwitchPlanRequest, settings: Settings, store: Store, *, answers: bool) -> str:
     """Describes matched topics that stay behind, as they have no twin. `answers`: whether their home does."""
-    links = [effective.link for effective in effective_links(settings.links, store).values()]
+    links = current_links(settings, store)
     request = replace(request, topics=request.topics or [".*"])
-    into, words = links_leading_to(request, links), match_topics(request, links, store)
-    if {row.topic for rows in words.rows.values() for row in rows}.issuperset(request.topics):
+    into, matched = links_leading_to(request.to, request.links, links), match_topics(request, links, store)
+    if {row.topic for rows in matched.rows.values() for row in rows}.issuperset(request.topics):
         return ""
     if not answers:
-        return (
-            f"topics without a twin on {request.to} are left out; which these are is not known, as their home is silent"
-        )
-    found = [one for held in find_topics_without_twin(request, into, words, settings).values() for one in held]
-    return (
-        f"left out, as they have no twin on {request.to} yet: {join_names(sorted(found), NAMED_MAX)}" if found else ""
-    )
+        return f"topics without a twin on {request.to} are left out; which is not known, as their home is silent"
+    found = [topic for held in find_topics_without_twin(request, into, matched, settings).values() for topic in held]
+    return f"left out, as they have no twin on {request.to} yet: {join_names(sorted(found))}" if found else ""
 
 
 def find_topics_without_twin(
-    request: SwitchPlanRequest, into: Sequence[Link], words: MatchedTopics, settings: Settings
+    request: SwitchPlanRequest, into: Sequence[Link], matched: MatchedTopics, settings: Settings
 ) -> dict[Link, dict[str, int]]:
     """Returns matched topics with records that a link admits and that have no twin yet, with their number of offsets.
     Skips sources that do not answer.
     """
     found: dict[Link, dict[str, int]] = {}
-    names = {row.topic for rows in words.rows.values() for row in rows}
+    names = {row.topic for rows in matched.rows.values() for row in rows}
     for link in into if not names.issuperset(request.topics) else ():
         if link.naming is not TwinNaming.SAME or link.mode is OffsetMode.MAPPED:
             continue
         try:
-            with closing(
-                KafkaCluster(settings.cluster(link.source), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
-            ) as source:
-                topics = match_topics_without_twins(request, link, words, source.metadata(refresh=True).topics)
+            with open_cluster(link.source, settings) as source:
+                topics = match_topics_without_twins(request, link, matched, source.metadata(refresh=True).topics)
                 held = {topic: count for topic, count in _held(source, topics).items() if count} if topics else {}
         except KafkaError as error:
             if not error.retriable:
@@ -185,53 +166,44 @@ def find_topics_without_twin(
     return found
 
 
-def _holding(into: Sequence[Link], fresh: Sequence[str], settings: Settings) -> dict[Link, int]:
+def _links_with_topics(into: Sequence[Link], topics: Sequence[str], settings: Settings) -> dict[Link, int]:
+    """Returns the links that may replicate these topics, with the offsets that their source holds."""
     found: dict[Link, int] = {}
-    for link in into if fresh else ():
-        would = replace(link, topics=(*link.topics, *map(escape_topic, fresh)))
-        if (
-            link.naming is not TwinNaming.SAME
-            or link.mode is OffsetMode.MAPPED
-            or not all(admits(would, one) for one in fresh)
-        ):
+    for link in into if topics else ():
+        widened = replace(link, topics=(*link.topics, *map(escape_topic, topics)))
+        if link.naming is not TwinNaming.SAME or link.mode is OffsetMode.MAPPED:
             continue
-        with closing(
-            KafkaCluster(settings.cluster(link.source), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
-        ) as source:
-            held = _held(source, fresh)
-        if len(held) == len(fresh):
+        if not all(admits(widened, topic) for topic in topics):
+            continue
+        with open_cluster(link.source, settings) as source:
+            held = _held(source, topics)
+        if len(held) == len(topics):
             found[link] = sum(held.values())
     return found
 
 
 def _held(cluster: KafkaCluster, topics: Sequence[str], *, whole: bool = False) -> dict[str, int]:
     """Returns how many offsets the cluster holds of each existing topic; `whole`: has ever held."""
-    seen = {
-        name: topic for name, topic in cluster.metadata(sorted(topics), refresh=True).topics.items() if not topic.error
-    }
-    partitions = [TopicPartition(name, tp.partition) for name, topic in seen.items() for tp in topic.partitions]
+    there = cluster.metadata(sorted(topics), refresh=True).topics
+    found = {name: topic for name, topic in there.items() if not topic.error}
+    partitions = [TopicPartition(name, tp.partition) for name, topic in found.items() for tp in topic.partitions]
     ends, starts = (cluster.list_offsets(partitions, kind) for kind in (OffsetKind.LOG_END, OffsetKind.EARLIEST))
-    held = dict.fromkeys(seen, 0)
+    held = dict.fromkeys(found, 0)
     for partition in partitions:
         held[partition.topic] += ends[partition] - (0 if whole else starts[partition])
     return held
 
 
 def _shown(request: SwitchPlanRequest, carrier: Link, fresh: Sequence[str], held: int) -> Iterator[str]:
-    one = len(fresh) == 1
     # A mirror that has just started has no twins yet.
     begins = all(admits(carrier, topic) for topic in fresh)
-    why = f"has no twin on {carrier.target} yet" if begins else "is carried by no link"
+    why = f"has no twin on {carrier.target} yet" if begins else "is replicated by no link"
+    offsets = f"the {count_phrase(held, 'offset')} that {carrier.source} holds"
+    yield f"{join_names(fresh)} {why}: {carrier.name} replicates {offsets} first"
+    near = f"the twins are less than {PREPARE_LAG_OFFSETS_MAX:,} offsets behind"
     yield (
-        f"{join_names(fresh, NAMED_MAX)} {why}: {carrier.name} takes {'it' if one else 'them'} first, with "
-        f"the {count_phrase(held, 'offset')} that {carrier.source} holds"
-    )
-    yield (
-        f"the switch of {join_names(list(request.topics), NAMED_MAX)} to {request.to} is planned once the twins"
-        f" are less "
-        "than "
-        f"{PREPARE_LAG_OFFSETS_MAX:,} offsets behind; until then nobody is held, and Ctrl-C leaves the topics where "
-        "they are"
+        f"the switch of {join_names(request.topics)} to {request.to} is planned once {near}; until then no writer is "
+        "held, and Ctrl-C leaves the topics where they are"
     )
 
 
@@ -250,9 +222,7 @@ def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store,
     """
     began_s, looks, told = steady_s(), 0, ""
     mirror = MirrorWatch(store, carrier.name, settings.mirror.lease_s)
-    with LinkClients(
-        carrier, settings, client_id=SWITCH_CLIENT_ID, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S
-    ) as clients:
+    with open_link(carrier, settings) as clients:
         while not caller.stop.wait(POLL_INTERVAL_S):
             waits = describe_twin_lag(carrier, fresh, clients, store)
             if not waits:
@@ -265,25 +235,21 @@ def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store,
                 told = waits
                 caller.tell(f"waits: {waits}")
             looks += 1
-    raise RefusedError("switch.stopped-before", link=carrier.name, topics=join_names(fresh, NAMED_MAX))
+    raise RefusedError("switch.stopped-before", link=carrier.name, topics=join_names(fresh))
 
 
 def describe_twin_lag(carrier: Link, fresh: Sequence[str], clients: LinkClients, store: Store) -> str:
     """Returns what the twins lack. Raises RefusedError if one has stopped for good."""
     rows = [row for row in store.twins.active(carrier.name) if row.topic in fresh]
     rest = find_stopped_partitions(carrier, fresh, store)
-    if stopped := format_stopped_partitions(
-        {name: kind for name, kind in rest.items() if kind not in TRANSIENT_INCIDENT_KINDS}
-    ):
-        raise RefusedError("switch.link-stopped", link=carrier.name, partitions=join_names(stopped, NAMED_MAX))
+    lasting = {name: kind for name, kind in rest.items() if kind not in TRANSIENT_INCIDENT_KINDS}
+    if stopped := format_stopped_partitions(lasting):
+        raise RefusedError("switch.link-stopped", link=carrier.name, partitions=join_names(stopped))
     if rest:
-        why = sorted({str(kind) for kind in rest.values()})
-        return (
-            f"{join_names(sorted(rest), NAMED_MAX)} {is_or_are(rest)} tried again by {carrier.name}: "
-            f"{join_names(why, NAMED_MAX)}"
-        )
+        why = join_names(sorted({str(kind) for kind in rest.values()}))
+        return f"{join_names(sorted(rest))} {is_or_are(rest)} tried again by {carrier.name}: {why}"
     if without := sorted(set(fresh) - {row.topic for row in rows}):
-        return f"{join_names(without, NAMED_MAX)} {has_or_have(without)} no twin on {carrier.target} yet"
+        return f"{join_names(without)} {has_or_have(without)} no twin on {carrier.target} yet"
     moved = [planning.topic_move_of(topic, rows, carrier, store) for topic in fresh]
     away = count_missing_offsets(clients.source, clients.target, moved)
     return f"the twins are {count_phrase(away, 'offset')} behind" if away > PREPARE_LAG_OFFSETS_MAX else ""

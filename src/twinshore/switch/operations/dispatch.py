@@ -8,7 +8,7 @@ from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.sections.switch import SECTION as SWITCH
 from twinshore.config.settings import Settings
 from twinshore.state.store import Store
-from twinshore.switch.core.steps import SwitchKind, SwitchStep
+from twinshore.switch.core.steps import SwitchStep
 from twinshore.switch.drain import describe_commands, find_missing_command
 from twinshore.switch.operations import carrying, one_group, one_producer, plan, run, waves, without_data
 from twinshore.switch.operations.carrying import CarryFirstPlan
@@ -21,11 +21,10 @@ from twinshore.switch.operations.waves import WavesPlan
 def plan_switch(request: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
     """Returns the plan, with obstacles as `refused`. Raises ConfigError if the request matches nothing."""
     plan = _planned(request, settings, store, by)
-    forced = request.kind is SwitchKind.FORCED
-    if plan.state is not None and (forced or request.wave) and not (request.bare or request.group):
-        left = carrying.describe_left_out(request, settings, store, answers=bool(plan.alive) or not forced)
+    if plan.state is not None and (request.force or request.wave) and not (request.bare or request.group):
+        left = carrying.describe_left_out(request, settings, store, answers=bool(plan.alive) or not request.force)
         plan = replace(plan, remarks=(*plan.remarks, *filter(None, (left,))))
-    return plan if request.kind is SwitchKind.DRILL else add_commands(plan, settings)
+    return plan if request.drill else add_commands(plan, settings)
 
 
 def add_commands(plan: SwitchPlan, settings: Settings) -> SwitchPlan:
@@ -34,12 +33,8 @@ def add_commands(plan: SwitchPlan, settings: Settings) -> SwitchPlan:
     commands = settings.of(SWITCH)
     if why := find_missing_command(commands):
         return replace(plan, state=None, refusal=RefusedError("switch.command-missing", cause=why))
-    none = {
-        switch_step
-        for switch_step, command in ((SwitchStep.BEFORE, commands.before), (SwitchStep.AFTER, commands.after))
-        if not command
-    }
-    steps = tuple(step for step in plan.steps if step.step not in none)
+    configured = {SwitchStep.BEFORE: commands.before, SwitchStep.AFTER: commands.after}
+    steps = tuple(step for step in plan.steps if configured.get(step, True))
     return replace(plan, steps=steps, remarks=(*plan.remarks, *describe_commands(commands)))
 
 

@@ -18,7 +18,7 @@ from twinshore.state.store import Store
 from twinshore.switch.announce import refuse_claimed_topics
 from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchState, TopicMove
 from twinshore.switch.group import group_claim_name
-from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest, SwitchPlanStep
+from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest
 
 NAMED_MAX = 5
 
@@ -71,9 +71,7 @@ def plan(request: SwitchPlanRequest, settings: Settings, store: Store, *, by: st
         remarks.append(f"group {request.group} has members on {old} now: the switch waits until they are gone")
     if short := describe_short_logs(group.goals):
         remarks.append(f"{request.to}: {short}; the switch waits for them")
-    return SwitchPlan(
-        tuple(SwitchPlanStep(step) for step in STEPS[SwitchKind.GROUP]), shown, tuple(remarks), state=state
-    )
+    return SwitchPlan(STEPS[SwitchKind.GROUP], shown, tuple(remarks), state=state)
 
 
 def _seen(request: SwitchPlanRequest, settings: Settings, store: Store) -> dict[str, GroupOnBothSides]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -10,17 +11,14 @@ from twinshore.config.model import Link, TwinNaming
 from twinshore.config.sentences import join_names
 from twinshore.config.settings import Settings
 from twinshore.kafka.admin import read_acls
-from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission
 from twinshore.routing.core.subscribers import SubscriberLog
 from twinshore.routing.homes_topic import SubscribersTopic
-from twinshore.runtime.endpoints import LinkClients
 from twinshore.state.store import Store
-from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest, carrier_of
+from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest, carrier_of, open_link
 
 NAMED_MAX = 8
-REQUEST_TIMEOUT_S = 5.0
 WRITE_OPERATIONS = frozenset({AclOperation.WRITE, AclOperation.ALL})
 
 
@@ -32,34 +30,19 @@ def plan(request: SwitchPlanRequest, settings: Settings, store: Store) -> Switch
     link, topics = carrier_of(replace(request, group=""), settings, store)
     if link.naming is not TwinNaming.SAME:
         return SwitchPlan(refusal=_both_sides(request, link, topics))
-    with LinkClients(link, settings, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S) as clients:
+    with open_link(link, settings) as clients:
         others = _others(clients.source, request.producer, topics)
-    name = join_names(topics, NAMED_MAX)
-    named = f"; there also write, or may write: {join_names(others, NAMED_MAX)}" if others else ""
-    return SwitchPlan(
-        refusal=RefusedError(
-            "switch.producer-not-alone",
-            producer=request.producer,
-            topics=name,
-            source=link.source,
-            target=link.target,
-            others=named,
-            topic=topics[0],
-        )
-    )
+    names = join_names(topics, NAMED_MAX)
+    also = f"; there also write, or may write: {join_names(others, NAMED_MAX)}" if others else ""
+    ends = {"producer": request.producer, "source": link.source, "target": link.target}
+    refusal = RefusedError("switch.producer-not-alone", topics=names, others=also, topic=topics[0], **ends)
+    return SwitchPlan(refusal=refusal)
 
 
 def _both_sides(request: SwitchPlanRequest, link: Link, topics: Sequence[str]) -> RefusedError:
-    twins = join_names([link.twin_of(topic) for topic in topics], NAMED_MAX)
-    return RefusedError(
-        "switch.producer-moves-alone",
-        link=link.name,
-        producer=request.producer,
-        source=link.source,
-        target=link.target,
-        topics=join_names(list(topics), NAMED_MAX),
-        twins=twins,
-    )
+    names, twins = (join_names(each, NAMED_MAX) for each in (topics, [link.twin_of(topic) for topic in topics]))
+    ends = {"producer": request.producer, "source": link.source, "target": link.target}
+    return RefusedError("switch.producer-moves-alone", link=link.name, topics=names, twins=twins, **ends)
 
 
 def _others(home: KafkaCluster, producer: str, topics: Sequence[str]) -> list[str]:
@@ -70,12 +53,9 @@ def _others(home: KafkaCluster, producer: str, topics: Sequence[str]) -> list[st
             notes.read()
         acls = read_acls(home) or frozenset()
     except KafkaError as error:
-        return [f"nobody knows who, as {error.message}"]
-    clients = {
-        subscriber.name or subscriber.id
-        for subscriber in log.living(steady_s())
-        if any(subscriber.writes(topic) for topic in topics)
-    }
+        return [f"which clients is not known: {error.message}"]
+    living = log.living(time.monotonic())
+    clients = {one.name or one.id for one in living if any(one.writes(topic) for topic in topics)}
     return sorted((clients | writers_by_rule(acls, topics)) - {producer, f"User:{producer}"})
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import secrets
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, TwinshoreError
 from twinshore.config.model import (
@@ -55,7 +55,6 @@ from twinshore.switch.core.acl_rules import (
 from twinshore.switch.core.steps import (
     MAKES_TWINS,
     MOVES_HOMES,
-    STEP_SPECS,
     STEPS,
     SwitchKind,
     SwitchState,
@@ -85,9 +84,12 @@ from twinshore.switch.drain import (
 from twinshore.switch.handover import describe_inconsistent_groups
 from twinshore.switch.write_access import clean_up, defer_cleanup, read_acl_snapshot
 
-NAMED_MAX = 5
 # A topic's whole name; its dots may be escaped as in a pattern.
 TOPIC_NAME_PATTERN = re.compile(r"(?:[a-zA-Z0-9_-]|\\?\.)+")
+
+
+REQUEST_TIMEOUT_S = 5.0
+GONE_HOME_TIMEOUT_S = 1.5  # for an old home that is down, as the operator says
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,9 @@ class SwitchPlanRequest:
 
     topics: Sequence[str]
     to: str
-    kind: SwitchKind = SwitchKind.PLANNED
     links: Sequence[str] = ()
+    force: bool = False
+    drill: bool = False
     hold_s: float = WRITE_PAUSE_S
     group: str = ""
     wave: int = 0
@@ -110,23 +113,24 @@ class SwitchPlanRequest:
     producer: str = ""
     bare: bool = False
 
+    @property
+    def kind(self) -> SwitchKind:
+        if self.drill:
+            return SwitchKind.DRILL
+        return SwitchKind.FORCED if self.force else SwitchKind.PLANNED
 
-def build_switch_request(
-    topics: Sequence[str],
-    to: str,
-    links: Sequence[str] = (),
-    *,
-    force: bool = False,
-    drill: bool = False,
-    hold_s: float = WRITE_PAUSE_S,
-    group: str = "",
-    wave: int = 0,
-    of: str = "",
-    producer: str = "",
-    bare: bool = False,
-) -> SwitchPlanRequest:
-    kind = SwitchKind.DRILL if drill else SwitchKind.FORCED if force else SwitchKind.PLANNED
-    return SwitchPlanRequest(topics, to, kind, links, hold_s, group, wave, of, producer, bare)
+
+def current_links(settings: Settings, store: Store) -> list[Link]:
+    return [effective.link for effective in effective_links(settings.links, store).values()]
+
+
+def open_cluster(name: str, settings: Settings, timeout_s: float = REQUEST_TIMEOUT_S) -> closing[KafkaCluster]:
+    """Returns the cluster for a `with` block, which closes it."""
+    return closing(KafkaCluster(settings.cluster(name), patience_s=timeout_s, call_s=timeout_s))
+
+
+def open_link(link: Link, settings: Settings) -> LinkClients:
+    return LinkClients(link, settings, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
 
 
 def check_expressions(topics: Sequence[str]) -> None:
@@ -137,14 +141,13 @@ def check_expressions(topics: Sequence[str]) -> None:
 
 
 def carrier_of(request: SwitchPlanRequest, settings: Settings, store: Store) -> tuple[Link, list[str]]:
-    link, rows = find_link(
-        request, [effective.link for effective in effective_links(settings.links, store).values()], store
-    )
+    link, rows = find_link(request, current_links(settings, store), store)
     return link, sorted({row.topic for row in rows})
 
 
-def links_leading_to(request: SwitchPlanRequest, links: Sequence[Link]) -> list[Link]:
-    return [link for link in links if link.target == request.to and (not request.links or link.name in request.links)]
+def links_leading_to(target: str, names: Sequence[str], links: Sequence[Link]) -> list[Link]:
+    """Returns the links that lead to `target`; with `names`, only these."""
+    return [link for link in links if link.target == target and (not names or link.name in names)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,42 +166,46 @@ class MatchedTopics:
 
 def match_topics(request: SwitchPlanRequest, links: Sequence[Link], store: Store) -> MatchedTopics:
     """The whole name of a topic matches only that topic, even if the pattern matches others."""
-    into = links_leading_to(request, links)
+    into = links_leading_to(request.to, request.links, links)
     rows: dict[str, list[TwinRow]] = {}
     for link in into:
-        carried = [row for row in store.twins.active(link.name) if not is_heartbeats_topic(row.topic)]
+        active = [row for row in store.twins.active(link.name) if not is_heartbeats_topic(row.topic)]
         # By force also what the link replicates no more: the replicated records are all there is.
-        rows[link.name] = [row for row in carried if request.kind is SwitchKind.FORCED or admits(link, row.topic)]
-    known = {row.topic for some in rows.values() for row in some}
+        rows[link.name] = [row for row in active if request.force or admits(link, row.topic)]
+    known = {row.topic for twins in rows.values() for row in twins}
     at_home = _at_home(request, into, links, store)
-    fits, settled = known | at_home, at_home | _twins_on_sources(into, links, store)
-    words = {one: _fitting(one, fits) for one in request.topics}
-    wanted = {topic for some in words.values() for topic in some}
-    found = {name: [row for row in some if row.topic in wanted] for name, some in rows.items()}
-    lacking = [one for one, some in words.items() if not some]
+    matches = {pattern: _matching(pattern, known | at_home) for pattern in request.topics}
+    wanted = {topic for topics in matches.values() for topic in topics}
+    matched = {name: [row for row in twins if row.topic in wanted] for name, twins in rows.items()}
     dotted = {
-        one: sorted(some)
-        for one, some in words.items()
-        if some and some != [one.replace("\\", "")] and TOPIC_NAME_PATTERN.fullmatch(one)
+        pattern: sorted(topics)
+        for pattern, topics in matches.items()
+        if topics and topics != [pattern.replace("\\", "")] and TOPIC_NAME_PATTERN.fullmatch(pattern)
     }
-    rows_found = {name: some for name, some in found.items() if some}
-    return MatchedTopics(rows_found, sorted(known), lacking, dotted, frozenset(settled))
+    return MatchedTopics(
+        {name: twins for name, twins in matched.items() if twins},
+        sorted(known),
+        [pattern for pattern, topics in matches.items() if not topics],
+        dotted,
+        frozenset(at_home | _twins_on_sources(into, links, store)),
+    )
 
 
 def match_topics_without_twins(
-    request: SwitchPlanRequest, link: Link, words: MatchedTopics, topics: Iterable[str]
+    request: SwitchPlanRequest, link: Link, matched: MatchedTopics, topics: Iterable[str]
 ) -> list[str]:
     """Returns matched and admitted topics of the source that have no twin yet."""
-    carried = {row.topic for row in words.rows.get(link.name, ())} | set(words.known) | words.settled
-    new = [one for one in topics if one not in carried and not is_internal_topic(one) and admits(link, one)]
-    return sorted({topic for word in request.topics for topic in _fitting(word, new) if word not in carried})
+    settled = {row.topic for row in matched.rows.get(link.name, ())} | set(matched.known) | matched.settled
+    new = [topic for topic in topics if topic not in settled and not is_internal_topic(topic) and admits(link, topic)]
+    patterns = [pattern for pattern in request.topics if pattern not in settled]
+    return sorted({topic for pattern in patterns for topic in _matching(pattern, new)})
 
 
 def find_link(request: SwitchPlanRequest, links: Sequence[Link], store: Store) -> tuple[Link, list[TwinRow]]:
     """Returns the one link that replicates the topics, and their twins. Raises ConfigError if any pattern has no match,
     maybe a typo.
     """
-    into = links_leading_to(request, links)
+    into = links_leading_to(request.to, request.links, links)
     if not into:
         raise ConfigError("switch.no-link-to", to=request.to)
     found = match_topics(request, links, store)
@@ -206,37 +213,29 @@ def find_link(request: SwitchPlanRequest, links: Sequence[Link], store: Store) -
     if found.lacking and not (found.rows and request.of):
         raise no_link_error(found.lacking, into, request.to, found.known)
     if not found.rows:
-        raise RefusedError(
-            "switch.at-home-already", topics=join_names(list(request.topics), NAMED_MAX), cluster=request.to
-        )
+        raise RefusedError("switch.at-home-already", topics=join_names(request.topics), cluster=request.to)
     if len(found.rows) > 1:
-        raise ConfigError(
-            "switch.several-links",
-            topics=join_names(list(request.topics), NAMED_MAX),
-            links=join_names(sorted(found.rows), NAMED_MAX),
-        )
+        links_named = join_names(sorted(found.rows))
+        raise ConfigError("switch.several-links", topics=join_names(request.topics), links=links_named)
     ((name, rows),) = found.rows.items()
     return next(link for link in into if link.name == name), rows
 
 
 def no_link_error(topics: Sequence[str], links: Sequence[Link], to: str, known: Sequence[str]) -> ConfigError:
     near = did_you_mean(topics[0], sorted(known))
-    sources = join_names(sorted({link.source for link in links}), NAMED_MAX)
-    return ConfigError(
-        "switch.no-link-for", to=to, topics=join_names(list(topics), NAMED_MAX), near=near, sources=sources
-    )
+    sources = join_names(sorted({link.source for link in links}))
+    return ConfigError("switch.no-link-for", to=to, topics=join_names(topics), near=near, sources=sources)
 
 
-def _fitting(word: str, topics: Collection[str]) -> list[str]:
-    return [word] if word in topics else [one for one in topics if re.fullmatch(word, one)]
+def _matching(pattern: str, topics: Collection[str]) -> list[str]:
+    return [pattern] if pattern in topics else [topic for topic in topics if re.fullmatch(pattern, topic)]
 
 
 def _at_home(request: SwitchPlanRequest, into: Sequence[Link], links: Sequence[Link], store: Store) -> set[str]:
     """Returns topics already at home on the target, including those that never switched."""
     homes = {row.topic: row.home for link in into for row in store.homes.of(pair_name(link)).values()}
-    back = {
-        row.topic for link in into if (way := find_reverse_link(link, links)) for row in store.twins.active(way.name)
-    }
+    reverse = [find_reverse_link(link, links) for link in into]
+    back = {row.topic for link in reverse if link for row in store.twins.active(link.name)}
     return {topic for topic, home in homes.items() if home == request.to} | (back - homes.keys())
 
 
@@ -257,8 +256,7 @@ MIN_ISR = "min.insync.replicas"
 def describe_unheld_writers(old: KafkaCluster, topics: Sequence[str]) -> tuple[str, ...]:
     """Brokers do not list their super users. Raises KafkaError if Twinshore may not read or change rules."""
     remarks = plan_denial(read_acl_snapshot(old, topics)).remarks
-    watched = ("where an end moves while writers are held, the switch turns back",) if remarks else ()
-    return (*remarks, *watched)
+    return (*remarks, "if a log grows while writers are held, the switch rolls back") if remarks else ()
 
 
 def describe_old_home_access(old: KafkaCluster, topics: Sequence[str], away: str) -> str:
@@ -279,28 +277,22 @@ def find_obstacle(old: KafkaCluster, new: KafkaCluster, topics: Sequence[str]) -
 
 def refuse_unready_partitions(new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:
     """Refuses partitions of the new home that would not accept writes with acks=all."""
-    seen = {name: topic for name, topic in new.metadata(sorted(topics), refresh=True).topics.items() if not topic.error}
-    unled = [
-        f"{name}-{partition.partition}"
-        for name, topic in seen.items()
-        for partition in topic.partitions
-        if partition.leader < 0
-    ]
-    if unled:
-        return RefusedError("switch.no-leader", cluster=new.name, partitions=join_names(unled, NAMED_MAX))
-    settings, _ = new.admin.readable_settings(sorted(seen), (MIN_ISR,))
-    least = {name: int(one[MIN_ISR].value or 1) for name, one in settings.items() if MIN_ISR in one}
+    found = {
+        name: topic for name, topic in new.metadata(sorted(topics), refresh=True).topics.items() if not topic.error
+    }
+    partitions = [(f"{name}-{tp.partition}", name, tp) for name, topic in found.items() for tp in topic.partitions]
+    if leaderless := [partition for partition, _, tp in partitions if tp.leader < 0]:
+        return RefusedError("switch.no-leader", cluster=new.name, partitions=join_names(leaderless))
+    settings, _ = new.admin.readable_settings(sorted(found), (MIN_ISR,))
+    least = {name: int(entries[MIN_ISR].value or 1) for name, entries in settings.items() if MIN_ISR in entries}
     short = [
-        f"{name}-{partition.partition} ({len(partition.isr)} of {least[name]})"
-        for name, topic in seen.items()
-        for partition in topic.partitions
-        if len(partition.isr) < least.get(name, 1)
+        f"{partition} ({len(tp.isr)} of {least[name]})"
+        for partition, name, tp in partitions
+        if len(tp.isr) < least.get(name, 1)
     ]
-    if short:
-        return RefusedError(
-            "switch.too-few-replicas", cluster=new.name, partitions=join_names(short, NAMED_MAX), setting=MIN_ISR
-        )
-    return None
+    if not short:
+        return None
+    return RefusedError("switch.too-few-replicas", cluster=new.name, partitions=join_names(short), setting=MIN_ISR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,11 +314,9 @@ def check_disk_space(cluster: KafkaCluster, topics: Sequence[str], settings: Set
     if not warn:
         return DiskShortage()
     try:
-        seen = cluster.metadata(sorted(topics), refresh=True).topics.values()
-        nodes = sorted(
-            {node for topic in seen if not topic.error for partition in topic.partitions for node in partition.replicas}
-        )
-        disks = [disk for node in nodes for disk in read_log_dirs(cluster, node)]
+        found = cluster.metadata(sorted(topics), refresh=True).topics.values()
+        nodes = {node for topic in found if not topic.error for tp in topic.partitions for node in tp.replicas}
+        disks = [disk for node in sorted(nodes) for disk in read_log_dirs(cluster, node)]
     except KafkaError as error:
         if error.retriable:
             raise
@@ -351,13 +341,13 @@ def find_conflicting_switches(
             if row.id in ids:
                 raise RefusedError("switch.record-unreadable", switch=row.id[:8])
             continue
-        ours = set(state.names()) & set(topics)
-        if state.awaits_store and ours <= set(find_topics_moved_since(state, homes)):
+        shared = set(state.names()) & set(topics)
+        if state.awaits_store and shared <= set(find_topics_moved_since(state, homes)):
             continue  # nothing is left to do for these
         begun = state.kind in MAKES_TWINS | MOVES_HOMES and state.carrier == link.name
         # After a crash while it released its topics, it has claims on the clusters, and none in the store.
         begun |= is_reversed_by(state, link.source, link.target)
-        if row.id not in ids and not (begun and set(state.names()) & set(topics)):
+        if row.id not in ids and not (begun and shared):
             continue
         if why := why_not_take_over(state, link.source, link.target, answers=answers):
             raise RefusedError("switch.not-taken-over", switch=state.id[:8], why=why)
@@ -368,11 +358,8 @@ def find_conflicting_switches(
 def find_refilling_switches(link: Link, store: Store) -> tuple[SwitchState, ...]:
     """Returns fail-backs and rebuilds that have deleted twins on the link's target and not refilled them yet."""
     found = [parse_switch_state(row.switch_state) for row in store.switches.all(open_only=True)]
-    return tuple(
-        state
-        for state in found
-        if state and (state.new, state.old) == (link.source, link.target) and refilling_topics(state)
-    )
+    fills = [state for state in found if state and (state.new, state.old) == (link.source, link.target)]
+    return tuple(state for state in fills if refilling_topics(state))
 
 
 def take_over(state: SwitchState, topics: Collection[str], new: KafkaCluster, store: Store, by: str) -> None:
@@ -400,20 +387,8 @@ def take_over(state: SwitchState, topics: Collection[str], new: KafkaCluster, st
         store.topics_in_switch.end(now.id, names)
 
 
-REQUEST_TIMEOUT_S = 5.0
-GONE_HOME_TIMEOUT_S = 1.5  # for an old home that is down, as the operator says
-
-
 @dataclass(frozen=True, slots=True)
-class SwitchPlanStep:
-    step: SwitchStep
-
-    def sentence(self, *, done: bool) -> str:
-        return f"{self.step}: {STEP_SPECS[self.step].does}" + (" (done)" if done else "")
-
-
-@dataclass(frozen=True, slots=True)
-class SwitchPlan(Plan[SwitchPlanStep]):
+class SwitchPlan(Plan[SwitchStep]):
     """`record`: the initial state; None if refused. `back_topics`: topics to add to the reverse link first.
     `takes_over`: switches of dead processes to end first. `alive`: the home that the operator must name to force this:
     the old one if it still answers, or a third cluster that is the topic's home.
@@ -431,95 +406,83 @@ def plan(request: SwitchPlanRequest, settings: Settings, store: Store, *, by: st
     """
     settings.cluster(request.to)
     check_expressions(request.topics)
-    links = [effective.link for effective in effective_links(settings.links, store).values()]
+    links, forced = current_links(settings, store), request.force
     link, rows = find_link(request, links, store)
-    asked_for = {row.topic for row in rows}
-    anew = find_refilling_switches(link, store) if request.kind is SwitchKind.FORCED else ()
-    left = [
-        describe_refilling_topics(state, asked_for) for state in anew if asked_for.intersection(refilling_topics(state))
-    ]
-    topics = sorted(asked_for.difference(*map(refilling_topics, anew)))
+    matched = {row.topic for row in rows}
+    refilling = find_refilling_switches(link, store) if forced else ()
+    left = [describe_refilling_topics(state, matched) for state in refilling if matched & set(refilling_topics(state))]
+    topics = sorted(matched.difference(*map(refilling_topics, refilling)))
     if not topics:
         return SwitchPlan(refusal=RefusedError("switch.refilling", cause=left[0].removeprefix("left out: ")))
     back = find_reverse_link(link, links)
-    ours = [row for row in rows if row.topic in topics]
-    shown = [*_shown(request, link, ours, store, kept=bool(kept)), *left]
-    with LinkClients(link, settings, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S) as clients:
+    shown = [*_shown(request, link, [row for row in rows if row.topic in topics], store, kept=bool(kept)), *left]
+    with open_link(link, settings) as clients:
         away = _away(request, link, settings, clients)
         refusal = _refused(request, link, topics, store, away) or _unfit(request, link, topics, store, clients, away)
-        room = DiskShortage() if refusal else check_disk_space(clients.target, topics, settings)
+        disk = DiskShortage() if refusal else check_disk_space(clients.target, topics, settings)
         # Without a home, take whatever disk space there is.
-        refusal = refusal or (None if request.kind is SwitchKind.FORCED else room.refused())
+        refusal = refusal or (None if forced else disk.refused())
         try:
-            others = (
-                find_conflicting_switches(link, topics, store, answers=not away)
-                if request.kind is SwitchKind.FORCED
-                else ()
-            )
+            others = find_conflicting_switches(link, topics, store, answers=not away) if forced else ()
         except RefusedError as error:
             refusal = refusal or error
         if refusal:
             return SwitchPlan(shown=tuple(shown), refusal=refusal)
         shown += [describe_takeover(state, topics) for state in others]
-        moved = tuple(topic_move_of(topic, rows, link, store) for topic in topics)
-        lag = 0 if request.kind is SwitchKind.FORCED else count_missing_offsets(clients.source, clients.target, moved)
-        torn = (
-            tuple(describe_inconsistent_groups(clients.target, link, topics))
-            if request.kind is SwitchKind.FORCED
-            else ()
-        )
-        unknown = tuple(_unknown(clients.target, link, topics, back)) if kept else ()
-        open_to = () if request.kind is SwitchKind.FORCED else describe_unheld_writers(clients.source, topics)
-        strange = tuple(_strange(link, topics, store)) if request.kind is SwitchKind.FORCED else ()
-        later = (describe_old_home_access(clients.source, topics, away),) if request.kind is SwitchKind.FORCED else ()
-        about = _remarks(request, link, lag, away, _elsewhere(link, topics, store))
-        again = () if kept or request.kind is SwitchKind.FORCED else (_read_again(link, settings, store),)
-        remarks = (*about, *filter(None, (room.words,)), *strange, *torn, *unknown, *open_to, *later, *again)
-    switch_state = _record(request, link, moved, by, kept)
-    untaken = () if kept else tuple(topic for topic in topics if back is None or not admits(back, topic))
-    steps = tuple(SwitchPlanStep(step) for step in STEPS[request.kind])
-    alive = link.source if request.kind is SwitchKind.FORCED and not away else ""
-    alive = next(iter(_elsewhere(link, topics, store).values()), alive) if request.kind is SwitchKind.FORCED else alive
+        moves = tuple(topic_move_of(topic, rows, link, store) for topic in topics)
+        if forced:
+            remarks = [*_forced_remarks(link, topics, store, clients, away, disk)]
+            remarks += _unknown(clients.target, link, topics, back) if kept else ()
+            remarks.append(describe_old_home_access(clients.source, topics, away))
+        else:
+            lag = count_missing_offsets(clients.source, clients.target, moves)
+            remarks = [_describe_lag(request, lag), *filter(None, (disk.words,))]
+            remarks += describe_unheld_writers(clients.source, topics)
+            remarks.append(_describe_rereads(link, settings, store))
     return SwitchPlan(
-        steps, tuple(shown), remarks, state=switch_state, back_topics=untaken, takes_over=others, alive=alive
+        STEPS[request.kind],
+        tuple(shown),
+        tuple(remarks),
+        state=replace(new_switch_state(request.kind, link, moves, by), hold_s_max=request.hold_s, kept=kept),
+        back_topics=() if kept else tuple(topic for topic in topics if back is None or not admits(back, topic)),
+        takes_over=others,
+        alive=next(iter(_elsewhere(link, topics, store).values()), "" if away else link.source) if forced else "",
     )
 
 
-def _record(request: SwitchPlanRequest, link: Link, moved: tuple[TopicMove, ...], by: str, kept: str) -> SwitchState:
+def new_switch_state(kind: SwitchKind, link: Link, topics: tuple[TopicMove, ...], by: str) -> SwitchState:
+    """Returns the initial state of a switch from the source of the link to its target."""
     return SwitchState(
         id=secrets.token_hex(16),
-        kind=request.kind,
+        kind=kind,
         old=link.source,
         new=link.target,
         link=link.name,
-        back=f"{link.target}->{link.source}",
-        topics=moved,
+        back=Link(link.target, link.source).name,
+        topics=topics,
         by=by,
         begun_ms=wall_ms(),
-        hold_s_max=request.hold_s,
-        step=STEPS[request.kind][0],
-        kept=kept,
+        hold_s_max=0.0,
+        step=STEPS[kind][0],
     )
 
 
-def _read_again(link: Link, settings: Settings, store: Store) -> str:
+def _describe_rereads(link: Link, settings: Settings, store: Store) -> str:
     """An unavailable cluster does not stop the plan."""
     try:
         links = links_between(settings, store, link.source, link.target)
         groups = inspect_groups(links, settings, store, ".*", link.target, stable=False)
     except KafkaError as error:
-        return f"where groups stand is not known: {error.message}"
+        return f"the committed offsets of groups are not known: {error.message}"
     return describe_rereads(groups.values(), link.source, link.target)
 
 
 def _away(request: SwitchPlanRequest, link: Link, settings: Settings, clients: LinkClients) -> str:
     """Returns why the old home does not answer; empty if it does."""
-    if request.kind is not SwitchKind.FORCED:
+    if not request.force:
         return why_unreachable(clients.source)
-    with closing(
-        KafkaCluster(settings.cluster(link.source), patience_s=GONE_HOME_TIMEOUT_S, call_s=GONE_HOME_TIMEOUT_S)
-    ) as brief:
-        return why_unreachable(brief)
+    with open_cluster(link.source, settings, GONE_HOME_TIMEOUT_S) as source:
+        return why_unreachable(source)
 
 
 def refuse_adopting_link(link: Link, done: str) -> RefusedError:
@@ -535,23 +498,23 @@ def _refused(
         return RefusedError("switch.queue-fresh", link=link.name)
     mapped = sorted({topic for topic, _ in store.offset_runs.reached(link.name)} & set(topics))
     if mapped:
-        return RefusedError("switch.mapped-twins", topics=join_names(mapped, NAMED_MAX))
+        return RefusedError("switch.mapped-twins", topics=join_names(mapped))
     if link.mode is OffsetMode.MAPPED:
         return refuse_adopting_link(link, "switched")
     homes = read_homes(store, link, topics)
-    if request.kind is not SwitchKind.FORCED and (moved := _elsewhere(link, topics, store)):
+    if not request.force and (moved := _elsewhere(link, topics, store)):
         topic, home = next(iter(moved.items()))
         return RefusedError("switch.home-elsewhere", topic=topic, home=home, source=link.source, to=request.to)
     if worn := [topic for topic in topics if topic in homes and homes[topic].term >= TERM_MAX]:
-        return RefusedError("switch.home-moved-too-often", topics=join_names(worn, NAMED_MAX), count=TERM_MAX)
-    if request.kind is SwitchKind.FORCED:
+        return RefusedError("switch.home-moved-too-often", topics=join_names(worn), count=TERM_MAX)
+    if request.force:
         return None
     if away:
         return RefusedError("switch.source-silent", cluster=link.source, cause=away)
     if paused := find_paused_topics(link, topics, store):
-        return RefusedError("switch.topics-paused", link=link.name, topics=join_names(paused, NAMED_MAX))
+        return RefusedError("switch.topics-paused", link=link.name, topics=join_names(paused))
     if stopped := describe_stopped_partitions(link, topics, store):
-        return RefusedError("switch.link-stopped", link=link.name, partitions=join_names(stopped, NAMED_MAX))
+        return RefusedError("switch.link-stopped", link=link.name, partitions=join_names(stopped))
     return refuse_claimed_topics(store, pair_name(link), topics)
 
 
@@ -563,7 +526,7 @@ def _unfit(
     try:
         if not may_write_markers(clients.target):
             return RefusedError("switch.no-fencing-rights", link=link.name, cluster=link.target)
-        if request.kind is SwitchKind.FORCED:
+        if request.force:
             return refuse_unready_partitions(clients.target, topics)
         return find_obstacle(clients.source, clients.target, topics)
     except KafkaError as error:
@@ -588,10 +551,10 @@ def _shown(
     """`kept`: without the store, so the unreplicated offsets are unknown."""
     topics = sorted({row.topic for row in rows})
     count = count_phrase(len(topics), "topic")
-    yield f"{count} would be at home on {link.target}, and no more on {link.source}: {join_names(topics, NAMED_MAX)}"
+    yield f"{count} would be at home on {link.target}, and no more on {link.source}: {join_names(topics)}"
     if kept:
         yield f"how much of {link.source} had not crossed is not known: the store alone knows how far it was seen"
-    elif request.kind is SwitchKind.FORCED:
+    elif request.force:
         positions = [position for position in store.progress.positions(link.name) if position.topic in topics]
         every = {row.topic for row in store.twins.of(link.name)} == set(topics)
         lag = parse_lag(store.link_states.of(link.name, LAG_KIND))
@@ -605,51 +568,41 @@ def _elsewhere(link: Link, topics: Sequence[str], store: Store) -> dict[str, str
     return {topic: row.home for topic, row in homes.items() if row.home not in (link.source, link.target)}
 
 
-def _remarks(
-    request: SwitchPlanRequest, link: Link, lag: int, away: str, elsewhere: Mapping[str, str]
+def _describe_lag(request: SwitchPlanRequest, lag: int) -> str:
+    wait, rolls = ("would wait", "would roll") if request.drill else ("wait", "rolls")
+    behind = f"the twins are {count_phrase(lag, 'offset')} behind now"
+    return f"{behind}; if writers {wait} for {request.hold_s:g} s, the switch {rolls} back"
+
+
+def _forced_remarks(
+    link: Link, topics: Sequence[str], store: Store, clients: LinkClients, away: str, disk: DiskShortage
 ) -> Iterator[str]:
-    if request.kind is SwitchKind.FORCED:
-        for topic, home in elsewhere.items():
-            yield f"topic {topic} is at home on {home}: what was written there since does not come to {link.target}"
-    if request.kind is SwitchKind.FORCED and not away:
+    for topic, home in _elsewhere(link, topics, store).items():
+        yield f"topic {topic} is at home on {home}: what was written there since is not replicated to {link.target}"
+    if not away:
         yield f"{link.source} answers: a planned switch would lose nothing"
-    if request.kind is SwitchKind.FORCED:
-        yield describe_torn_transactions(link.target)
-    else:
-        behind_now = f"the twins are {count_phrase(lag, 'offset')} behind now"
-        wait, turns = ("would wait", "would turn") if request.kind is SwitchKind.DRILL else ("wait", "turns")
-        yield f"{behind_now}; where writers {wait} for {request.hold_s:g} s, the switch {turns} back"
-
-
-def _strange(link: Link, topics: Sequence[str], store: Store) -> Iterator[str]:
-    """A stopped twin may hold records that its home never had."""
+    yield describe_torn_transactions(link.target)
+    if disk.words:
+        yield disk.words
     if paused := find_paused_topics(link, topics, store):
-        yield (
-            f"{link.name} was paused for {join_names(paused, NAMED_MAX)} by operators: what came since has not crossed"
-        )
+        yield f"operators paused {link.name} for {join_names(paused)}: later records are not replicated"
     if left := [topic for topic in topics if not admits(link, topic)]:
-        yield f"{link.name} carries {join_names(left, NAMED_MAX)} no more: what came since has not crossed"
+        yield f"{link.name} replicates {join_names(left)} no more: later records are not replicated"
+    # A stopped twin may hold records that its home never had.
     if stopped := describe_stopped_partitions(link, topics, store):
-        yield (
-            f"{link.name} had stopped with {join_names(stopped, NAMED_MAX)}: whatever {link.target} holds there counts "
-            "from then on, also what was not carried; `twinshore status` says why it stopped"
-        )
+        counts = f"all that {link.target} holds there counts from then on, also foreign records"
+        yield f"{link.name} had stopped with {join_names(stopped)}: {counts}; `twinshore status` says why it stopped"
+    yield from describe_inconsistent_groups(clients.target, link, topics)
 
 
 def _unknown(new: KafkaCluster, link: Link, topics: Sequence[str], back: Link | None) -> Iterator[str]:
     yield (
-        "not known without the store: what operators said of links since the settings were written, which partitions "
-        "had stopped and why, and what of settings and rights was held back from the twins. `twinshore switch resume` "
-        "gives these once the store answers"
+        "not known without the store: what operators changed of links since the settings were written, which "
+        "partitions had stopped and why, and what of settings and rights was held back from the twins. `twinshore "
+        "switch resume` applies these once the store answers"
     )
     if back is None or any(not admits(back, topic) for topic in topics):
-        yield (
-            f"no link of the settings carries them from {link.target} back to {link.source}: add one once the store "
-            "answers"
-        )
+        yield f"no link of the settings replicates them from {link.target} to {link.source}: add one later"
     denied = sorted({acl.name for acl in read_acls(new) or () if denies_writing(acl, topics)})
     if denied:
-        yield (
-            f"{new.name} denies Write on {join_names(denied, NAMED_MAX)}: take such rules away by hand, or nobody "
-            "writes"
-        )
+        yield f"{new.name} denies Write on {join_names(denied)}: remove such rules by hand, or no client can write"

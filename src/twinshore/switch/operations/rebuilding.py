@@ -13,24 +13,30 @@ from twinshore.config.model import Link, OffsetMode, TwinNaming, is_heartbeats_t
 from twinshore.config.schema import did_you_mean
 from twinshore.config.sentences import count_phrase, join_names
 from twinshore.config.settings import Settings, parse_link_name
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.core.ownership import pair_name
 from twinshore.replication.links import effective_links
-from twinshore.replication.sync.topic_deletion import deletion_guard
-from twinshore.runtime.endpoints import LinkClients, verify_cluster_ids
+from twinshore.runtime.endpoints import verify_cluster_ids
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store
-from twinshore.switch import rescue_steps
-from twinshore.switch.announce import refuse_claimed_topics
 from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchState
 from twinshore.switch.core.unreplicated import find_doubtful_ranges
-from twinshore.switch.drain import describe_partial_refill, describe_topic_changes, read_log_ends, why_unreachable
+from twinshore.switch.drain import describe_partial_refill, describe_topic_changes, read_log_ends
 from twinshore.switch.handover import read_group_offsets
-from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanStep, check_disk_space, refuse_adopting_link
-from twinshore.switch.operations.returning import new_switch_state, rescue_folder, topic_move_of_twin
-from twinshore.switch.rescue_steps import inspect_old_home, origin_of
-
-NAMED_MAX = 5
-REQUEST_TIMEOUT_S = 5.0
+from twinshore.switch.operations.plan import (
+    SwitchPlan,
+    check_disk_space,
+    new_switch_state,
+    open_link,
+    refuse_adopting_link,
+)
+from twinshore.switch.operations.returning import (
+    refuse_deletion,
+    refuse_silent_cluster,
+    rescue_folder,
+    topic_move_of_twin,
+)
+from twinshore.switch.rescue_steps import count_unreplicated_records, inspect_old_home
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,31 +62,27 @@ def plan(request: RebuildRequest, settings: Settings, store: Store, *, by: str =
         topic_move_of_twin(rows, topic, homes[topic].term if topic in homes else 0)
         for topic in sorted(set(request.topics))
     )
-    folder = str(rescue_folder(settings, request.folder))
-    state = replace(new_switch_state(SwitchKind.REBUILD, link, topics, by, folder), anyway=request.anyway)
-    with LinkClients(link, settings, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S) as clients:
-        for cluster in (clients.source, clients.target):
-            if away := why_unreachable(cluster):
-                silent = RefusedError("switch.cluster-silent", cluster=cluster.name, cause=away)
-                return SwitchPlan(refusal=silent)
-        verify_cluster_ids(link, store, clients.source, clients.target)
-        if other := describe_topic_changes(clients.target, topics, new=False) or describe_topic_changes(
-            clients.source, topics, new=True
-        ):
-            hint = "`twinshore mirror recreate` is for topics that are others by now"
-            return SwitchPlan(refusal=RefusedError("switch.topic-changed", cause=other, remedy=hint))
-        shown = tuple(_shown(state, clients, store))
-        places, live = read_group_offsets(clients.target, state.names())
-        room = check_disk_space(clients.target, state.names(), settings)
-    refusal = _refused(state, () if request.anyway else live, link, settings, store) or room.refused()
+    state = new_switch_state(SwitchKind.REBUILD, Link(link.target, link.source), topics, by)
+    state = replace(state, folder=str(rescue_folder(settings, request.folder)), anyway=request.anyway)
+    with open_link(link, settings) as clients:
+        old, new = clients.target, clients.source
+        if silent := refuse_silent_cluster(clients):
+            return SwitchPlan(refusal=silent)
+        verify_cluster_ids(link, store, new, old)
+        changes = describe_topic_changes(old, topics, new=False) or describe_topic_changes(new, topics, new=True)
+        if changes:
+            remedy = "`twinshore mirror recreate` is for topics that are others by now"
+            return SwitchPlan(refusal=RefusedError("switch.topic-changed", cause=changes, remedy=remedy))
+        shown = tuple(_shown(state, old, new, store))
+        offsets, live = read_group_offsets(old, state.names())
+        disk = check_disk_space(old, state.names(), settings)
+    remedy, members = "stop these consumers; --anyway deletes it under them", () if request.anyway else live
+    refusal = refuse_deletion(link, state.names(), members, remedy, settings, store) or disk.refused()
     if refusal:
         return SwitchPlan(shown=shown, refusal=refusal)
-    steps = tuple(SwitchPlanStep(step) for step in STEPS[SwitchKind.REBUILD])
-    remarks = (
-        *_remarks(state, sorted(places), live, store),
-        *filter(None, (room.words, describe_partial_refill(link))),
-    )
-    return SwitchPlan(steps, shown, remarks, state=state)
+    warnings = filter(None, (disk.words, describe_partial_refill(link)))
+    remarks = (*_remarks(state, sorted(offsets), live, store), *warnings)
+    return SwitchPlan(STEPS[SwitchKind.REBUILD], shown, remarks, state=state)
 
 
 def _rows(link: Link, topics: Sequence[str], store: Store) -> list[TwinRow]:
@@ -88,9 +90,8 @@ def _rows(link: Link, topics: Sequence[str], store: Store) -> list[TwinRow]:
     known = {row.topic for row in rows}
     for topic in topics:
         if topic not in known:
-            raise ConfigError(
-                "switch.no-such-twin", link=link.name, topic=topic, near=did_you_mean(topic, sorted(known))
-            )
+            near = did_you_mean(topic, sorted(known))
+            raise ConfigError("switch.no-such-twin", link=link.name, topic=topic, near=near)
     return rows
 
 
@@ -101,59 +102,34 @@ def _unfit(link: Link, topics: Sequence[str], store: Store) -> TwinshoreError | 
     if link.mode is OffsetMode.MAPPED and not mapped:
         return refuse_adopting_link(link, "rebuilt")
     if mapped:
-        return RefusedError("switch.mapped-not-rebuilt", topics=join_names(mapped, NAMED_MAX))
+        return RefusedError("switch.mapped-not-rebuilt", topics=join_names(mapped))
     homes = store.homes.of(pair_name(link))
     away = sorted(topic for topic in set(topics) if topic in homes and homes[topic].home != link.source)
-    return RefusedError("switch.not-at-home", topics=join_names(away, NAMED_MAX), cluster=link.source) if away else None
+    return RefusedError("switch.not-at-home", topics=join_names(away), cluster=link.source) if away else None
 
 
-def _shown(state: SwitchState, clients: LinkClients, store: Store) -> Iterator[str]:
-    twins, homes = (read_log_ends(cluster, state.topics).ends for cluster in (clients.target, clients.source))
+def _shown(state: SwitchState, old: KafkaCluster, new: KafkaCluster, store: Store) -> Iterator[str]:
+    twins, homes = (read_log_ends(cluster, state.topics).ends for cluster in (old, new))
     for move in state.topics:
-        held, there = (count_phrase(sum(side[move.topic]), "offset") for side in (twins, homes))
-        partitions = count_phrase(move.partitions, "partition")
-        yield (
-            f"deleted on {state.old} and filled again from {state.new}: topic {move.topic}, {partitions}, "
-            f"{held} now, {there} then"
-        )
-    for offset_range in find_doubtful_ranges(
-        inspect_old_home(clients.target, clients.source, store, state.back, state.topics, every=True)
-    ):
-        home = rescue_steps.home_to_compare(state.back, offset_range, clients.source, store, offset_range.first)
-        count = rescue_steps.count_unreplicated_records(clients.target, origin_of(state, offset_range), home)
+        held, there = (count_phrase(sum(ends[move.topic]), "offset") for ends in (twins, homes))
+        what = f"{move.topic}, {count_phrase(move.partitions, 'partition')}, {held} now, {there} then"
+        yield f"deleted on {state.old} and refilled from {state.new}: topic {what}"
+    for offset_range in find_doubtful_ranges(inspect_old_home(old, new, store, state.back, state.topics, every=True)):
+        count = count_unreplicated_records(state, offset_range, old, new, store)
         if count.records:
-            some = (
+            lacks = (
                 f"{count_phrase(count.records, 'record')} that {state.new} lacks, {count.committed} of them committed"
             )
-            yield f"to be rescued: {some}, of {offset_range}, to {RESCUED_TOPIC} on {state.new} and to {state.folder}"
-
-
-def _refused(
-    state: SwitchState, live: Sequence[str], link: Link, settings: Settings, store: Store
-) -> TwinshoreError | None:
-    if others := refuse_claimed_topics(store, pair_name(link), state.names()):
-        return others
-    if live:
-        return RefusedError(
-            "switch.group-reads-twin",
-            groups=join_names(live, NAMED_MAX),
-            cluster=state.old,
-            remedy="stop these consumers; --anyway deletes it under them",
-        )
-    return deletion_guard(link, settings, store).refusal(state.names())
+            yield f"to be rescued: {lacks}, of {offset_range}, to {RESCUED_TOPIC} on {state.new} and to {state.folder}"
 
 
 def _remarks(state: SwitchState, groups: Sequence[str], live: Sequence[str], store: Store) -> Iterator[str]:
     rows = [row.incident for row in store.incidents.rows(state.back, open_only=True)]
+    wrong = {row.topic for row in rows if row.policy.stops or row.policy.effect is IncidentEffect.TOPIC}
     for topic in state.names():
-        incidents = [
-            incident
-            for incident in rows
-            if incident.topic == topic and (incident.policy.stops or incident.policy.effect is IncidentEffect.TOPIC)
-        ]
-        if not incidents:
+        if topic not in wrong:
             yield f"nothing is known to be wrong with the twin of {topic}"
     if groups:
-        yield f"groups are put back on {state.old} where they stand: {join_names(groups, NAMED_MAX)}"
+        yield f"the committed offsets on {state.old} are restored: {join_names(groups)}"
     if live:
-        yield f"group {join_names(live, NAMED_MAX)} has members there now, and loses what it reads"
+        yield f"group {join_names(live)} has members there now, and loses what it reads"

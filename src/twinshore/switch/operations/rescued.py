@@ -47,7 +47,6 @@ DIGEST_CHUNK_BYTES = 1 << 20
 SHOWN_BYTES_MAX = 200
 PATIENCE_S = 30.0
 REQUEST_TIMEOUT_S = 5.0
-NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +244,7 @@ def _plan(path: Path, request: ReplayRequest, settings: Settings, store: Store) 
     if kept_out and not request.uncommitted:
         done.append(f"{count_phrase(kept_out, 'record')} that no transaction committed is left out")
     if steps and (names := _read_by(file.origin, store)):
-        by = join_names(names, NAMED_MAX)
+        by = join_names(names)
         done.append(f"some of them had been read on {file.origin.cluster} already, by group {by}")
     return Plan(tuple(steps), shown, tuple(done))
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +16,7 @@ from twinshore.config.sentences import Tell, join_names
 from twinshore.config.settings import Settings
 from twinshore.groups.offset_move import links_between
 from twinshore.kafka.clock import steady_s, wall_ms
-from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.core.ownership import find_new_switches, is_kept_on_cluster, pair_name
-from twinshore.replication.links import effective_links
 from twinshore.replication.operations.link_admin import AddLink, ChangeLink
 from twinshore.replication.operations.link_admin import act as change_links
 from twinshore.replication.operations.link_admin import plan as plan_links
@@ -31,7 +27,7 @@ from twinshore.runtime.endpoints import LinkClients
 from twinshore.runtime.lease_keeper import exclusive
 from twinshore.state.store import Store
 from twinshore.switch import handover
-from twinshore.switch.announce import HomeAnnouncer, claim_topics
+from twinshore.switch.announce import claim_topics
 from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchState, SwitchStatus, begin_rollback, begin_switch
 from twinshore.switch.core.takeover import (
     HomeEpoch,
@@ -44,13 +40,11 @@ from twinshore.switch.drain import CommandSteps
 from twinshore.switch.empty_logs import SwitchWithoutDataSteps
 from twinshore.switch.failback import FailbackSteps, RebuildSteps
 from twinshore.switch.group import GroupSwitchSteps
-from twinshore.switch.operations.plan import SwitchPlan, escape_topic, take_over
+from twinshore.switch.operations.plan import SwitchPlan, current_links, escape_topic, open_cluster, take_over
 from twinshore.switch.operations.show import SwitchView, find_switch
-from twinshore.switch.step_runner import SwitchSteps, call_before_announcing, continue_switch, run_steps
-from twinshore.switch.write_access import WriterAccess
+from twinshore.switch.step_runner import ClusterSteps, StepRunner, SwitchSteps, continue_switch
 
-REQUEST_TIMEOUT_S = 3.0
-NAMED_MAX = 5
+CALL_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +94,15 @@ def read_switch_records(log: HomeLog) -> dict[str, ClusterSwitchRecord]:
 
 def import_cluster_records(settings: Settings, store: Store, tell: Tell) -> None:
     for name in sorted({link.target for link in settings.links if link.naming is TwinNaming.SAME}):
-        with closing(
-            KafkaCluster(settings.cluster(name), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
-        ) as cluster:
+        with open_cluster(name, settings, CALL_S) as cluster:
             homes_topic = HomesTopic(cluster)
             try:
                 homes_topic.read()
             except KafkaError as error:
                 tell(f"whether {name} keeps a switch that was made without this store is not known: {error.message}")
                 continue
-        records = {
-            switch: switch_state_values(one.state) for switch, one in read_switch_records(homes_topic.log).items()
-        }
+        found = read_switch_records(homes_topic.log)
+        records = {switch: switch_state_values(record.state) for switch, record in found.items()}
         known = {row.id: row for row in store.switches.all()} if records else {}
         for row in find_new_switches(records, known.values(), wall_ms()):
             store.switches.take_up(row, known.get(row.id))
@@ -125,25 +116,18 @@ def move_record_to_store(
     RefusedError while another switch has one of them.
     """
     records = homes_topic.read()
-    unread = [records[topic] for topic in state.names() if topic in records and records[topic].newer]
-    if unread:
-        raise RefusedError("routing.newer-home", topic=unread[0].topic, version=unread[0].newer, place=homes_place())
+    for record in (records[topic] for topic in state.names() if topic in records):
+        if record.newer:
+            raise RefusedError("routing.newer-home", topic=record.topic, version=record.newer, place=homes_place())
     if homes_topic.log.records.is_newer(state.id):
         raise RefusedError("switch.newer-record", switch=state.id[:8])
     there = read_switch_records(homes_topic.log).get(state.id)
     if there is not None:
         state = there.state.tell(wall_ms(), "the store keeps the switch again")
         ClusterRecordKeeper(homes_topic, there.digest).save(state)
-    state = replace(
-        handover.record_last_known_settings(store, state),
-        kept="",
-        awaits_store=False,
-        late=state.awaits_store,
-        waits="",
-    )
-    state = keep_own_topics(
-        state, {topic: (home_record.home, home_record.term) for topic, home_record in records.items()}, store
-    )
+    state = handover.record_last_known_settings(store, state)
+    state = replace(state, kept="", awaits_store=False, late=state.awaits_store, waits="")
+    state = keep_own_topics(state, {topic: (record.home, record.term) for topic, record in records.items()}, store)
     save(state)
     homes_topic.forget(state.id, wall_ms())
     return state
@@ -166,15 +150,9 @@ def keep_own_topics(state: SwitchState, lines: Mapping[str, HomeEpoch], store: S
     if state.ended or held:
         store.topics_in_switch.end(state.id)
     if held:
-        raise RefusedError(
-            "switch.topics-claimed",
-            topics=join_names([row.topic for row in held], NAMED_MAX),
-            switch=held[0].switch_id[:8],
-        )
+        topics = join_names([row.topic for row in held])
+        raise RefusedError("switch.topics-claimed", topics=topics, switch=held[0].switch_id[:8])
     return state
-
-
-CALL_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +174,7 @@ def run_switch(plan: SwitchPlan, settings: Settings, store: Store, caller: Switc
         raise plan.refusal or ConfigError("switch.nothing-to-switch")
     state = plan.state
     if plan.takes_over:
-        with closing(KafkaCluster(settings.cluster(state.new), patience_s=CALL_S, call_s=CALL_S)) as new:
+        with open_cluster(state.new, settings, CALL_S) as new:
             for other in plan.takes_over:
                 take_over(other, state.names(), new, store, caller.by)
                 caller.tell(describe_takeover(other, state.names()))
@@ -275,16 +253,22 @@ def _go_on(
             return began is not None and lease.generation() == began.epoch
 
         work = build_step_executor(state, link, back, settings, store, clients, now_ms, holds)
-        once = call_before_announcing(caller.before_hold, work.once)
-        ended = run_steps(
-            state, once, save, now_ms=now_ms, tell=caller.tell, stop=caller.stop, behind_flip=caller.behind_flip
-        )
+        calls = (caller.before_hold, caller.behind_flip)
+        ended = StepRunner(work.once, save, now_ms, caller.tell, caller.stop, *calls).run(state)
     return SwitchView(ended.id, ended)
 
 
 def links_both_ways(state: SwitchState, settings: Settings, store: Store) -> tuple[Link, Link]:
-    links = {effective.link.name: effective.link for effective in effective_links(settings.links, store).values()}
+    links = {link.name: link for link in current_links(settings, store)}
     return links.get(state.link) or Link(state.old, state.new), links.get(state.back) or Link(state.new, state.old)
+
+
+STEP_CLASSES: Mapping[SwitchKind, type[ClusterSteps]] = {
+    SwitchKind.DATALESS: SwitchWithoutDataSteps,
+    SwitchKind.REBUILD: RebuildSteps,
+    SwitchKind.FAILBACK: FailbackSteps,
+    SwitchKind.MAPPED_FAILBACK: FailbackSteps,
+}
 
 
 def build_step_executor(
@@ -298,23 +282,13 @@ def build_step_executor(
     holds_lease: Callable[[], bool] = lambda: False,
 ) -> CommandSteps:
     """`now_ms`: the clock of the switch. `holds_lease`: of the switch; only under it topics are deleted."""
+    if state.kind is SwitchKind.GROUP:
+        group = GroupSwitchSteps(links_between(settings, store, state.old, state.new), settings, store, now_ms)
+        return CommandSteps(settings.of(SWITCH), group)
     guard = deletion_guard(back, settings, store, holds_lease)
-    does: SwitchSteps | FailbackSteps | RebuildSteps | GroupSwitchSteps
-    if state.kind is SwitchKind.REBUILD:
-        does = RebuildSteps(back, settings, store, clients.source, clients.target, now_ms, guard)
-    elif state.kind is SwitchKind.GROUP:
-        does = GroupSwitchSteps(links_between(settings, store, state.old, state.new), settings, store, now_ms)
-    else:
-        announcer = HomeAnnouncer(clients.source, clients.target, time.monotonic)
-        writers = WriterAccess(clients.source, clients.target, link, back, store)
-        if state.kind in (SwitchKind.FAILBACK, SwitchKind.MAPPED_FAILBACK):
-            does = FailbackSteps(
-                link, back, settings, store, clients.source, clients.target, announcer, writers, now_ms, guard
-            )
-        else:
-            whose = SwitchWithoutDataSteps if state.kind is SwitchKind.DATALESS else SwitchSteps
-            does = whose(link, back, settings, store, clients.source, clients.target, announcer, writers, now_ms)
-    return CommandSteps(settings.of(SWITCH), does)
+    steps = STEP_CLASSES.get(state.kind, SwitchSteps)
+    work = steps(link, back, settings, store, clients.source, clients.target, now_ms, guard)
+    return CommandSteps(settings.of(SWITCH), work)
 
 
 def steady_clock() -> Callable[[], int]:
@@ -327,10 +301,9 @@ def ensure_link_carries(
     name: str, topics: Sequence[str], settings: Settings, store: Store, caller: SwitchCaller
 ) -> None:
     """Adds only these topics, by name, to the link, which is created if missing."""
-    links = {effective.link.name: effective.link for effective in effective_links(settings.links, store).values()}
-    there = links.get(name)
+    there = {link.name: link for link in current_links(settings, store)}.get(name)
     if there is not None and there.naming is not TwinNaming.SAME:
-        raise RefusedError("switch.reverse-link-renames", link=name, topics=join_names(list(topics), NAMED_MAX))
+        raise RefusedError("switch.reverse-link-renames", link=name, topics=join_names(topics))
     names = sorted({*(escape_topic(topic) for topic in topics), *(there.topics if there else ())})
     value = f"topics={json.dumps(names)}"
     planned = plan_links(ChangeLink(name, [value]) if there else AddLink(name, [value]), settings, store, by=caller.by)

@@ -13,7 +13,7 @@ from shlex import quote
 from typing import Any
 
 from twinshore.config.errors import ConfigError, WireError
-from twinshore.config.sentences import count_phrase, is_or_are
+from twinshore.config.sentences import NAMED_MAX, count_phrase, is_or_are
 from twinshore.kafka.clock import steady_s
 from twinshore.runtime.lease_keeper import LEASE_S
 from twinshore.state.core.values import SwitchRow
@@ -23,7 +23,6 @@ from twinshore.switch.core.unreplicated import describe_deleted_offsets, ranges_
 from twinshore.switch.operations.plan import escape_topic
 
 ID_SHOWN = 8
-NAMED_MAX = 5
 LEASE_WATCH_S = LEASE_S / 2  # a living process renews its lease more often
 POLL_INTERVAL_S = 0.25
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError
@@ -38,14 +38,7 @@ from twinshore.switch.link_recovery import (
 from twinshore.switch.operations import dispatch
 from twinshore.switch.operations import plan as planning
 from twinshore.switch.operations import run as running
-from twinshore.switch.operations.plan import (
-    NAMED_MAX,
-    REQUEST_TIMEOUT_S,
-    SwitchPlan,
-    SwitchPlanRequest,
-    SwitchPlanStep,
-    check_expressions,
-)
+from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest, check_expressions
 from twinshore.switch.operations.run import (
     CALL_S,
     ClusterRecordKeeper,
@@ -54,7 +47,7 @@ from twinshore.switch.operations.run import (
     read_switch_records,
 )
 from twinshore.switch.operations.show import SwitchView
-from twinshore.switch.step_runner import continue_switch, run_steps
+from twinshore.switch.step_runner import StepRunner, continue_switch
 
 STORE_TIMEOUT_S = 2.5
 NO_FOREIGN_WRITERS = LastWriters()
@@ -97,10 +90,7 @@ def plan(request: SwitchPlanRequest, settings: Settings, where: Store | WithoutS
     if isinstance(where, Store):
         return dispatch.plan_switch(request, settings, where, by=by)
     if request.wave or request.group or request.of or request.producer:
-        return SwitchPlan(
-            shown=(where.why,),
-            refusal=RefusedError("switch.store-needed"),
-        )
+        return SwitchPlan(shown=(where.why,), refusal=RefusedError("switch.store-needed"))
     if not request.topics:
         raise ConfigError("switch.nothing-to-switch")
     if where.begun:
@@ -108,8 +98,14 @@ def plan(request: SwitchPlanRequest, settings: Settings, where: Store | WithoutS
     if refused := _refused(request, where):
         return SwitchPlan(shown=(where.why,), refusal=refused)
     found = planning.plan(request, settings, where.store, by=by, kept=request.to)
-    found = replace(found, shown=(where.why, *found.shown), remarks=(*found.remarks, *_strange(request, where.last)))
-    return dispatch.add_commands(found, settings)
+    remarks = found.remarks
+    if where.last.strange:
+        partitions = f"{join_names(where.last.strange)} on {request.to}"
+        remark = (
+            f"{partitions} ends with records of another writer than the link: see that no mirror of it runs any more"
+        )
+        remarks = (*remarks, f"{remark}, as the fence does not shut out late requests of such a writer")
+    return dispatch.add_commands(replace(found, shown=(where.why, *found.shown), remarks=remarks), settings)
 
 
 def run_switch(plan: SwitchPlan, settings: Settings, where: Store | WithoutStore, caller: SwitchCaller) -> SwitchView:
@@ -129,21 +125,19 @@ def run_switch(plan: SwitchPlan, settings: Settings, where: Store | WithoutStore
             _must_be_left(homes_topic, begun, record_idle_limit_s(begun.state, settings.of(SWITCH).timeout_s), caller)
         clock = running.steady_clock()
         work = running.build_step_executor(state, link, back, settings, where.store, clients, clock)
-        saved = ClusterRecordKeeper(homes_topic, begun.digest if begun else "")
-        ended = run_steps(state, work.once, saved.save, now_ms=clock, tell=caller.tell, stop=caller.stop)
+        keeper = ClusterRecordKeeper(homes_topic, begun.digest if begun else "")
+        ended = StepRunner(work.once, keeper.save, clock, caller.tell, caller.stop).run(state)
     if ended.as_kept().awaits_store:
-        caller.tell("once the store answers, `twinshore switch resume` gives what it alone remembers")
+        caller.tell("once the store answers, `twinshore switch resume` applies what the store alone knows")
     return SwitchView(ended.id, ended)
 
 
 @contextmanager
 def _put_together(request: SwitchPlanRequest, settings: Settings, error: StoreError) -> Iterator[WithoutStore]:
     settings.cluster(request.to)
-    links = [link for link in settings.links if link.target == request.to and link.naming is TwinNaming.SAME]
-    links = [link for link in links if not request.links or link.name in request.links]
-    with closing(
-        KafkaCluster(settings.cluster(request.to), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
-    ) as target:
+    links = planning.links_leading_to(request.to, request.links, settings.links)
+    links = [link for link in links if link.naming is TwinNaming.SAME]
+    with planning.open_cluster(request.to, settings) as target:
         homes_topic = HomesTopic(target)
         records = homes_topic.read()
         left = tuple(found for link in links if (found := recover_link(link, target, records)))
@@ -160,75 +154,50 @@ def _put_together(request: SwitchPlanRequest, settings: Settings, error: StoreEr
 
 def _begun(request: SwitchPlanRequest, records: Mapping[str, ClusterSwitchRecord]) -> ClusterSwitchRecord | None:
     """Returns the oldest unfinished switch of such topics that began without the store."""
-    wanted = [re.compile(pattern) for pattern in request.topics]
-    ours = [
+    begun = [
         record
         for record in records.values()
         if record.state.new == request.to
         and not (record.state.ended or record.state.awaits_store)
-        and any(pattern.fullmatch(topic) for topic in record.state.names() for pattern in wanted)
+        and _matching(request, record.state.names())
     ]
-    return min(ours, key=lambda record: record.state.begun_ms, default=None)
+    return min(begun, key=lambda record: record.state.begun_ms, default=None)
+
+
+def _matching(request: SwitchPlanRequest, topics: Iterable[str]) -> list[str]:
+    return sorted({topic for topic in topics if any(re.fullmatch(pattern, topic) for pattern in request.topics)})
 
 
 def _onward(where: WithoutStore, state: SwitchState) -> SwitchPlan:
-    in_order = STEPS[state.kind]
-    steps = tuple(SwitchPlanStep(step) for step in in_order[in_order.index(state.step) :])
-    shown = (where.why, f"gone on with: {SwitchView(state.id, state).sentence()}")
-    return SwitchPlan(steps, shown, state=state)
+    steps = STEPS[state.kind]
+    shown = (where.why, f"resumed: {SwitchView(state.id, state).sentence()}")
+    return SwitchPlan(steps[steps.index(state.step) :], shown, state=state)
 
 
 def _refused(request: SwitchPlanRequest, where: WithoutStore) -> ConfigError | RefusedError | None:
-    wanted = [re.compile(pattern) for pattern in request.topics]
-
-    def meant(topics: Iterable[str]) -> list[str]:
-        return sorted({topic for topic in topics if any(pattern.fullmatch(topic) for pattern in wanted)})
-
     if not where.left:
         return RefusedError("switch.no-claims", cluster=request.to)
-    if mapped := meant(topic for link in where.left for topic in link.mapped):
-        return RefusedError("switch.mapped-twins", topics=join_names(mapped, NAMED_MAX))
-    if held := meant(where.claims):
-        switch = where.claims[held[0]]
-        return RefusedError(
-            "switch.claimed-in-store", topics=join_names(held, NAMED_MAX), switch=switch[:8], cluster=request.to
-        )
+    if mapped := _matching(request, (topic for link in where.left for topic in link.mapped)):
+        return RefusedError("switch.mapped-twins", topics=join_names(mapped))
+    if held := _matching(request, where.claims):
+        switch = where.claims[held[0]][:8]
+        return RefusedError("switch.claimed-in-store", topics=join_names(held), switch=switch, cluster=request.to)
     if where.last.refused:
-        return RefusedError(
-            "switch.foreign-writer",
-            partitions=join_names(where.last.strange, NAMED_MAX),
-            cluster=request.to,
-            claims=TWINS_TOPIC,
-        )
+        strange = join_names(where.last.strange)
+        return RefusedError("switch.foreign-writer", partitions=strange, cluster=request.to, claims=TWINS_TOPIC)
     return None
 
 
 def _last_written(request: SwitchPlanRequest, target: KafkaCluster, left: Iterable[RecoveredLink]) -> LastWriters:
     """Checks the matched topics; returns no foreign writers if brokers do not tell."""
-    wanted = [re.compile(pattern) for pattern in request.topics]
     try:
-        each = [
-            find_last_writers(
-                target, link, {topic for topic in link.topics() if any(so.fullmatch(topic) for so in wanted)}
-            )
-            for link in left
-        ]
+        each = [find_last_writers(target, link, _matching(request, link.topics())) for link in left]
     except KafkaError as error:
         if error.retriable:
             raise
         return NO_FOREIGN_WRITERS
-    return LastWriters(
-        tuple(name for writers in each for name in writers.strange), all(not writers.refused for writers in each)
-    )
-
-
-def _strange(request: SwitchPlanRequest, last: LastWriters) -> Iterator[str]:
-    if last.strange:
-        yield (
-            f"{join_names(last.strange, NAMED_MAX)} on {request.to} ends with records of another writer than the link: "
-            "see "
-            "that no mirror of it runs any more, as late requests of such a writer are not shut out"
-        )
+    strange = tuple(partition for writers in each for partition in writers.strange)
+    return LastWriters(strange, all(not writers.refused for writers in each))
 
 
 def record_idle_limit_s(state: SwitchState, timeout_s: float) -> float:
@@ -242,7 +211,7 @@ def record_idle_limit_s(state: SwitchState, timeout_s: float) -> float:
 def _must_be_left(homes_topic: HomesTopic, begun: ClusterSwitchRecord, still_s: float, caller: SwitchCaller) -> None:
     """Raises RefusedError if another process changes the switch within `still_s`."""
     if still_s > RECORD_IDLE_S_MAX:
-        caller.tell(f"a command may still run for whoever began the switch: it is watched for {still_s:g} s")
+        caller.tell(f"a command of the process that began the switch may still run: waits {still_s:g} s")
     until_s = time.monotonic() + still_s
     while time.monotonic() < until_s:
         homes_topic.read()

@@ -12,7 +12,7 @@ from twinshore.config.settings import Settings
 from twinshore.groups.offset_move import links_between
 from twinshore.groups.view import view_groups
 from twinshore.state.store import Store
-from twinshore.switch.core.steps import SwitchKind, Wave, WaveProgress, as_wave, find_wave_plans, split_into_waves
+from twinshore.switch.core.steps import SwitchKind, Wave, WaveProgress, find_wave_plans, split_into_waves
 from twinshore.switch.operations import plan as planning
 from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest
 from twinshore.switch.operations.run import SwitchCaller, run_switch
@@ -42,13 +42,10 @@ def plan(request: SwitchPlanRequest, settings: Settings, store: Store, *, by: st
         return WavesPlan(shown=whole.shown, refusal=whole.refusal)
     state = whole.state
     shared: list[set[str]] = []
-    if request.kind is not SwitchKind.FORCED:
+    if not request.force:
         links = [one for one in links_between(settings, store, state.old, state.new) if one.name == state.link]
-        shared = [
-            {partition.topic for partition in view.parts}
-            for link in links
-            for view in view_groups(link, settings, store)
-        ]
+        groups = [view for link in links for view in view_groups(link, settings, store)]
+        shared = [{partition.topic for partition in view.parts} for view in groups]
     waves = split_into_waves(state.names(), shared, request.wave)
     shown = [*whole.shown, f"in {count_phrase(len(waves), 'wave')}, one after the other, until one turns back:"]
     for number, wave in enumerate(waves, 1):
@@ -75,7 +72,8 @@ def resume(asked: str, settings: Settings, store: Store, caller: SwitchCaller) -
         last, ended = waves.last, SwitchView(waves.last.id, waves.last)
     if not last.left or not ended.done:
         return ended
-    again = SwitchPlanRequest((), last.new, last.kind, (last.link,) if last.link else (), last.hold_s_max)
+    links, force = (last.link,) if last.link else (), last.kind is SwitchKind.FORCED
+    again = SwitchPlanRequest((), last.new, links, force, hold_s=last.hold_s_max)
     return _go_on(again, last.plan, last.wave + 1, last.left, settings, store, caller)
 
 
@@ -86,31 +84,20 @@ def find_unfinished_waves(store: Store, asked: str = "") -> WaveProgress | None:
     found = list_switches(store)
     if any(not view.state.ended and view.id.startswith(asked) for view in found):
         return None
-    plans = [
-        progress
-        for progress in find_wave_plans(view.state for view in found)
-        if not progress.over and progress.last.ended
-    ]
-    return next(
-        (progress for progress in plans if progress.id.startswith(asked) or progress.last.id.startswith(asked)), None
-    )
+    for plan in find_wave_plans(view.state for view in found):
+        if plan.last.ended and not plan.over and (plan.id.startswith(asked) or plan.last.id.startswith(asked)):
+            return plan
+    return None
 
 
 def describe_waves(store: Store) -> list[str]:
     plans = find_wave_plans(view.state for view in list_switches(store))
-    return [
-        progress.sentence()
-        for number, progress in enumerate(plans)
-        if not progress.over or (number == 0 and progress.left)
-    ]
+    return [plan.sentence() for plan in plans if not plan.over or (plan is plans[0] and plan.left)]
 
 
 def topics_moved_by(store: Store, asked: str) -> list[str]:
-    found = [
-        progress
-        for progress in find_wave_plans(view.state for view in list_switches(store))
-        if progress.id.startswith(asked)
-    ]
+    plans = find_wave_plans(view.state for view in list_switches(store))
+    found = [plan for plan in plans if plan.id.startswith(asked)]
     names = found[0].moved if len(found) == 1 else find_switch(store, asked).state.names()
     if not names:
         raise RefusedError("switch.moved-nothing", switch=asked)
@@ -136,7 +123,7 @@ def _go_on(
             refusal = plan.refusal or ConfigError("switch.nothing-to-switch")
             raise RefusedError("switch.wave-refused", wave=number, cause=refusal.message, left=behind)
         caller.tell(f"wave {number} of {first + len(waves) - 1}: {join_names(wave, NAMED_MAX)}")
-        state = as_wave(plan.state, plan_id, number, left)
+        state = replace(plan.state, plan=plan_id, wave=number, left=left)
         ended = run_switch(replace(plan, state=state), settings, store, caller)
         if not ended.done:
             caller.tell(f"stopped at wave {number}{behind}")
