@@ -1,5 +1,4 @@
-"""Steps of a fail-back, a mapped fail-back, and a rebuild. Errors of a step are raised, and may be temporary. `now_ms`:
-the clock of `SwitchState.deed_ms`.
+"""Steps of a fail-back, a mapped fail-back, and a rebuild. Errors of a step are raised, and may be temporary.
 
 Fail-back: `old` is the cluster that returned, `new` the topics' home; `link` led from old to new, `back` replicates the
 topics now. Topics that have not diverged stay. For the others, unreplicated records are saved first. Kafka cannot cut

@@ -43,7 +43,7 @@ def group_claim_name(group: str) -> str:
 
 
 class GroupSwitchSteps(StepExecutor):
-    """`links` connect the two clusters. `now_ms`: the clock of `SwitchState.deed_ms`. Errors of a step are raised, and
+    """`links` connect the two clusters. `now_ms`: the clock of `SwitchState.step_ms`. Errors of a step are raised, and
     may be temporary.
     """
 

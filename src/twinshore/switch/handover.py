@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from twinshore.config.errors import KafkaError, WireError
 from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import Link, TopicPartition
-from twinshore.config.sentences import count_phrase, join_names
+from twinshore.config.sentences import NAMED_MAX, count_phrase, join_names
 from twinshore.config.settings import Settings
 from twinshore.groups.core.commit_rules import GroupSyncStatus, output_patterns
 from twinshore.groups.core.goals import OffsetGoal, build_goals
@@ -51,40 +51,31 @@ from twinshore.switch.core.takeover import InconsistentGroup, assess_group, topi
 GROUP_BUSY_CODES = frozenset({22, 25, 27, 113})
 
 
-@dataclass(frozen=True, slots=True)
-class CopiedOffsets:
-    """`left`: groups with members on the new home. `refused`: offsets that the new home refused. `unheard`: a group
-    with an unknown offset, and why.
-    """
-
-    groups: tuple[str, ...]
-    left: tuple[str, ...]
-    refused: tuple[str, ...]
-    unheard: tuple[str, str] | None = None
-
-
 def copy_group_offsets(
-    link: Link, settings: Settings, store: Store, topics: Collection[str], by: str, *, stable: bool = True
-) -> CopiedOffsets:
-    """Copies the offsets of every admitted group, in these topics only. A group that a group switch moved to the new
-    home is skipped: its offsets on the old home are outdated. `stable`: as for `view_groups`.
+    link: Link, settings: Settings, store: Store, state: SwitchState, *, stable: bool
+) -> StepDone | StepPending:
+    """Copies the offsets of every admitted group, in the switch's topics only. A group that a group switch moved to the
+    new home is skipped: its offsets on the old home are outdated. `stable`: as for `view_groups`.
     """
     left: list[str] = []
     wanted: dict[str, list[OffsetGoal]] = {}
-    before = _records(store)
+    before, topics = _records(store), set(state.names())
     for view in view_groups(link, settings, store, stable=stable):
         if view.why or view.said_s_ago is not None:
-            return CopiedOffsets((), (), (), (view.group, view.why or "its old home does not answer"))
-        meant = set(topics) - find_topics_moved_for_group(before, view.group, topics, link.target)
-        ours = replace(view, parts=tuple(partition for partition in view.parts if partition.topic in meant))
-        goals = [goal for goal in build_goals(link, ours, back=False)[0] if goal.moves]
+            why = view.why or "its old home does not answer"
+            return StepPending(f"the offsets of group {view.group} are not known: {why}")
+        meant = topics - find_topics_moved_for_group(before, view.group, topics, link.target)
+        view = replace(view, parts=tuple(partition for partition in view.parts if partition.topic in meant))
+        goals = [goal for goal in build_goals(link, view, back=False)[0] if goal.moves]
         if goals and view.target_state not in STATES_WITHOUT_MEMBERS:
             left.append(view.group)
-        elif ours.parts:
+        elif view.parts:
             wanted[view.group] = goals
-    steps = set_offsets([link], settings, store, wanted, by, notes=False, lower=True)
-    refused = [step.sentence(done=True) for some in steps.values() for step in some if step.refused]
-    return CopiedOffsets(tuple(wanted), tuple(left), tuple(refused))
+    steps = set_offsets([link], settings, store, wanted, state.by, notes=False, lower=True)
+    if refused := [step.sentence(done=True) for some in steps.values() for step in some if step.refused]:
+        return StepDone(state, f"set by hand what {state.new} refused: {'; '.join(refused[:NAMED_MAX])}")
+    unchanged = f"; left unchanged, as they have members there: {join_names(left)}" if left else ""
+    return StepDone(state, f"the offsets of {count_phrase(len(wanted), 'group')} copied{unchanged}")
 
 
 def let_offsets_follow_home(
@@ -114,15 +105,13 @@ def let_offsets_follow_home(
             continue
         if view.said_s_ago is not None:
             raise KafkaError(f"{link.source} does not answer", retriable=True)
-        unread = [
-            partition
-            for partition in ours
-            if (partition.target or 0) < ends.get((partition.topic, partition.partition), 0)
-        ]
+        unread = [tp for tp in ours if (tp.target or 0) < ends.get((tp.topic, tp.partition), 0)]
         if any(_is_left(partition, left_there) for partition in unread):
             behind.append(view.group)
-        goals = goals_to_follow_home(link, replace(view, parts=tuple(p for p in ours if p not in unread)), left_there)
-        if any(partition.state == GroupSyncStatus.OWN and partition.topic not in left_there for partition in ours):
+        goals = goals_to_follow_home(
+            link, replace(view, parts=tuple(tp for tp in ours if tp not in unread)), left_there
+        )
+        if any(tp.state == GroupSyncStatus.OWN and tp.topic not in left_there for tp in ours):
             alone.append(view.group)
         if view.why or (goals and view.target_state not in STATES_WITHOUT_MEMBERS):
             left.append(view.group)
@@ -160,16 +149,17 @@ def _is_left(partition: PartitionView, left_there: Collection[str]) -> bool:
 def _follow(
     link: Link, followed: Sequence[str], left: Sequence[str], alone: Sequence[str], behind: Sequence[str]
 ) -> str:
-    says = [f"group {join_names(followed)} follows {link.source} again"] if followed else []
+    sentences = [f"group {join_names(followed)} follows {link.source} again"] if followed else []
     if alone:
-        says.append(f"group {join_names(alone)} stands on {link.target} on its own and is left alone")
+        sentences.append(f"group {join_names(alone)} has offsets of its own on {link.target}, which are left unchanged")
     if behind:
-        says.append(f"group {join_names(behind)} has not read on {link.target} all that never crossed, and stays")
-    by_hand = sorted({*left, *alone, *behind})
-    if by_hand:
-        word = " where it should follow" if alone or behind else ""
-        says.append(f"`twinshore groups move` for {join_names(by_hand)}{word}")
-    return "; ".join(says)
+        sentences.append(
+            f"group {join_names(behind)} has not read all unreplicated records on {link.target}, and stays"
+        )
+    if by_hand := sorted({*left, *alone, *behind}):
+        where = " where it should follow" if alone or behind else ""
+        sentences.append(f"`twinshore groups move` for {join_names(by_hand)}{where}")
+    return "; ".join(sentences)
 
 
 OffsetsByGroup = Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]
@@ -297,15 +287,11 @@ def _writing(new: KafkaCluster, link: Link, topics: Collection[str]) -> list[Inc
 
 def record_home_settings(old: KafkaCluster, state: SwitchState) -> SwitchState:
     found = old.admin.topic_settings(state.names())
-    values = {
-        topic: dump_promotion_settings(
-            TopicSettings(
-                {name: entry.value for name, entry in settings.items() if entry.value is not None},
-                {name: entry.value for name, entry in settings.items() if entry.own and entry.value is not None},
-            )
-        )
-        for topic, settings in found.items()
-    }
+    values = {}
+    for topic, settings in found.items():
+        known = {name: entry.value for name, entry in settings.items() if entry.value is not None}
+        own = {name: value for name, value in known.items() if settings[name].own}
+        values[topic] = dump_promotion_settings(TopicSettings(known, own))
     return replace(state, given=json.dumps(values, sort_keys=True))
 
 
@@ -355,25 +341,18 @@ def prove_twins(link: Link, settings: Settings, store: Store, state: SwitchState
         settings, store, run_bundle_in_process, options=options, tasks=tasks, mode=None, stopped=lambda: False
     )
     report = proving.round([link], list(state.names()), again=False)
-    differing = [
-        f"{partition_report.row.topic}-{partition_report.row.partition}"
-        for partition_report in report.partitions
-        if partition_report.differs
-    ]
-    if differing:
+    partitions = {(part.row.topic, part.row.partition): part for part in report.partitions}
+    if differing := [f"{topic}-{number}" for (topic, number), part in partitions.items() if part.differs]:
         return StepFailed(f"the twins are not the same: {join_names(differing)}; `twinshore prove` shows where")
-    records = sum(partition_report.compared for partition_report in report.partitions)
+    records = count_phrase(sum(part.compared for part in report.partitions), "record")
     if not whole:
-        return StepDone(state, f"proven but for the tails; {count_phrase(records, 'record')} compared now")
+        return StepDone(state, f"proven but for the tails; {records} compared now")
     points = {(move.topic, number): point for move in state.topics for number, point in enumerate(move.points)}
-    through = {
-        (partition_report.row.topic, partition_report.row.partition): _through(partition_report)
-        for partition_report in report.partitions
-    }
-    lacking = [f"{topic}-{number}" for (topic, number), at in points.items() if through.get((topic, number), 0) < at]
+    proven = {where: _through(part) for where, part in partitions.items()}
+    lacking = [f"{topic}-{number}" for (topic, number), at in points.items() if proven.get((topic, number), 0) < at]
     if lacking:
         return StepPending(f"not proven through its end yet: {join_names(lacking)}")
-    return StepDone(state, f"the tails are proven; {count_phrase(records, 'record')} compared")
+    return StepDone(state, f"the tails are proven; {records} compared")
 
 
 def _through(report: PartitionReport) -> int:

@@ -44,7 +44,7 @@ class RecoveredLink:
 
 def recover_link(link: Link, target: KafkaCluster, records: Mapping[str, HomeRecord]) -> RecoveredLink | None:
     """Returns None if no state record shows that the link writes there. `records`: the home records of that cluster."""
-    state = _told(link, target)
+    state = _read_claim(link, target)
     if state is None or state.writer is None:
         return None
     return rebuild_link_state(link, state, state.writer, records)
@@ -54,9 +54,8 @@ def rebuild_link_state(
     link: Link, state: LinkClaimState, writer: LinkWriter, records: Mapping[str, HomeRecord]
 ) -> RecoveredLink:
     ids = {state.source_id: link.source, writer.target_cluster_id: link.target}
-    identity = LinkIdentity(
-        link.name, writer.producer_id, writer.producer_epoch, state.source_id, writer.target_cluster_id
-    )
+    clusters = (state.source_id, writer.target_cluster_id)
+    identity = LinkIdentity(link.name, writer.producer_id, writer.producer_epoch, *clusters)
     rows = [
         TwinRow(
             *(link.name, topic, partition, anchors.source_topic_id, anchors.target_topic_id),
@@ -84,24 +83,13 @@ def store_recovered_links(store: Store, found: Iterable[RecoveredLink], also: Co
         gone = (recovered_link.elsewhere().keys() | set(recovered_link.mapped)) - set(also)
         store.links.save_identity(recovered_link.identity)
         # Before the twins, which `flip` removes.
-        store.topics_in_switch.change_homes([_said(row) for row in recovered_link.homes])
+        store.topics_in_switch.change_homes([_home_change(row) for row in recovered_link.homes])
         store.twins.save([row for row in recovered_link.twins if row.topic not in gone])
 
 
-def _said(row: HomeRow) -> HomeChange:
-    return HomeChange(
-        pair=row.pair,
-        topic=row.topic,
-        home=row.home,
-        term=row.term,
-        link="",
-        back="",
-        source_topic_id="",
-        target_topic_id="",
-        points=(),
-        since_ms=row.since_ms,
-        set_by=row.set_by,
-    )
+def _home_change(row: HomeRow) -> HomeChange:
+    links_and_topic_ids = ("", "", "", "")  # not recovered
+    return HomeChange(row.pair, row.topic, row.home, row.term, *links_and_topic_ids, (), row.since_ms, row.set_by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,25 +112,25 @@ def find_last_writers(target: KafkaCluster, found: RecoveredLink, topics: Collec
     Reads only the ends where a broker remembers another producer.
     """
     pid = found.identity.producer_id
-    ours = {pid, marker_producer_id(pid)}
+    own = {pid, marker_producer_id(pid)}
     below = {TopicPartition(row.topic, row.partition): row.inherited_end for row in found.twins if row.topic in topics}
     writers = target.describe_producers(below)
     others = [
         partition
-        for partition, some in writers.items()
-        if any(one.producer_id not in ours and one.last_sequence >= 0 for one in some)
+        for partition, producers in writers.items()
+        if any(producer.producer_id not in own and producer.last_sequence >= 0 for producer in producers)
     ]
     ends = target.list_offsets(others, OffsetKind.HIGH_WATERMARK) if others else {}
     strange = []
     for partition in others:
         last = target.read_tail_batch(partition, ends[partition] - 1) if ends[partition] > below[partition] else None
-        if last is not None and not last.attributes & CONTROL_FLAG and last.producer_id not in ours:
+        if last is not None and not last.attributes & CONTROL_FLAG and last.producer_id not in own:
             strange.append(str(partition))
-    known = any(one.producer_id in ours for some in writers.values() for one in some)
+    known = any(producer.producer_id in own for producers in writers.values() for producer in producers)
     return LastWriters(tuple(sorted(strange)), known)
 
 
-def _told(link: Link, target: KafkaCluster) -> LinkClaimState | None:
+def _read_claim(link: Link, target: KafkaCluster) -> LinkClaimState | None:
     with target.errand():
         notebook, found = StateTopic(target, TWINS_TOPIC), LinkClaimStates(link.name)
         if not notebook.exists():
@@ -154,16 +142,15 @@ def _told(link: Link, target: KafkaCluster) -> LinkClaimState | None:
             raise RefusedError("replication.newer-claim", link=link.name, cluster=target.name, version=versions[0])
         several = found.written(target.cluster_id())
         if len(several) > 1:
-            several = _of_now(link, several, target)
+            several = _with_current_twins(link, several, target)
     if len(several) > 1:
         sources = join_names([state.source_id for state in several], len(several))
-        raise RefusedError(
-            "switch.several-claims", cluster=target.name, link=link.name, sources=sources, source=link.source
-        )
+        ends = {"sources": sources, "source": link.source}
+        raise RefusedError("switch.several-claims", cluster=target.name, link=link.name, **ends)
     return several[0] if several else None
 
 
-def _of_now(link: Link, several: list[LinkClaimState], target: KafkaCluster) -> list[LinkClaimState]:
+def _with_current_twins(link: Link, several: list[LinkClaimState], target: KafkaCluster) -> list[LinkClaimState]:
     names = sorted({link.twin_of(topic) for state in several for topic, _ in state.twins})
     topics = target.metadata(names, refresh=True).topics
     ids = {topic.topic_id.hex() for topic in topics.values() if not topic.error}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError, WireError
@@ -43,7 +44,6 @@ from twinshore.switch.rescue_steps import SUFFIX, read_origin, read_rescued_file
 from twinshore.switch.rescued_topic import RescuedTopic, export
 
 REPLAYED_KIND = "reinjected"
-DIGEST_CHUNK_BYTES = 1 << 20
 SHOWN_BYTES_MAX = 200
 PATIENCE_S = 30.0
 REQUEST_TIMEOUT_S = 5.0
@@ -189,10 +189,7 @@ def inspect_rescued_file(path: Path) -> RescuedFile:
 
 
 def read_first_records(path: Path, limit: int) -> Iterator[UnreplicatedRecord]:
-    for number, record in enumerate(read_rescued_file(path)):
-        if number == limit:
-            return
-        yield record
+    return islice(read_rescued_file(path), limit)
 
 
 def describe_record(one: UnreplicatedRecord) -> str:
@@ -222,16 +219,12 @@ def _plan(path: Path, request: ReplayRequest, settings: Settings, store: Store) 
     if why := _doubt(file.origin, topic, home, store):
         return Plan(shown=shown, refusal=why)
     with closing(KafkaCluster(settings.cluster(home), patience_s=PATIENCE_S)) as cluster:
-        topic_metadata = cluster.metadata([topic], refresh=True).topics.get(topic)
-        if topic_metadata is None or topic_metadata.error:
+        there, partition = cluster.metadata([topic], refresh=True).topics.get(topic), file.origin.partition
+        if there is None or there.error:
             return Plan(shown=shown, refusal=RefusedError("switch.no-such-topic", clusters=home, topic=topic, near=""))
-        if file.origin.partition >= len(topic_metadata.partitions):
-            return Plan(
-                shown=shown,
-                refusal=RefusedError(
-                    "switch.no-such-partition", cluster=home, topic=topic, partition=file.origin.partition
-                ),
-            )
+        if partition >= len(there.partitions):
+            refusal = RefusedError("switch.no-such-partition", cluster=home, topic=topic, partition=partition)
+            return Plan(shown=shown, refusal=refusal)
     steps, done, before = [], [], _done(_known(store, file.origin), topic)
     for committed in (True, False) if request.uncommitted else (True,):
         whole = _whole(file, committed)
@@ -274,12 +267,11 @@ def _must_stand(step: WriteStep, store: Store) -> None:
 
 def _doubt(origin: RescueOrigin, topic: str, home: str, store: Store) -> RefusedError | None:
     """Returns why nothing can be written: part of this log may have been written already."""
-    open_ones = [
-        batch for batch in _known(store, origin) if batch.topic == topic and batch.is_doubtful(home, wall_ms())
-    ]
-    if not open_ones:
+    known = [batch for batch in _known(store, origin) if batch.topic == topic]
+    doubtful = [batch for batch in known if batch.is_doubtful(home, wall_ms())]
+    if not doubtful:
         return None
-    offsets, was = replayed_offsets(open_ones), open_ones[0].cluster
+    offsets, was = replayed_offsets(doubtful), doubtful[0].cluster
     return RefusedError("switch.replay-in-doubt", topic=topic, first=min(offsets), last=max(offsets), cluster=was)
 
 
@@ -303,9 +295,8 @@ def _write(step: WriteStep, cluster: KafkaCluster, store: Store, by: str, left_s
             write(batch, some)
     term, done, sequence = _home(origin, step.topic, store)[1], _done(_known(store, origin), step.topic), 0
     who = cluster.init_producer_id()
-    for some in split_into_batches(
-        record for record in _of_kind(path, step.committed) if record.record.offset not in done
-    ):
+    rest = (record for record in _of_kind(path, step.committed) if record.record.offset not in done)
+    for some in split_into_batches(rest):
         batch = ReplayedBatch(step.topic, step.cluster, term, *who, sequence, offset_runs_of(some), told_ms=wall_ms())
         write(batch, some)
         sequence += len(some)
@@ -321,14 +312,10 @@ def _remember(store: Store, origin: RescueOrigin, batch: ReplayedBatch) -> None:
 
 def _known(store: Store, origin: RescueOrigin) -> list[ReplayedBatch]:
     """Returns batches from this log that were written, or about to be, and that no switch has left behind."""
-    rows = [
-        row
-        for row in store.link_states.of(origin.cluster, REPLAYED_KIND)
-        if row.subject.startswith(batch_subject_prefix(origin))
-    ]
-    over = [view.state for view in list_switches(store)] if rows else []
-    known = [ReplayedBatch.from_json(row.value) for row in rows]
-    return [batch for batch in known if not batch.is_lost(origin.partition, over)]
+    rows, prefix = store.link_states.of(origin.cluster, REPLAYED_KIND), batch_subject_prefix(origin)
+    known = [ReplayedBatch.from_json(row.value) for row in rows if row.subject.startswith(prefix)]
+    switches = [view.state for view in list_switches(store)] if known else []
+    return [batch for batch in known if not batch.is_lost(origin.partition, switches)]
 
 
 def _done(known: Iterable[ReplayedBatch], topic: str) -> set[int]:
@@ -336,9 +323,8 @@ def _done(known: Iterable[ReplayedBatch], topic: str) -> set[int]:
 
 
 def _of_kind(path: Path, committed: bool) -> Iterator[UnreplicatedRecord]:
-    return (
-        record for record in read_rescued_file(path) if (record.ending is TransactionOutcome.COMMITTED) is committed
-    )
+    records = read_rescued_file(path)
+    return (record for record in records if (record.ending is TransactionOutcome.COMMITTED) is committed)
 
 
 def _whole(file: RescuedFile, committed: bool) -> int:
@@ -379,8 +365,5 @@ def _home(origin: RescueOrigin, topic: str, store: Store) -> tuple[str, int]:
 
 
 def _digest(path: Path) -> str:
-    found = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(DIGEST_CHUNK_BYTES):
-            found.update(piece)
-    return found.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

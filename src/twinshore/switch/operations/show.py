@@ -16,7 +16,6 @@ from twinshore.config.errors import ConfigError, WireError
 from twinshore.config.sentences import NAMED_MAX, count_phrase, is_or_are
 from twinshore.kafka.clock import steady_s
 from twinshore.runtime.lease_keeper import LEASE_S
-from twinshore.state.core.values import SwitchRow
 from twinshore.state.store import Store
 from twinshore.switch.core.steps import MAKES_TWINS, MOVES_HOMES, SwitchKind, SwitchState, SwitchStatus
 from twinshore.switch.core.unreplicated import describe_deleted_offsets, ranges_from_json
@@ -38,10 +37,9 @@ class SwitchView:
     def sentence(self) -> str:
         state = self.state
         begun = datetime.fromtimestamp(state.begun_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        ended = "failed" if state.state is SwitchStatus.DONE and not self.done else state.state
-        now = (
-            ended if state.ended else "done without the store" if state.awaits_store else f"{state.state}, {state.step}"
-        )
+        now = "done without the store" if state.awaits_store else f"{state.state}, {state.step}"
+        if state.ended:
+            now = "failed" if state.state is SwitchStatus.DONE and not self.done else state.state
         waits = f": {state.waits}" if state.waits and not state.ended else ""
         why = f": {state.why}" if state.why else ""
         took = "took" if state.kind is SwitchKind.DRILL else self._waited()
@@ -94,54 +92,41 @@ class SwitchView:
                 begins = "" if state.plan else commonprefix(state.names())  # noqa: RUF071  # sign by sign is meant
                 named = [f"{escape_topic(begins)}.*"]
             topics = " ".join(map(quote, named))
-            yield (
-                f"once {state.old} is back, and its mirror runs: `twinshore switch failback {topics} --old"
-                f" {state.old}` "
-                "saves what never crossed"
-            )
+            failback = f"`twinshore switch failback {topics} --old {state.old}`"
+            yield f"once {state.old} is back, and its mirror runs: {failback} saves unreplicated records"
 
     def _ended(self) -> str:
         state, topics = self.state, self.state.moves()
         if self.done and state.why:
             return f"done: nothing is left to be done, as {state.why}"
-        if state.kind in (SwitchKind.FAILBACK, SwitchKind.MAPPED_FAILBACK):
-            return self._came_back(topics)
-        if state.kind is SwitchKind.REBUILD:
-            return self._rebuilt(topics)
-        if state.kind is SwitchKind.GROUP:
-            return self._group_moved(topics)
-        if state.state is not SwitchStatus.DONE:
-            return f"turned back: {state.why}; {topics} {is_or_are(state.names())} at home on {state.old}"
-        if state.kind is SwitchKind.DRILL:
+        if state.kind is SwitchKind.DRILL and state.state is SwitchStatus.DONE:
             took = f"to catch up and to prove the tails took {state.held_s:.1f} s"
             return f"{state.why or f'nothing stands in the way of switching {topics} to {state.new}'}; {took}"
+        if not self.done:
+            stays = f"{topics} {is_or_are(state.names())} at home on {state.old}"
+            if state.kind in MAKES_TWINS:
+                stays = f"nothing was deleted on {state.old}"
+            elif state.kind is SwitchKind.GROUP:
+                stays = f"{topics} stays on {state.old}"
+            return f"turned back: {state.why}; {stays}"
+        if state.kind in MAKES_TWINS:
+            return f"done: {self._rescued()}"
+        if state.kind is SwitchKind.GROUP:
+            return f"done: {topics} continues on {state.new}: start its consumers there"
         held = f"; {self._waited()} {state.held_s:.1f} s" if state.held_s else ""
         return f"done: {topics} {is_or_are(state.names())} at home on {state.new}{held}"
 
-    def _group_moved(self, group: str) -> str:
-        state = self.state
-        if not self.done:
-            return f"turned back: {state.why}; {group} stays on {state.old}"
-        return f"done: {group} continues on {state.new}: start its consumers there"
-
-    def _came_back(self, topics: str) -> str:
-        state = self.state
-        if not self.done:
-            return f"turned back: {state.why}; nothing was deleted on {state.old}"
-        found = ranges_from_json(state.tails)
-        if not found:
-            return f"done: nothing diverged, and nothing was rescued; {topics} on {state.old} is a twin of {state.new}"
-        records = count_phrase(sum(offset_range.records for offset_range in found), "record")
-        saved = f"{records} rescued to {state.folder}{describe_deleted_offsets(found)}"
-        return f"done: {saved}; {topics} on {state.old} is a twin of {state.new}"
-
-    def _rebuilt(self, topics: str) -> str:
-        state = self.state
-        if not self.done:
-            return f"turned back: {state.why}; nothing was deleted on {state.old}"
-        records = sum(offset_range.records for offset_range in ranges_from_json(state.tails))
-        saved = f"{count_phrase(records, 'record')} rescued to {state.folder}" if records else "nothing was rescued"
-        return f"done: {saved}; {topics} on {state.old} is filled anew from {state.new}"
+    def _rescued(self) -> str:
+        state, found = self.state, ranges_from_json(self.state.tails)
+        rebuild = state.kind is SwitchKind.REBUILD
+        records = sum(offset_range.records for offset_range in found)
+        saved = f"{count_phrase(records, 'record')} rescued to {state.folder}{describe_deleted_offsets(found)}"
+        if rebuild and not records:
+            saved = "nothing was rescued"
+        elif not found:
+            saved = "nothing diverged, and nothing was rescued"
+        now = f"is refilled from {state.new}" if rebuild else f"is a twin of {state.new}"
+        return f"{saved}; {state.moves()} on {state.old} {now}"
 
     def history(self) -> list[str]:
         first = self.state.begun_ms
@@ -156,13 +141,14 @@ def list_switches(store: Store, *, open_only: bool = False) -> list[SwitchView]:
     found: list[SwitchView] = []
     for row in store.switches.all(open_only=open_only):
         with suppress(WireError):  # what was taken up from a cluster may be a stranger's
-            found.append(_shown(row))
+            found.append(SwitchView(row.id, SwitchState.from_json(row.switch_state)))
     return found
 
 
 def mark_lifeless(store: Store, found: Sequence[SwitchView]) -> list[SwitchView]:
     """Marks open switches whose lease is not renewed while this watches. A switch without the store has no lease."""
-    first = {view.id: store.leases.read(f"switch {view.id}") for view in found if _leased(view)}
+    leased = [view for view in found if not (view.state.ended or view.state.kept)]
+    first = {view.id: store.leases.read(f"switch {view.id}") for view in leased}
     until_s = steady_s() + LEASE_WATCH_S
     alive: set[str] = set()
     while first.keys() - alive and steady_s() < until_s:
@@ -174,10 +160,6 @@ def mark_lifeless(store: Store, found: Sequence[SwitchView]) -> list[SwitchView]
     return [replace(view, lifeless=view.id in first and view.id not in alive) for view in found]
 
 
-def _leased(view: SwitchView) -> bool:
-    return not view.state.ended and not view.state.kept
-
-
 def find_switch(store: Store, asked: str, *, open_only: bool = False) -> SwitchView:
     """Returns the switch whose id begins with `asked`; if empty, the only open one. Raises ConfigError unless one
     matches.
@@ -187,12 +169,5 @@ def find_switch(store: Store, asked: str, *, open_only: bool = False) -> SwitchV
         return found[0]
     if not found:
         raise ConfigError("switch.no-such-switch", switch=asked) if asked else ConfigError("switch.none-open")
-    raise ConfigError("switch.several-switches", count=len(found), ids=", ".join(_ids(found)))
-
-
-def _ids(found: list[SwitchView]) -> list[str]:
-    return [view.id[:ID_SHOWN] for view in found]
-
-
-def _shown(row: SwitchRow) -> SwitchView:
-    return SwitchView(row.id, SwitchState.from_json(row.switch_state))
+    ids = ", ".join(view.id[:ID_SHOWN] for view in found)
+    raise ConfigError("switch.several-switches", count=len(found), ids=ids)
