@@ -59,7 +59,7 @@ def test_a_switch_that_is_killed_without_its_store_is_gone_on_with(rig: SwitchRi
         assert mentions(said, "east", "not known"), said
         (switch,) = kept(rig.west)
         again = rig.move("west", "--force")
-        assert (again.code, again.text.count("gone on with")) == (0, 1), again.text
+        assert (again.code, again.text.count("resumed: ")) == (0, 1), again.text
         assert again.last.startswith("done: ") and mentions(again.last, rig.topic, "west")
         assert f"{switch[:8]}" in again.text
         once_more = rig.move("west", "--force")

@@ -272,7 +272,8 @@ def test_what_moved_says_what_to_do_next() -> None:
     assert SwitchView(planned.id, planned).onward() == (clients,)
     _, once = SwitchView(forced.id, forced).onward()
     assert once == (
-        "once east is back, and its mirror runs: `twinshore switch failback orders --old east` saves what never crossed"
+        "once east is back, and its mirror runs: `twinshore switch failback orders --old east` saves unreplicated"
+        " records"
     )
     dotted = replace(forced, topics=tuple(replace(forced.topics[0], topic=name) for name in ("a.b", "c")))
     assert "failback 'a\\.b' c --old" in SwitchView(dotted.id, dotted).onward()[1]

@@ -137,10 +137,10 @@ def test_who_has_not_read_there_what_never_crossed_is_left_where_it_is(asked: An
         done, said = asked(one, left=(forced("in", "out"),), **{"in": 97})
         wanted = {"read": [("in", 0)], "both": [("out", 0)]}
         assert list(done.get(one.group, {})) == wanted.get(one.group, [])
-        assert ("never crossed" in said) is (one.group != "read"), said
+        assert ("unreplicated" in said) is (one.group != "read"), said
     theirs = view("nightly", part("in", GroupSyncStatus.OWN, 7))
-    assert mentions(asked(theirs, **{"in": 97})[1], "nightly", "east", "on its own")
-    assert "never crossed" not in asked(theirs, **{"in": 97})[1]
+    assert mentions(asked(theirs, **{"in": 97})[1], "nightly", "east", "of its own")
+    assert "unreplicated" not in asked(theirs, **{"in": 97})[1]
 
 
 def test_a_place_is_left_by_force_until_its_topic_moves_or_is_a_twin() -> None:

@@ -27,7 +27,7 @@ def test_where_outputs_name_all_it_reads_some_again() -> None:
     assert one == InconsistentGroup("counter", frozenset(TOPICS) - {"orders"}, frozenset(), 7)
     assert one.sentence() == (
         "group counter may be torn: it reads up to 7 offsets again, and counter-by-key-repartition,"
-        " counter-counts-changelog, totals may hold already what it wrote of these, and of records that never crossed"
+        " counter-counts-changelog, totals may hold already what it wrote of these, and of unreplicated records"
     )
 
 
@@ -70,13 +70,13 @@ def test_of_transactions_the_preview_and_the_page_say_the_same() -> None:
     for same in (
         "a transaction that was open",
         "was committed",
-        "crossed in part",
-        "is torn: its records that crossed stay",
+        "replicated in part",
+        "is torn: its replicated records stay",
     ):
         assert same in said
     for same in (
         "transaction that was still open is not torn",
-        "It is torn: its records that crossed stay",
+        "It is torn: its replicated records stay",
         "no record at",
     ):
         assert same in tears

@@ -45,8 +45,8 @@ def test_a_partition_that_was_not_seen_takes_back_nothing_of_the_others() -> Non
     found = estimate_unreplicated({"orders": 1, "bills": 2}, level, seen, every=True)
     assert found == UnreplicatedOffsets(48_000, SEEN_MS, whole=False)
     assert found.sentences("east", 2, LATER_MS) == [
-        "how much is lost is not known: 3 s before now, when east was last seen in part, at least 48,000 offsets had "
-        "not crossed"
+        "how much is lost is not known: 3 s before now, when east was last seen in part, at least 48,000 offsets were "
+        "not replicated"
     ]
     assert estimate_unreplicated({"orders": 1}, level, seen, every=False) == UnreplicatedOffsets(48_000, SEEN_MS)
     assert not estimate_unreplicated({"orders": 2}, level, seen, every=False).whole, (

@@ -78,13 +78,16 @@ class SwitchStep(StrEnum):
         StepSpec("run the command `before`", "run `after`: the topics stay", patience_s=COMMAND_S_MAX + 60),
     )
     AFTER = "after", StepSpec("run the command `after` of the settings")
-    ANNOUNCE = "announce", StepSpec("announce the switch to clients that follow", "announce no switch", patience_s=15)
+    ANNOUNCE = (
+        "announce",
+        StepSpec("announce the switch to clients that follow", "announce that the topics stay", patience_s=15),
+    )
     HOLD = "hold", StepSpec("hold all writers", "let writers continue on the old home", held=True)
     DRAIN = "drain", StepSpec("wait until transactions have ended and the log ends stay the same", held=True)
     CATCH_UP = "level", StepSpec("wait until the twins are level", held=True)
     PROVE = "prove", StepSpec("prove the tails", held=True)
     STOP_REPLICATION = "let go", StepSpec("have the mirror stop replicating the topics", held=True)
-    COMMIT = "commit", StepSpec("commit: from here on the switch goes on", held=True)
+    COMMIT = "commit", StepSpec("pass the point of no return", held=True)
     FENCE = "fence", StepSpec("fence late requests of the old link", held=True)
     APPLY_SETTINGS = "give", StepSpec("apply settings and rights on the new home", held=True)
     COPY_OFFSETS = "places", StepSpec("copy the committed offsets of groups", held=True)

@@ -17,6 +17,7 @@ know what came with replicated batches, so their figure is a lower bound.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -52,7 +53,7 @@ def why_not_take_over(state: SwitchState, old: str, new: str, *, answers: bool =
     if is_reversed_by(state, old, new) and not (alone and answers):
         return ""  # the switch back moves its topics from the home that it gave them
     if alone:
-        return "may go on without the store: `twinshore switch resume` or `rollback` takes it into the store's hands"
+        return "may go on without the store: `twinshore switch resume` or `rollback` moves it into the store"
     if state.committed and not is_refilling(state):
         return f"is past its point of no return ({state.step}): `twinshore switch resume` ends it"
     if state.kind in MAKES_TWINS and (state.new, state.old) != (old, new):
@@ -94,9 +95,9 @@ def find_topics_moved_since(state: SwitchState, *homes: Mapping[str, HomeEpoch])
     """
     if state.kind not in MOVES_HOMES or not state.committed:
         return ()
-    ours = {move.topic: (state.new, next_term(move.term)) for move in state.topics}
-    said = [(topic, home) for some in homes for topic, home in some.items() if topic in ours]
-    return tuple(sorted({topic for topic, home in said if home[1] >= ours[topic][1] and home != ours[topic]}))
+    moved = {move.topic: (state.new, next_term(move.term)) for move in state.topics}
+    now = [(topic, home) for epochs in homes for topic, home in epochs.items() if topic in moved]
+    return tuple(sorted({topic for topic, home in now if home[1] >= moved[topic][1] and home != moved[topic]}))
 
 
 def drop_topics(
@@ -107,13 +108,11 @@ def drop_topics(
         return state
     left = tuple(move for move in state.topics if move.topic not in topics)
     rights = select_rights(state.rights, [move.topic for move in left]) if has_promoted(state) else state.rights
-    switch_state = replace(state, rights=rights).tell(
-        now_ms, f"{join_names(sorted(topics))} {why}: nothing more is done to it"
-    )
-    if left:
-        return replace(switch_state, topics=left)
     which = f"{join_names(state.names())} {why}"
-    return replace(switch_state, state=SwitchStatus.DONE, kept="", awaits_store=False, waits="", why=which)
+    state = replace(state, rights=rights).tell(now_ms, f"{join_names(sorted(topics))} {why}: this switch leaves it")
+    if left:
+        return replace(state, topics=left)
+    return replace(state, state=SwitchStatus.DONE, kept="", awaits_store=False, waits="", why=which)
 
 
 def mark_taken_over(state: SwitchState, topics: Collection[str], by: str, now_ms: int) -> SwitchState:
@@ -124,14 +123,12 @@ def mark_taken_over(state: SwitchState, topics: Collection[str], by: str, now_ms
         return state
     if is_refilling(state) or (has_promoted(state) and len(topics_taken_over(state, topics)) < len(state.topics)):
         return drop_topics(state, topics_taken_over(state, topics), now_ms, f"is moved by force, by {by}")
-    if has_promoted(state):
-        switch_state = state.tell(
-            now_ms, f"ended at {state.step}, as {state.new} is gone: {by} moves the topics by force"
-        )
-        return replace(switch_state, state=SwitchStatus.DONE, kept="", awaits_store=False, waits="")
     why = f"{by} moves the topics by force"
-    switch_state = state.tell(now_ms, f"taken over at {state.step}: {why}")
-    return replace(switch_state, state=SwitchStatus.ROLLED_BACK, why=why, waits="")
+    if has_promoted(state):
+        state = state.tell(now_ms, f"ended at {state.step}, as {state.new} is gone: {why}")
+        return replace(state, state=SwitchStatus.DONE, kept="", awaits_store=False, waits="")
+    state = state.tell(now_ms, f"taken over at {state.step}: {why}")
+    return replace(state, state=SwitchStatus.ROLLED_BACK, why=why, waits="")
 
 
 def topics_taken_over(state: SwitchState, topics: Collection[str]) -> tuple[str, ...]:
@@ -160,9 +157,7 @@ def describe_takeover(state: SwitchState, topics: Collection[str]) -> str:
         return _said_of_flipped(state, topics)
     which = f"{_called(state)}, by {state.by}, which stands at {state.step}"
     if is_refilling(state):
-        return (
-            f"takes {join_names(list(topics_taken_over(state, topics)))} out of the {which}: nothing was deleted of it"
-        )
+        return f"takes {join_names(topics_taken_over(state, topics))} out of the {which}: nothing was deleted of it"
     later = f"; what it changed on {away} is undone when {away} is back" if away else ""
     return f"takes over the {which}: it counts as turned back{later}"
 
@@ -173,16 +168,14 @@ def _said_of_flipped(state: SwitchState, topics: Collection[str]) -> str:
     some = join_names(sorted(set(state.names()) & set(topics)))
     what = f"takes {some} out of the {which}, and {join_names(left)} stays on {state.new}" if left else ""
     runs = state.kept and not state.awaits_store and state.step is SwitchStep.AFTER
-    command = "; see that no command `after` of it runs any more, with whoever began it" if runs else ""
+    command = "; see that no command `after` of it runs any more on another host" if runs else ""
     return (what or f"ends the {which}") + command
 
 
 def describe_refilling_topics(state: SwitchState, topics: Collection[str]) -> str:
     some = join_names([one for one in refilling_topics(state) if one in topics])
-    return (
-        f"left out: {some}, which the {_called(state)} fills anew on {state.old}: only a part is there, and it stays "
-        f"at home on {state.new} until that is back"
-    )
+    refill = f"{some}, which the {_called(state)} refills on {state.old}: only a part is there"
+    return f"left out: {refill}, and it stays at home on {state.new} until that is back"
 
 
 def _called(state: SwitchState) -> str:
@@ -213,26 +206,25 @@ class InconsistentGroup:
     def sentence(self) -> str:
         written = join_names(sorted(self.named | self.unnamed))
         if self.unnamed:
-            why = f"no `outputs` name {join_names(sorted(self.unnamed))}, so its places did not wait for them"
-            told = f"group {self.group} may be torn: what it wrote to {written} may be missing or come twice: {why}"
+            unnamed = join_names(sorted(self.unnamed))
+            why = f"no `outputs` name {unnamed}, so its committed offsets did not wait for them"
+            sentence = f"what it wrote to {written} may be missing or come twice: {why}"
         else:
-            some = count_phrase(self.again, "offset")
-            again = f"it reads up to {some} again, and {written} may hold already what it wrote of these"
-            told = f"group {self.group} may be torn: {again}, and of records that never crossed"
+            again = f"it reads up to {count_phrase(self.again, 'offset')} again"
+            sentence = f"{again}, and {written} may hold already what it wrote of these, and of unreplicated records"
+        sentence = f"group {self.group} may be torn: {sentence}"
         if not self.placeless:
-            return told
-        where = join_names(self.placeless)
-        return f"{told}; it has no place in {where}, and begins there where its `auto.offset.reset` says"
+            return sentence
+        where = f"no committed offset in {join_names(self.placeless)}"
+        return f"{sentence}; it has {where}, and starts there where its `auto.offset.reset` says"
 
 
 def describe_torn_transactions(new: str) -> str:
     """Describes partly replicated transactions: records are replicated below the last stable offset, each partition on
     its own.
     """
-    return (
-        f"a transaction that was open has no record on {new}; one that was committed and had crossed in part is torn: "
-        "its records that crossed stay"
-    )
+    open_ones = f"a transaction that was open has no record on {new}"
+    return f"{open_ones}; one that was committed and replicated in part is torn: its replicated records stay"
 
 
 def topics_read_by_group(
@@ -289,20 +281,20 @@ class UnreplicatedOffsets:
     def sentences(self, home: str, topics: int, now_ms: int) -> list[str]:
         """`topics`: how many were asked about."""
         if len(self.unknown) == topics:
-            return [f"how much of {home} had not crossed is not known: this store has not seen where its logs end"]
+            return [f"the unreplicated offsets of {home} are not known: this store has not seen where its logs end"]
         age = f"{max(0.0, (now_ms - self.seen_ms) / 1000):.0f} s"
-        count = f"{count_phrase(self.offsets, 'offset')} had not crossed"
+        count = f"{count_phrase(self.offsets, 'offset')} were not replicated"
         if self.whole:
-            said = [f"{LOSS_UNKNOWN}: {age} before now, when {home} was last seen, {count}"]
+            loss = f"{LOSS_UNKNOWN}: {age} before now, when {home} was last seen, {count}"
         elif self.offsets:
-            said = [f"{LOSS_UNKNOWN}: {age} before now, when {home} was last seen in part, at least {count}"]
+            loss = f"{LOSS_UNKNOWN}: {age} before now, when {home} was last seen in part, at least {count}"
         else:
             seen = f"nothing was missing of the part that was seen {age} ago"
-            said = [f"how much of {home} had not crossed is not known: {seen}"]
-        if self.unknown:
-            some = join_names(self.unknown)
-            said.append(f"how much of {some} had not crossed is not known: this store has not seen where that ends")
-        return said
+            loss = f"the unreplicated offsets of {home} are not known: {seen}"
+        if not self.unknown:
+            return [loss]
+        unknown = f"the unreplicated offsets of {join_names(self.unknown)} are not known"
+        return [loss, f"{unknown}: this store has not seen where that ends"]
 
 
 def estimate_unreplicated(
@@ -314,22 +306,21 @@ def estimate_unreplicated(
     if every and lag is not None and not lag.topics and lag.partitions == sum(partitions.values()):
         seen = lag.partitions > lag.unseen
         return UnreplicatedOffsets(lag.lag, lag.seen_ms, not lag.unseen, () if seen else tuple(sorted(partitions)))
-    receipts: dict[str, list[ReplicatedPosition]] = {}
+    progress = defaultdict[str, list[ReplicatedPosition]](list)
     for position in positions:
-        receipts.setdefault(position.topic, []).append(position)
-    offsets, whole, by_word = 0, True, False
+        progress[position.topic].append(position)
+    offsets, whole, by_status = 0, True, False
     unknown: list[str] = []
     last_ms: list[int] = []
     for topic, count in sorted(partitions.items()):
-        told = lag.topics.get(topic) if lag is not None else None
-        ours = receipts.get(topic, [])
-        if told is not None and told.partitions > told.unseen:
-            offsets, by_word = offsets + told.lag, True
-            whole = whole and not told.unseen and told.partitions >= count
-        elif ours:
-            offsets, whole = offsets + sum(max(0, position.source_end - position.to_offset) for position in ours), False
-            last_ms.append(max(position.last_ms for position in ours))
+        status, rows = lag.topics.get(topic) if lag is not None else None, progress[topic]
+        if status is not None and status.partitions > status.unseen:
+            offsets, by_status = offsets + status.lag, True
+            whole = whole and not status.unseen and status.partitions >= count
+        elif rows:
+            offsets, whole = offsets + sum(max(0, row.source_end - row.to_offset) for row in rows), False
+            last_ms.append(max(row.last_ms for row in rows))
         else:
             unknown.append(topic)
-    seen_ms = lag.seen_ms if lag is not None and by_word else max(last_ms, default=0)
+    seen_ms = lag.seen_ms if lag is not None and by_status else max(last_ms, default=0)
     return UnreplicatedOffsets(offsets, seen_ms, whole, tuple(unknown))

@@ -553,7 +553,7 @@ def _shown(
     count = count_phrase(len(topics), "topic")
     yield f"{count} would be at home on {link.target}, and no more on {link.source}: {join_names(topics)}"
     if kept:
-        yield f"how much of {link.source} had not crossed is not known: the store alone knows how far it was seen"
+        yield f"the unreplicated offsets of {link.source} are not known: the store alone knows how far it was seen"
     elif request.force:
         positions = [position for position in store.progress.positions(link.name) if position.topic in topics]
         every = {row.topic for row in store.twins.of(link.name)} == set(topics)
