@@ -228,7 +228,7 @@ def test_whoever_reads_there_stops_it_and_so_does_a_mirror_that_is_not_there(sta
     assert read(east, DIVERGED, 0, "read_uncommitted") == before
     stage.rig.process.end()
     _, said = switch(stage.rig, *asked, expected=RefusedError)
-    assert "no mirror carries west->east now" in said, "nobody would fill again what it deletes"
+    assert "no mirror runs west->east now" in said, "nobody would fill again what it deletes"
     assert read(east, DIVERGED, 0, "read_uncommitted") == before
 
 

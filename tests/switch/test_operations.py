@@ -418,5 +418,5 @@ def test_a_drill_beside_which_somebody_writes_whom_nothing_can_hold_finds_that_i
     why = "orders was written during the drill by writers that nothing can hold: a switch would have turned back"
     assert shown.verdict().startswith(f"{why}; ") and mentions(shown.verdict(), "0.4 s")
     assert shown.sentence().endswith(f", by anna: failed: {why}, took 0.4 s")
-    assert describe_drill_writes(["orders", "bills"], []) == "nobody wrote to bills, orders during the drill"
+    assert describe_drill_writes(["orders", "bills"], []) == "no client wrote to bills, orders during the drill"
     assert mentions(describe_drill_writes(["orders", "bills"], ["orders"]), "orders", "clients")

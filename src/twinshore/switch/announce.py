@@ -96,9 +96,9 @@ def stop_replication(store: Store, state: SwitchState) -> StepOutcome:
     store.topics_in_switch.request(state.id, MirrorRequest.STOP_REPLICATION, wall_ms())
     rows = [row for row in store.topics_in_switch.of_link(state.carrier) if row.switch_id == state.id]
     if len(rows) < len(state.topics):
-        return StepFailed("the topics are not in this switch any more: somebody else has ended it")
+        return StepFailed("the topics are not in this switch any more: another process has ended it")
     if waits := [row.topic for row in rows if not row.stopped_ms]:
-        return StepPending(f"the mirror of {state.carrier} still carries {join_names(waits)}")
+        return StepPending(f"the mirror of {state.carrier} still replicates {join_names(waits)}")
     return StepDone(state)
 
 

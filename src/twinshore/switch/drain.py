@@ -287,9 +287,9 @@ def drain(old: KafkaCluster, state: SwitchState) -> StepOutcome:
     if log_ends.unsettled:
         return StepPending(log_ends.unsettled, found)
     if not all(move.ends for move in state.topics):
-        return StepPending(f"the logs on {old.name} are looked at a second time", found)
+        return StepPending(f"the logs on {old.name} are checked a second time", found)
     if grows := _grown(state, {move.topic: move.ends for move in state.topics}, log_ends):
-        return StepPending(f"somebody still writes to {grows} on {old.name}", found)
+        return StepPending(f"clients still write to {grows} on {old.name}", found)
     return StepDone(found, f"nothing is open on {old.name}, and two looks saw the same ends")
 
 
@@ -310,7 +310,7 @@ def check_twins_level(new: KafkaCluster, state: SwitchState) -> StepOutcome:
         return StepPending(log_ends.unsettled)
     beyond = [move.topic for move in state.topics if move.ends != log_ends.ends[move.topic]]
     if beyond:
-        return StepFailed(f"{join_names(beyond)} on {new.name} ends beyond the old home: somebody else wrote there")
+        return StepFailed(f"{join_names(beyond)} on {new.name} ends beyond the old home: another client wrote there")
     return StepDone(_at(state, log_ends), f"the twins on {new.name} are level")
 
 
@@ -328,9 +328,8 @@ def describe_topic_changes(cluster: KafkaCluster, topics: Iterable[TopicMove], *
             return f"topic {move.topic} was deleted and made again on {cluster.name}"
         if len(topic.partitions) != move.partitions:
             count = count_phrase(len(topic.partitions), "partition")
-            return (
-                f"topic {move.topic} has {count} on {cluster.name}, and the link carries {move.partitions}: plan again"
-            )
+            planned = f"and the link replicates {move.partitions}: plan again"
+            return f"topic {move.topic} has {count} on {cluster.name}, {planned}"
     return ""
 
 
@@ -346,7 +345,7 @@ def count_missing_offsets(old: KafkaCluster, new: KafkaCluster, topics: Iterable
 def describe_writes_since(old: KafkaCluster, state: SwitchState) -> str:
     """Returns which logs have grown past the points, or an empty string."""
     grown = _grown(state, {move.topic: move.points for move in state.topics}, read_log_ends(old, state.topics))
-    return f"somebody wrote to {grown} on {old.name} while writers were held" if grown else ""
+    return f"clients wrote to {grown} on {old.name} while writers were held" if grown else ""
 
 
 def _grown(state: SwitchState, before: Mapping[str, tuple[int, ...]], log_ends: LogEndsSnapshot) -> str:
@@ -399,7 +398,7 @@ def describe_drill_failure(topics: Collection[str]) -> str:
 def describe_drill_writes(open_to: Collection[str], written: Collection[str]) -> str:
     """`open_to`: topics that no rule can block. `written`: those that subscribers, and perhaps others, have written."""
     if not written:
-        return f"nobody wrote to {join_names(sorted(open_to))} during the drill"
+        return f"no client wrote to {join_names(sorted(open_to))} during the drill"
     some = join_names(sorted(written))
     follow = "clients that follow homes write there, and a switch turns back where anybody else does"
     return f"{some} was written during the drill: {follow}"
@@ -420,14 +419,14 @@ class MirrorWatch:
             return None
         row = self._store.leases.read(f"link {self._link}")
         if row is None or row.released:
-            return StepFailed(f"no mirror carries {self._link} now: `twinshore mirror run` has to run")
+            return StepFailed(f"no mirror runs {self._link} now: start `twinshore mirror run`")
         self._first = self._first or row
         self._alive = row != self._first
         if self._alive:
             return None
         if self._watch.observe(row, steady_s()):
-            return StepFailed(f"{row.owner}, who carried {self._link}, gives no sign of life: is its mirror dead?")
-        return StepPending(f"a sign of life of {row.owner}, who carries {self._link}, is waited for")
+            return StepFailed(f"{row.owner} gives no sign of life, and ran {self._link}: is its mirror dead?")
+        return StepPending(f"waits for a sign of life of {row.owner}, which runs {self._link}")
 
     def waiting(self, sentence: str) -> StepPending:
         """For a step that waits for the mirror: returns `sentence` as pending while the mirror may be running, else a

@@ -83,7 +83,7 @@ def check_twins_settled(
     if before.keys() != ends.keys():
         fenced = _fenced(new, ends, fenced_producer)
         first = _with_points(state, {partition: end - (partition in fenced) for partition, end in ends.items()})
-        return StepPending(f"the twins on {new.name} are looked at a second time", first)
+        return StepPending(f"the twins on {new.name} are checked a second time", first)
     grown = {partition: end for partition, end in ends.items() if end > before[partition]}
     behind = _behind(new, state, grown, fenced_producer, look_s, page_bytes) if grown else {}
     points = {partition: behind[partition].point if partition in behind else end for partition, end in ends.items()}
@@ -146,7 +146,7 @@ def write_fence(
     if unread:
         return StepPending(f"what others write to {join_names(unread)} on {new.name} is read first", state)
     if lacking:
-        return StepPending("the fence is written, and its place is looked at again", state)
+        return StepPending("the fence is written, and its offset is checked", state)
     state = replace(state, foreign_writes=())
     of = count_phrase(len(points), "partition")
     return StepDone(state, f"late requests of {state.link} are shut out of {of} on {new.name}")

@@ -245,7 +245,7 @@ def offsets_from_json(text: str) -> dict[str, dict[TopicPartitionTuple, Committe
             for name, some in raw.items()
         }
     except (ValueError, TypeError, AttributeError) as error:
-        raise WireError("the places of groups cannot be read from the switch's record") from error
+        raise WireError("the committed offsets of groups cannot be read from the switch's record") from error
 
 
 def _of(

@@ -56,7 +56,7 @@ class HeldWriters:
     def _turn(self) -> float:
         try:
             self._look()
-            self._trouble.well("switches that hold writers are looked at again")
+            self._trouble.well("switches that hold writers are checked again")
         except Exception as error:
             self._trouble.say(f"switches that hold writers are not ended now: {describe_error(error)}")
         return CHECK_INTERVAL_S

@@ -74,7 +74,7 @@ class OldHomeGuard:
         try:
             return CHECK_INTERVAL_S if self._look() else IDLE_INTERVAL_S
         except Exception as error:
-            self._trouble.say(f"old homes are not looked at now: {describe_error(error)}")
+            self._trouble.say(f"old homes are not checked now: {describe_error(error)}")
         return CHECK_INTERVAL_S
 
     def _look(self) -> bool:
@@ -94,7 +94,7 @@ class OldHomeGuard:
             if self._may_be_told:
                 self._tell("")
         self._may_be_told = bool(topics) or not active
-        self._trouble.well("old homes are looked at again")
+        self._trouble.well("old homes are checked again")
         return bool(topics or debts)
 
     def _left(self) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ class OldHomeGuard:
         if plan.open_to_all:
             self._remarks.say("; ".join(plan.remarks))
         else:
-            self._log.info(f"nobody but this link writes to its twins on {old.name}, as far as rules can keep them")
+            self._log.info(f"only this link writes to its twins on {old.name}, as far as rules can keep others out")
 
     def _stands(self, topics: Collection[str]) -> bool:
         """Returns whether the cluster itself blocks writers of these twins now."""
@@ -184,7 +184,7 @@ class OldHomeGuard:
             if pin_cluster_ids(self._link, self._store, clients.source, clients.target):
                 self._guards.drop(ClusterAclAccess(clients.target), self._guarded_at_home)
                 these = f"{count_phrase(len(topics), 'topic')} {is_or_are(topics)}"
-                self._log.info(f"{these} at home on {clients.target.name} again: nobody is kept out any more")
+                self._log.info(f"{these} at home on {clients.target.name} again: no writer is kept out any more")
         except KafkaError as error:
             if not error.retriable:
                 self._unpaid.say(f"the guard of topics that are at home on {clients.target.name} still stands: {error}")

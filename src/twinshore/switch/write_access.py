@@ -65,7 +65,7 @@ def read_acl_snapshot(cluster: KafkaCluster, topics: Iterable[str], us: str = ""
         return AclSnapshot(cluster.name, None, frozenset(topics), frozenset(), us)
     if not may_alter_acls(cluster):
         raise KafkaError(
-            f"{cluster.name}: we may not change its ACLs, so nobody can be kept from writing there",
+            f"{cluster.name}: Twinshore may not change its ACLs, so no writer can be kept out",
             hint="grant Alter on the cluster",
         )
     exist = frozenset(cluster.metadata(refresh=True).topics)
@@ -158,7 +158,7 @@ def _keep(store: Store, state: SwitchState, cleanup: DeferredCleanup) -> None:
 
 def end_holds(state: SwitchState, clusters: Sequence[KafkaCluster], store: Store, now_ms: int) -> str:
     """Ends the holds on each cluster; the topics stay claimed. Errors as for `release_topics`."""
-    return _said_on_each(end_hold_on_cluster, "that nobody is held", state, clusters, store, now_ms)
+    return _said_on_each(end_hold_on_cluster, "that no writer is held", state, clusters, store, now_ms)
 
 
 def release_topics(state: SwitchState, clusters: Sequence[KafkaCluster], store: Store, now_ms: int) -> str:
@@ -340,7 +340,7 @@ class WriterAccess:
         plan = _plan_of(state)
         apply_rules_plan(self._old, plan)
         confirm_rules_plan(self._old, plan, within_s=CONFIRM_TIMEOUT_S)
-        return StepDone(state, "; ".join(plan.remarks) or f"nobody may write on {self._old.name}")
+        return StepDone(state, "; ".join(plan.remarks) or f"no client may write on {self._old.name}")
 
     def restore_rights(self, state: SwitchState) -> None:
         if state.rights:

@@ -175,7 +175,7 @@ HISTORY_MAX = 500
 # Clusters keep states under these keys, which are frozen.
 JSON_KEYS = {"step": "deed", "step_ms": "deed_ms", "history": "told", "foreign_writes": "strays"}
 AFTER_COMMIT_S_MAX = 5.0  # what comes behind `commit` takes less, or the writers are held again
-WAITS_FOR_STORE = "the store gives what it remembers: `twinshore switch resume`"
+WAITS_FOR_STORE = "the store has more to apply: `twinshore switch resume`"
 
 
 class SwitchStatus(StrEnum):

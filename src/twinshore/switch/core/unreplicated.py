@@ -648,7 +648,7 @@ def ranges_from_json(text: str) -> tuple[UnreplicatedRange, ...]:
     try:
         return tuple(UnreplicatedRange(**one) for one in json.loads(text or "[]"))
     except (ValueError, TypeError) as error:
-        raise WireError("what never crossed cannot be read from the switch's record") from error
+        raise WireError("the unreplicated ranges cannot be read from the switch's record") from error
 
 
 def _told(tp: OldHomePartition) -> bool:
