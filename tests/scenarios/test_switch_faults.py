@@ -217,7 +217,7 @@ def test_a_drill_says_whom_nothing_can_hold_and_whether_he_wrote(rig: SwitchRig)
     home, twin = rig.sides()
     quiet = rig.switch("drill", TOPIC, "--to", twin.name)
     assert quiet.code == 0, quiet.text
-    told = f"{home.name} has no authorizer: nobody can be kept from writing to {TOPIC}"
+    told = f"{home.name} has no authorizer: no writer can be kept from {TOPIC}"
     assert told in quiet.text and told in rig.switch("plan", TOPIC, "--to", twin.name).text
     assert f"no client wrote to {TOPIC} during the drill" in quiet.text, quiet.text
     stop = threading.Event()

@@ -13,6 +13,7 @@ from tests.scenarios.switch_stage import staged
 from tests.switch.test_decision import record
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.lab.jars import KAFKA_NEWEST
+from twinshore.switch import fencing
 from twinshore.switch.core.steps import (
     StepDone,
     StepOutcome,
@@ -64,7 +65,7 @@ def test_a_fence_that_stands_keeps_its_point_when_another_twin_grows_at_last() -
 
 
 @pytest.mark.long
-def test_what_others_wrote_is_read_in_as_many_tries_as_it_takes() -> None:
+def test_what_others_wrote_is_read_in_as_many_tries_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each try has time for one page of each partition, and others go on writing."""
     with staged(KAFKA_NEWEST) as stage:
         for name in ("bills", "orders"):
@@ -77,7 +78,9 @@ def test_what_others_wrote_is_read_in_as_many_tries_as_it_takes() -> None:
         assert all(stray.write(1, number).error == 0 for stray in strays for number in range(8))
         going = replace(_of({"bills": 3, "orders": 3}), kind=SwitchKind.PLANNED)
         waits, sequence = [], 8
-        while isinstance(outcome := write_fence(stage.kafka, going, shut, look_s=0.0, page_bytes=1), StepPending):
+        monkeypatch.setattr(fencing, "FOREIGN_READ_S", 0.0)
+        monkeypatch.setattr(fencing, "PAGE_BYTES", 1)
+        while isinstance(outcome := write_fence(stage.kafka, going, shut), StepPending):
             assert outcome.state is not None
             going = SwitchState.from_json(outcome.state.to_json())
             waits.append(outcome.sentence)

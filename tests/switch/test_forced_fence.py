@@ -14,6 +14,7 @@ from twinshore.config.model import TopicPartition, fence_epoch
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.record_batch import CONTROL_FLAG, HEADER_BYTES, HEADER_STRUCT, BatchHeader
 from twinshore.replication.task.core.markers import marker_producer_id
+from twinshore.switch import fencing
 from twinshore.switch.core.steps import (
     StepDone,
     StepOutcome,
@@ -120,15 +121,22 @@ def at(step: SwitchStep, *points: int) -> SwitchState:
 
 def play(west: West, one: SwitchState, until: SwitchStep, *, page_bytes: int = 1 << 20) -> tuple[SwitchState, int]:
     """As the runner does, and how many tries it took; whoever is killed at each try leaves the record alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fencing, "FOREIGN_READ_S", 0.0)
+        patch.setattr(fencing, "PAGE_BYTES", page_bytes)
+        return _play(west, one, until)
+
+
+def _play(west: West, one: SwitchState, until: SwitchStep) -> tuple[SwitchState, int]:
     some: Any = west
     for tries in range(2_000):
         if one.step is until or one.state is not SwitchStatus.RUNNING:
             return one, tries
         outcome: StepOutcome = StepDone(one)
         if one.step is SwitchStep.CATCH_UP:
-            outcome = check_twins_settled(some, one, SHUT, look_s=0.0, page_bytes=page_bytes)
+            outcome = check_twins_settled(some, one, SHUT)
         if one.step is SwitchStep.FENCE:
-            outcome = write_fence(some, one, SHUT, look_s=0.0, page_bytes=page_bytes)
+            outcome = write_fence(some, one, SHUT)
         one = SwitchState.from_json(apply_outcome(one, outcome, int(west.now_s * 1000)).to_json())
         west.passes(LOOK_S)
     raise AssertionError(f"no end of {one.step}: {one.waits}")

@@ -63,14 +63,7 @@ class FencedProducer:
         return fence_epoch(self.epochs[partition.topic])
 
 
-def check_twins_settled(
-    new: KafkaCluster,
-    state: SwitchState,
-    fenced_producer: FencedProducer,
-    *,
-    look_s: float = FOREIGN_READ_S,
-    page_bytes: int = PAGE_BYTES,
-) -> StepOutcome:
+def check_twins_settled(new: KafkaCluster, state: SwitchState, fenced: FencedProducer) -> StepOutcome:
     """Forced switch: done once the link's records have stopped growing, regardless of foreign records after them. A
     fence left by an earlier, forgotten switch is past the point.
     """
@@ -81,11 +74,11 @@ def check_twins_settled(
     ends, high = (new.list_offsets(partitions, kind) for kind in (OffsetKind.LOG_END, OffsetKind.HIGH_WATERMARK))
     before = switch_points(state)
     if before.keys() != ends.keys():
-        fenced = _fenced(new, ends, fenced_producer)
-        first = _with_points(state, {partition: end - (partition in fenced) for partition, end in ends.items()})
+        old_fences = _fenced(new, ends, fenced)
+        first = _with_points(state, {partition: end - (partition in old_fences) for partition, end in ends.items()})
         return StepPending(f"the twins on {new.name} are checked a second time", first)
     grown = {partition: end for partition, end in ends.items() if end > before[partition]}
-    behind = _behind(new, state, grown, fenced_producer, look_s, page_bytes) if grown else {}
+    behind = _behind(new, state, grown, fenced) if grown else {}
     points = {partition: behind[partition].point if partition in behind else end for partition, end in ends.items()}
     found = _with_points(state, points, behind.values())
     if points != before:
@@ -99,23 +92,16 @@ def check_twins_settled(
 
 def _fenced(new: KafkaCluster, ends: Mapping[TopicPartition, int], fenced: FencedProducer) -> set[TopicPartition]:
     known = new.describe_producers(ends)
-    may_be = [
+    writers = {partition: {(one.producer_id, one.epoch) for one in states} for partition, states in known.items()}
+    return {
         partition
-        for partition, states in known.items()
-        if ends[partition]
-        and any((one.producer_id, one.epoch) == (fenced.producer_id, fenced.epoch(partition)) for one in states)
-    ]
-    return {partition for partition in may_be if is_fence(new, partition, ends[partition] - 1, fenced)}
+        for partition, end in ends.items()
+        if end and (fenced.producer_id, fenced.epoch(partition)) in writers[partition]
+        if is_fence(new, partition, end - 1, fenced)
+    }
 
 
-def write_fence(
-    new: KafkaCluster,
-    state: SwitchState,
-    fenced: FencedProducer,
-    *,
-    look_s: float = FOREIGN_READ_S,
-    page_bytes: int = PAGE_BYTES,
-) -> StepOutcome:
+def write_fence(new: KafkaCluster, state: SwitchState, fenced: FencedProducer) -> StepOutcome:
     """Writes a marker to each log that ends at the point, or with only foreign records past it. A marker left by a
     crashed process is not repeated. The points of a forced switch, not announced yet, move past the link's last
     records, which are then below the fence too.
@@ -130,17 +116,15 @@ def write_fence(
     unread: list[str] = []
     if foreign:
         # A client that writes there before the topics have moved must not delay all others.
-        behind = _behind(new, state, foreign, fenced, look_s, page_bytes)
+        behind = _behind(new, state, foreign, fenced)
         state = _with_points(state, {partition: one.point for partition, one in behind.items()}, behind.values())
-        lost = [str(partition) for partition, one in behind.items() if one.what is PastPointContent.LINK_WRITES]
-        if lost:
+        if lost := [str(partition) for partition, scan in behind.items() if scan.what is PastPointContent.LINK_WRITES]:
             why = f"{join_names(lost)} on {new.name} ends neither at its point nor behind the fence"
             return StepPending(why, state)
         lacking += [partition for partition, one in behind.items() if one.what is PastPointContent.FOREIGN_WRITES]
         unread = [str(partition) for partition, one in behind.items() if one.what is PastPointContent.UNREAD]
     if lacking:
-        refused = _write(new, lacking, fenced)
-        if refused:
+        if refused := _write(new, lacking, fenced):
             partition, code = next(iter(refused.items()))
             return StepPending(f"{new.name} does not take the fence of {partition}: {error_kind(code).sentence}", state)
     if unread:
@@ -168,12 +152,7 @@ def _with_points(
 
 
 def _behind(
-    cluster: KafkaCluster,
-    state: SwitchState,
-    ends: Mapping[TopicPartition, int],
-    fenced: FencedProducer,
-    look_s: float,
-    page_bytes: int,
+    cluster: KafkaCluster, state: SwitchState, ends: Mapping[TopicPartition, int], fenced: FencedProducer
 ) -> dict[TopicPartition, PastPointScan]:
     """Scans past the points. Each partition gets a share of the time, and at least one page, so that the log is read in
     the end however fast clients write. A log that ends below the point counts as LINK_WRITES: the link has to repair
@@ -188,13 +167,13 @@ def _behind(
         if end < points[partition]:
             found[partition] = PastPointScan(PastPointContent.LINK_WRITES, writes, points[partition])
             continue
-        over_s = steady_s() + look_s / len(ends)
+        over_s = steady_s() + FOREIGN_READ_S / len(ends)
         found[partition] = scan_past_point(
             writes,
             points[partition],
             theirs,
             partial(_is_fence, partition=partition, fenced=fenced),
-            partial(_page, cluster, partition, page_bytes),
+            partial(_page, cluster, partition),
             partial(_is_before, over_s),
             follows=state.kind is SwitchKind.FORCED,
         )
@@ -205,8 +184,8 @@ def _is_before(over_s: float) -> bool:
     return steady_s() < over_s
 
 
-def _page(cluster: KafkaCluster, partition: TopicPartition, page_bytes: int, at: int) -> list[BatchHeader]:
-    fetched = cluster.read_from(partition, at, bytes_max=page_bytes, committed=False)
+def _page(cluster: KafkaCluster, partition: TopicPartition, at: int) -> list[BatchHeader]:
+    fetched = cluster.read_from(partition, at, bytes_max=PAGE_BYTES, committed=False)
     return [header for _, header in split_batches(fetched.records)]
 
 
@@ -227,10 +206,9 @@ def _write(
     for partition in partitions:
         by_node.setdefault(new.leader_of(partition), []).append(partition)
     refused: dict[TopicPartition, int] = {}
-    for node, ours in by_node.items():
-        refused |= new.at(
-            node, "the fence", partial(_ask, fences=_fences(new, ours, fenced.producer_id), fenced=fenced)
-        )
+    for node, led in by_node.items():
+        ask = partial(_ask, fences=_fences(new, led, fenced.producer_id), fenced=fenced)
+        refused |= new.at(node, "the fence", ask)
     return refused
 
 
@@ -246,19 +224,13 @@ def _ask(
     connection: Connection, timeout_s: float, *, fences: Mapping[TopicPartition, int], fenced: FencedProducer
 ) -> dict[TopicPartition, int]:
     connection.handwritten_version(MARKERS_KEY)
-    markers = [
-        (
-            TransactionMarker(
-                fenced.producer_id, fenced.epoch(partition), False, fence, [(partition.topic, [partition.partition])]
-            ),
-            1,
-        )
-        for partition, fence in fences.items()
-    ]
-    answered = connection.ask(
-        MARKERS_KEY, MARKERS_VERSION, encode_markers(markers), parse_markers, timeout_s=max(timeout_s, FENCE_TIMEOUT_S)
-    )
-    return {TopicPartition(one.topic, one.partition): one.error for one in answered if one.error != Code.NONE}
+    markers = []
+    for partition, fence in fences.items():
+        where = [(partition.topic, [partition.partition])]
+        markers.append((TransactionMarker(fenced.producer_id, fenced.epoch(partition), False, fence, where), 1))
+    body, timeout_s = encode_markers(markers), max(timeout_s, FENCE_TIMEOUT_S)
+    answers = connection.ask(MARKERS_KEY, MARKERS_VERSION, body, parse_markers, timeout_s=timeout_s)
+    return {TopicPartition(one.topic, one.partition): one.error for one in answers if one.error != Code.NONE}
 
 
 TRIES_MAX = 10

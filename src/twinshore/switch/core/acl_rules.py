@@ -178,15 +178,15 @@ def plan_denial(sight: AclSnapshot, owed: Collection[Acl] = ()) -> RulesPlan:
     denials of earlier switches that are still to be removed; the plan treats them as its own.
     """
     if sight.acls is None:
-        return _nobody_kept_out(sight)
+        return _plan_without_rules(sight, ruled=False)
     shut, open_to_all = _can_be_ruled(sight)
     deny = {write_denied_to(ANY_USER, topic) for topic in shut} - sight.acls.difference(owed)
-    remarks = _of_open(sight, open_to_all)
+    remarks = _remarks_on_open(sight, open_to_all)
     if shut:
         remarks += [
-            f"{sight.cluster}: super users can still write to {_names(shut)}, and no rule can keep them from it: its"
-            " ends are watched",
-            f"{sight.cluster}: a producer that begins anew meanwhile and may write to nothing else is refused with"
+            f"{sight.cluster}: super users can still write to {_names(shut)}, and no rule keeps them out: its ends are"
+            " watched",
+            f"{sight.cluster}: a producer that starts again in between and may write to nothing else is refused with"
             " CLUSTER_AUTHORIZATION_FAILED, unless it may IdempotentWrite on the cluster",
         ]
     return RulesPlan(_sorted(deny), open_to_all=tuple(open_to_all), remarks=tuple(remarks))
@@ -199,36 +199,26 @@ def plan_write_block(sight: AclSnapshot, earlier: RulesPlan | None = None) -> Ru
     block serves all twins of a cluster: two would revoke each other's rules.
     """
     if sight.acls is None:
-        return _nobody_kept_out(sight)
+        return _plan_without_rules(sight, ruled=False)
     if not sight.us:
-        return _in_turn(_nobody_kept_out_for_want_of_us(sight), earlier or RulesPlan())
+        return _in_turn(_plan_without_rules(sight, ruled=True), earlier or RulesPlan())
     original = earlier.before(sight.acls) if earlier else sight.acls
     shut, open_to_all = _can_be_ruled(replace(sight, acls=original))
     writing = [acl for acl in original if _lets_write(acl) and acl.principal != sight.us]
-    deny = {
-        write_denied_to(acl.principal, topic)
-        for acl in writing
-        if acl.principal != ANY_USER
-        for topic in shut
-        if acl.covers(topic)
-    }
+    others = [acl for acl in writing if acl.principal != ANY_USER]
+    deny = {write_denied_to(acl.principal, topic) for acl in others for topic in shut if acl.covers(topic)}
     take = {acl for acl in writing if acl.principal == ANY_USER and any(acl.covers(topic) for topic in shut)}
     give = {one for acl in take for one in _in_place_of(acl, shut, sight.exist)}
     # Such a rule included Twinshore, which may have no other.
     give |= {replace(_writing(acl, topic), principal=sight.us) for acl in take for topic in shut if acl.covers(topic)}
-    remarks = _of_open(sight, open_to_all)
+    remarks = _remarks_on_open(sight, open_to_all)
     if take:
         remarks.append(
             f"{sight.cluster}: rules that let everybody write are replaced by rules for each topic that is no twin: to"
-            " a topic made later, everybody may write after the next look"
+            " a topic made later, everybody may write after the next check"
         )
-    plan = RulesPlan(
-        _sorted(deny - original),
-        _sorted(give - original),
-        _sorted(take),
-        open_to_all=tuple(open_to_all),
-        remarks=tuple(remarks),
-    )
+    added = (_sorted(deny - original), _sorted(give - original), _sorted(take))
+    plan = RulesPlan(*added, open_to_all=tuple(open_to_all), remarks=tuple(remarks))
     return _in_turn(plan, earlier or RulesPlan())
 
 
@@ -239,20 +229,13 @@ def _in_turn(plan: RulesPlan, earlier: RulesPlan) -> RulesPlan:
     return replace(plan, over=_sorted(over - back), back=_sorted(back))
 
 
-def _nobody_kept_out(sight: AclSnapshot) -> RulesPlan:
-    remark = (
-        f"{sight.cluster} has no authorizer: nobody can be kept from writing to {_names(sight.topics)}; its ends are"
-        " watched"
-    )
-    return RulesPlan(open_to_all=tuple(sorted(sight.topics)), remarks=(remark,), ruled=False)
-
-
-def _nobody_kept_out_for_want_of_us(sight: AclSnapshot) -> RulesPlan:
-    remark = (
-        f"{sight.cluster}: it is not known whom its authorizer takes us for, so nobody is kept from writing to"
-        f" {_names(sight.topics)}: set `principal` in the link's section `follow`"
-    )
-    return RulesPlan(open_to_all=tuple(sorted(sight.topics)), remarks=(remark,))
+def _plan_without_rules(sight: AclSnapshot, *, ruled: bool) -> RulesPlan:
+    names = _names(sight.topics)
+    remark = f"{sight.cluster} has no authorizer: no writer can be kept from {names}; its ends are watched"
+    if ruled:
+        unknown = f"{sight.cluster}: the principal of Twinshore is unknown, so no writer is kept from {names}"
+        remark = f"{unknown}: set `principal` in the link's section `follow`"
+    return RulesPlan(open_to_all=tuple(sorted(sight.topics)), remarks=(remark,), ruled=ruled)
 
 
 def _can_be_ruled(sight: AclSnapshot) -> tuple[list[str], list[str]]:
@@ -267,22 +250,19 @@ def _can_be_ruled(sight: AclSnapshot) -> tuple[list[str], list[str]]:
     return [topic for topic in topics if topic not in bare], sorted(bare)
 
 
-def _of_open(sight: AclSnapshot, topics: Sequence[str]) -> list[str]:
+def _remarks_on_open(sight: AclSnapshot, topics: Sequence[str]) -> list[str]:
     if not topics:
         return []
     return [
-        f"{sight.cluster}: no rule speaks of {_names(topics)}, and the cluster lets everybody use such topics"
-        " (allow.everyone.if.no.acl.found), or does not say that it does not: nobody can be kept from writing there;"
+        f"{sight.cluster}: no rule names {_names(topics)}, and the cluster lets everybody use such topics"
+        " (allow.everyone.if.no.acl.found), or does not say that it does not: no writer can be kept out;"
         " its ends are watched"
     ]
 
 
 def _lets_write(acl: Acl) -> bool:
-    return (
-        acl.resource == ResourceType.TOPIC
-        and acl.permission == AclPermission.ALLOW
-        and acl.operation in (AclOperation.WRITE, AclOperation.ALL)
-    )
+    writes = acl.operation in (AclOperation.WRITE, AclOperation.ALL)
+    return writes and acl.resource == ResourceType.TOPIC and acl.permission == AclPermission.ALLOW
 
 
 def _in_place_of(acl: Acl, shut: Iterable[str], exist: Iterable[str]) -> set[Acl]:
@@ -322,13 +302,8 @@ def _names(topics: Collection[str]) -> str:
 
 
 def denies_writing(acl: Acl, topics: Iterable[str]) -> bool:
-    writes = acl.operation in (AclOperation.WRITE, AclOperation.ALL)
-    return (
-        acl.resource == ResourceType.TOPIC
-        and acl.permission == AclPermission.DENY
-        and writes
-        and any(acl.covers(topic) for topic in topics)
-    )
+    writes = acl.operation in (AclOperation.WRITE, AclOperation.ALL) and acl.resource == ResourceType.TOPIC
+    return writes and acl.permission == AclPermission.DENY and any(acl.covers(topic) for topic in topics)
 
 
 # The kind of its rows in the store, kept for a pair of clusters; the switch is the subject.
@@ -354,9 +329,8 @@ class DeferredCleanup:
         """Raises WireError if the text is invalid."""
         try:
             raw = json.loads(text)
-            return DeferredCleanup(
-                str(raw["switch"]), str(raw["old"]), tuple(map(str, raw["topics"])), str(raw["rights"])
-            )
+            topics = tuple(map(str, raw["topics"]))
+            return DeferredCleanup(str(raw["switch"]), str(raw["old"]), topics, str(raw["rights"]))
         except (ValueError, TypeError, KeyError) as error:
             raise WireError("what a switch still owes to an old home cannot be read from the store") from error
 
@@ -371,9 +345,8 @@ def select_rights(rights: str, topics: Collection[str]) -> str:
     if not rights:
         return ""
     plan = RulesPlan.from_record(json.loads(rights))
-    return json.dumps(
-        replace(plan, deny=tuple(acl for acl in plan.deny if acl.name in topics)).as_record(), sort_keys=True
-    )
+    plan = replace(plan, deny=tuple(acl for acl in plan.deny if acl.name in topics))
+    return json.dumps(plan.as_record(), sort_keys=True)
 
 
 def deferred_cleanup_of(state: SwitchState, topics: Collection[str] | None = None) -> DeferredCleanup | None:
@@ -391,9 +364,8 @@ def deferred_cleanup_of(state: SwitchState, topics: Collection[str] | None = Non
 def merge_cleanups(cleanup: DeferredCleanup, before: DeferredCleanup | None) -> DeferredCleanup:
     if before is None or before.old != cleanup.old:
         return cleanup
-    return replace(
-        cleanup, topics=tuple(sorted({*cleanup.topics, *before.topics})), rights=cleanup.rights or before.rights
-    )
+    topics = tuple(sorted({*cleanup.topics, *before.topics}))
+    return replace(cleanup, topics=topics, rights=cleanup.rights or before.rights)
 
 
 def may_clean_up(
@@ -583,13 +555,13 @@ def describe_old_home_writers(old: str, topics: Collection[str], *, ruled: bool 
     names = join_names(sorted(topics))
     if ruled:
         return f"{old}: the mirror keeps writers from {names} there from then on"
-    nobody = f"nobody can be kept from writing to {names} there, and what is written there never crosses"
+    open_to_all = f"no writer can be kept from {names} there, and what is written there is not replicated"
     if ruled is None:
+        unknown = f"{old} does not say whether it has an authorizer"
         return (
-            f"{old} does not say whether it has an authorizer. If it has, the mirror keeps writers out once {old} is "
-            f"back; if not, {nobody}: stop its producers"
+            f"{unknown}. If not, {open_to_all}: stop its producers. If so, the mirror keeps writers out once it is back"
         )
-    return f"{old} has no authorizer: {nobody}: stop its producers"
+    return f"{old} has no authorizer: {open_to_all}: stop its producers"
 
 
 def describe_missing_authorizer(link: Link, guard: WriteBlock, left: Collection[str]) -> str:
@@ -597,17 +569,11 @@ def describe_missing_authorizer(link: Link, guard: WriteBlock, left: Collection[
     to the link.
     """
     names = () if guard.plan.ruled else sorted(set(left).intersection(guard.plan.open_to_all))
-    return (
-        f"a switch has left it the old home: {describe_old_home_writers(link.target, names, ruled=False)}"
-        if names
-        else ""
-    )
+    left_open = describe_old_home_writers(link.target, names, ruled=False)
+    return f"a switch has left it the old home: {left_open}" if names else ""
 
 
 def describe_open_old_home(link: Link, topics: Collection[str], why: str) -> str:
     names = join_names(sorted(topics))
-    return (
-        f"{names} {is_or_are(topics)} at home on {link.source}, and nothing keeps writers from {link.target}, the "
-        "old home: "
-        f"what they write there never crosses: {why}"
-    )
+    open_yet = f"{names} {is_or_are(topics)} at home on {link.source}, and nothing keeps writers from {link.target}"
+    return f"{open_yet}, the old home: what they write there is not replicated: {why}"
