@@ -20,7 +20,6 @@ from twinshore.switch.core.unreplicated import (
     UnreplicatedRecord,
     describe_unfilled,
     find_doubtful_ranges,
-    find_unfilled_partitions,
     records_missing_at_home,
 )
 
@@ -97,5 +96,4 @@ def test_it_is_filled_once_each_partition_is_as_far_as_its_home_was() -> None:
     for _ in range(50):
         ends = {("orders", number): rng.randint(0, 6) for number in range(2)}
         lacks = [f"orders-{number}" for number, point in enumerate((3, 4)) if ends["orders", number] < point]
-        assert list(find_unfilled_partitions(topics, ends)) == lacks
         assert describe_unfilled(topics, ends) == (f"still to be filled: {', '.join(lacks)}" if lacks else "")

@@ -73,18 +73,16 @@ def read_topics_left_to_link(link: Link, store: Store) -> tuple[str, ...]:
 def find_stopped_partitions(link: Link, topics: Sequence[str], store: Store) -> dict[str, IncidentKind | None]:
     """Returns stopped partitions and topics, with the incident; None if only the progress shows the stop."""
     incidents = [row.incident for row in store.incidents.rows(link.name, open_only=True)]
-    told: dict[str, IncidentKind | None] = {
-        f"{incident.topic}-{incident.partition}" if incident.partition >= 0 else incident.topic: incident.kind
-        for incident in incidents
-        if incident.topic in topics and (incident.policy.stops or incident.policy.effect is IncidentEffect.TOPIC)
-    }
-    placed = store.progress.positions(link.name)
-    rest = {
-        f"{position.topic}-{position.partition}"
-        for position in placed
+    stopped: dict[str, IncidentKind | None] = {
+        f"{position.topic}-{position.partition}": None
+        for position in store.progress.positions(link.name)
         if position.topic in topics and position.state != PartitionState.FLOWING
     }
-    return dict(sorted((dict.fromkeys(rest) | told).items()))
+    for incident in incidents:
+        if incident.topic in topics and (incident.policy.stops or incident.policy.effect is IncidentEffect.TOPIC):
+            name = f"{incident.topic}-{incident.partition}" if incident.partition >= 0 else incident.topic
+            stopped[name] = incident.kind
+    return dict(sorted(stopped.items()))
 
 
 def describe_stopped_partitions(link: Link, topics: Sequence[str], store: Store) -> list[str]:
@@ -216,7 +214,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def describe_commands(settings: SwitchSettings) -> tuple[str, ...]:
-    both = (("before anybody is held", settings.before), ("once they go on", settings.after))
+    both = (("before writers are held", settings.before), ("once writers continue", settings.after))
     return tuple(f"`{command[0]}` is run {when}" for when, command in both if command)
 
 

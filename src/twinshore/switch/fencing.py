@@ -123,10 +123,9 @@ def write_fence(new: KafkaCluster, state: SwitchState, fenced: FencedProducer) -
             return StepPending(why, state)
         lacking += [partition for partition, one in behind.items() if one.what is PastPointContent.FOREIGN_WRITES]
         unread = [str(partition) for partition, one in behind.items() if one.what is PastPointContent.UNREAD]
-    if lacking:
-        if refused := _write(new, lacking, fenced):
-            partition, code = next(iter(refused.items()))
-            return StepPending(f"{new.name} does not take the fence of {partition}: {error_kind(code).sentence}", state)
+    if lacking and (refused := _write(new, lacking, fenced)):
+        partition, code = next(iter(refused.items()))
+        return StepPending(f"{new.name} does not take the fence of {partition}: {error_kind(code).sentence}", state)
     if unread:
         return StepPending(f"what others write to {join_names(unread)} on {new.name} is read first", state)
     if lacking:

@@ -297,14 +297,12 @@ def _held(page: Iterable[BatchBytes], first: int, at: int) -> dict[int, tuple[Re
                 endings.note(header.producer_id, record.offset, record.key)
             else:
                 found.append((record, header))
-    return {
-        record.offset: (record, bool(header.attributes & TRANSACTIONAL_FLAG) and _aborted(endings, header, record))
-        for record, header in found
-    }
-
-
-def _aborted(endings: TransactionOutcomes, header: BatchHeader, record: Record) -> bool:
-    return endings.of(header.producer_id, record.offset) is TransactionOutcome.ABORTED
+    held = {}
+    for record, header in found:
+        transactional = bool(header.attributes & TRANSACTIONAL_FLAG)
+        aborted = endings.of(header.producer_id, record.offset) is TransactionOutcome.ABORTED
+        held[record.offset] = (record, transactional and aborted)
+    return held
 
 
 def _compared(one: dict[int, tuple[Record, bool]], other: dict[int, tuple[Record, bool]]) -> LogMatch | None:
@@ -482,13 +480,11 @@ def split_into_batches(saved: Iterable[UnreplicatedRecord]) -> Iterator[list[Unr
 
 def records_to_replay(some: Sequence[UnreplicatedRecord], origin: RescueOrigin) -> list[Record]:
     """Returns the records with offsets from 0, and an added header that names the origin of each."""
-    lay = f"{origin.cluster} {origin.topic}-{origin.partition}"
-    return [
-        one.record._replace(
-            offset=at, headers=(*one.record.headers, (RESCUED_HEADER, f"{lay} {one.record.offset}".encode()))
-        )
-        for at, one in enumerate(some)
-    ]
+    place, records = f"{origin.cluster} {origin.topic}-{origin.partition}", []
+    for at, record in enumerate(saved.record for saved in some):
+        header = (RESCUED_HEADER, f"{place} {record.offset}".encode())
+        records.append(record._replace(offset=at, headers=(*record.headers, header)))
+    return records
 
 
 # For these the incident has the first diverging offset; for others it has any one.
@@ -575,25 +571,16 @@ def find_doubtful_ranges(stood: Iterable[OldHomePartition]) -> tuple[Unreplicate
     """Returns what to compare with the home before a spoilt twin is deleted, once the mirror has stopped: all past the
     divergence or the link's progress, or the whole log if the offset of a difference is unknown.
     """
-    found = [
-        UnreplicatedRange(
-            tp.topic, tp.partition, tp.start if tp.differs else divergence_offset(tp), tp.end, beside=True
-        )
-        for tp in stood
-    ]
-    return tuple(offset_range for offset_range in found if offset_range.end > offset_range.first)
-
-
-def find_unfilled_partitions(topics: Iterable[TopicMove], ends: Mapping[PartitionKey, int]) -> Iterator[str]:
-    for move in topics:
-        for number, point in enumerate(move.points):
-            if ends[move.topic, number] < point:
-                yield f"{move.topic}-{number}"
+    firsts = [(tp, tp.start if tp.differs else divergence_offset(tp)) for tp in stood]
+    return tuple(
+        UnreplicatedRange(tp.topic, tp.partition, first, tp.end, beside=True) for tp, first in firsts if tp.end > first
+    )
 
 
 def describe_unfilled(topics: Iterable[TopicMove], ends: Mapping[PartitionKey, int]) -> str:
     """Returns what recreated twins wait for; empty once they reach their points."""
-    lacking = list(find_unfilled_partitions(topics, ends))
+    points = [(move.topic, number, point) for move in topics for number, point in enumerate(move.points)]
+    lacking = [f"{topic}-{number}" for topic, number, point in points if ends[topic, number] < point]
     return f"still to be filled: {join_names(lacking)}" if lacking else ""
 
 
@@ -627,7 +614,7 @@ def find_changed_ranges(
 
 def describe_deleted_offsets(found: Iterable[UnreplicatedRange]) -> str:
     gone = sum(offset_range.gone for offset_range in found)
-    return f"; {count_phrase(gone, 'offset')} of it were deleted there before anybody saw them" if gone else ""
+    return f"; {count_phrase(gone, 'offset')} of it were deleted there unread" if gone else ""
 
 
 def topics_of_ranges(found: Iterable[UnreplicatedRange]) -> tuple[str, ...]:
