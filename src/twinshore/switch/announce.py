@@ -262,7 +262,10 @@ class HomeAnnouncer:
         hold_ms = state.hold_ms if held else 0
         if there is None or there.term != term:
             return HomeRecord(
-                *(move.topic, state.old, self._old.cluster_id(), term),
+                topic=move.topic,
+                home=state.old,
+                cluster_id=self._old.cluster_id(),
+                term=term,
                 state=home_state,
                 switch=state.id,
                 since_ms=wall_ms(),

@@ -88,8 +88,19 @@ def store_recovered_links(store: Store, found: Iterable[RecoveredLink], also: Co
 
 
 def _home_change(row: HomeRow) -> HomeChange:
-    links_and_topic_ids = ("", "", "", "")  # not recovered
-    return HomeChange(row.pair, row.topic, row.home, row.term, *links_and_topic_ids, (), row.since_ms, row.set_by)
+    return HomeChange(
+        pair=row.pair,
+        topic=row.topic,
+        home=row.home,
+        term=row.term,
+        link="",
+        back="",
+        source_topic_id="",
+        target_topic_id="",
+        points=(),
+        since_ms=row.since_ms,
+        set_by=row.set_by,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,9 +121,10 @@ def inspect_old_home(
         for number, point in enumerate(move.points):
             tp, where = TopicPartition(move.topic, number), (move.topic, number)
             incident = stopped.get(where)
-            stop = (incident.kind, incident.from_offset) if incident else (None, -1)
             place = (*where, starts[tp], ends[tp], point, carried.get(where, -1))
-            partition = OldHomePartition(*place, *stop, differs=where in differing)
+            partition = OldHomePartition(*place, differs=where in differing)
+            if incident:
+                partition = replace(partition, stopped=incident.kind, stopped_at=incident.from_offset)
             found.append(_walked(old, partition, own) if own and has_unchecked_records(partition) else partition)
     return tuple(_compared(old, new, found, own, every=every))
 

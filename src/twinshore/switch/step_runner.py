@@ -365,9 +365,9 @@ class SwitchSteps(ClusterSteps):
         now_ms, pair = wall_ms(), pair_name(self.link)
         changes = tuple(home_change_of(state, move, pair, now_ms) for move in state.topics)
         state = self.announcer.flip(state, changes)  # on the new home: from then on it is done
-        links, how = (state.link, state.back), f"by {state.by}"
+        links, how = [state.link, state.back], f"by {state.by}"
         if state.kind is SwitchKind.DATALESS:
-            links, how = (self.link.name,), f"{how}, without its data"
+            links, how = [self.link.name], f"{how}, without its data"
         rows = [
             AuditRow(now_ms, link, "home", topic, state.old, state.new, how, state.by, topic)
             for topic in state.names()
@@ -436,7 +436,16 @@ class SwitchSteps(ClusterSteps):
 
 def home_change_of(state: SwitchState, move: TopicMove, pair: str, now_ms: int) -> HomeChange:
     return HomeChange(
-        *(pair, move.topic, state.new, next_term(move.term), state.link, state.back),
-        *(move.new_id, move.old_id, move.points, now_ms, state.by),
+        pair=pair,
+        topic=move.topic,
+        home=state.new,
+        term=next_term(move.term),
+        link=state.link,
+        back=state.back,
+        source_topic_id=move.new_id,
+        target_topic_id=move.old_id,
+        points=move.points,
+        since_ms=now_ms,
+        set_by=state.by,
         torn=state.kind is SwitchKind.FORCED,
     )

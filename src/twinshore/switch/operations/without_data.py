@@ -135,9 +135,14 @@ def _moved(
             return (), RefusedError("switch.home-moved-too-often", topics=name, count=TERM_MAX)
         count, there = len(ours[name].partitions), theirs.get(name)
         if there is not None and len(there.partitions) != count:
-            counts = {"partitions": len(there.partitions), "source_partitions": count}
-            code = "switch.partition-counts-differ"
-            return (), RefusedError(code, topic=name, cluster=new.name, source=old.name, **counts)
+            return (), RefusedError(
+                "switch.partition-counts-differ",
+                topic=name,
+                partitions=len(there.partitions),
+                cluster=new.name,
+                source_partitions=count,
+                source=old.name,
+            )
         old_id, new_id = ours[name].topic_id.hex(), there.topic_id.hex() if there is not None else ""
         found.append(TopicMove(topic=name, old_id=old_id, new_id=new_id, term=term, partitions=count))
     return tuple(found), None
@@ -160,8 +165,8 @@ def _own(new: KafkaCluster, old: OldHomeOffsets) -> RefusedError | None:
 
 
 def _shown(names: Sequence[str], old: KafkaCluster, to: str, held: OldHomeOffsets) -> Iterator[str]:
-    count, offsets = count_phrase(len(names), "topic"), count_phrase(held.offsets, "offset")
-    moves = f"{count} would be at home on {to}, and no more on {old.name}: {join_names(names)}"
+    moved, offsets = count_phrase(len(names), "topic"), count_phrase(held.offsets, "offset")
+    moves = f"{moved} would be at home on {to}, and no more on {old.name}: {join_names(names)}"
     yield f"{moves}, without the {offsets} that {old.name} holds"
     yield (
         "a group that has read all continues at the same offset; another one starts where its auto.offset.reset says, "
