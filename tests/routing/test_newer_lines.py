@@ -143,7 +143,7 @@ def test_a_switch_refuses_to_move_a_topic_with_an_unknown_home() -> None:
         closing(KafkaCluster(Cluster("west", ("127.0.0.1:1",)))) as west,
     ):
         words: Any = HomeAnnouncer(east, west)
-        words._notes = {"east": notes("east", FIRST.line()), "west": notes("west", NEWER)}
+        words._homes_topics = {"east": notes("east", FIRST.line()), "west": notes("west", NEWER)}
         for ask in (words._told, words.has_promoted, words.announce_to_old_home, words.tell):
             with pytest.raises(RefusedError, match="newer version"):
                 ask(record)

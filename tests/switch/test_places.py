@@ -113,8 +113,8 @@ def test_who_reads_the_twin_on_his_own_is_left_alone_and_named(asked: Any) -> No
     done, said = asked(view("nightly", part("in", GroupSyncStatus.OWN, 100)))
     assert done == {}
     assert said == (
-        "group nightly stands on east on its own and is left alone; `twinshore groups move` for nightly where it "
-        "should follow"
+        "group nightly has offsets of its own on east, which are left unchanged; `twinshore groups move` for nightly "
+        "where it should follow"
     )
 
 
@@ -222,8 +222,8 @@ def test_a_group_is_put_back_only_once_it_has_stood_for_a_while_since_it_last_di
 
 def test_a_planned_switch_whose_old_home_has_died_says_so_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drain, "why_unreachable", lambda _: "east is away")
-    ended = hands(SwitchKind.PLANNED)._places(record())
-    assert (ended.record.unfollowed, SwitchState.from_json(ended.record.to_json()).unfollowed) == (True, True)
+    ended = hands(SwitchKind.PLANNED).do_copy_offsets(record())
+    assert (ended.state.unfollowed, SwitchState.from_json(ended.state.to_json()).unfollowed) == (True, True)
 
 
 @pytest.mark.parametrize("kind", [SwitchKind.FAILBACK, SwitchKind.MAPPED_FAILBACK])

@@ -558,9 +558,8 @@ def describe_old_home_writers(old: str, topics: Collection[str], *, ruled: bool 
     open_to_all = f"no writer can be kept from {names} there, and what is written there is not replicated"
     if ruled is None:
         unknown = f"{old} does not say whether it has an authorizer"
-        return (
-            f"{unknown}. If not, {open_to_all}: stop its producers. If so, the mirror keeps writers out once it is back"
-        )
+        shut = f"If it has, the mirror keeps writers out once {old} is back"
+        return f"{unknown}. {shut}; if not, {open_to_all}: stop its producers"
     return f"{old} has no authorizer: {open_to_all}: stop its producers"
 
 
