@@ -6,16 +6,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from testkit.databases import mariadb_folder, postgres_folder
+from testkit.jars import fetch_mirrormaker_classpath, fetch_tools_classpath
 from twinshore.config.errors import TwinshoreError
-from twinshore.lab.databases import mariadb_folder, postgres_folder
-from twinshore.lab.jars import (
-    KAFKA_3,
-    KAFKA_NEWEST,
-    KAFKA_OLDEST,
-    fetch_kafka_classpath,
-    fetch_mirrormaker_classpath,
-    fetch_tools_classpath,
-)
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST, fetch_kafka_classpath
 
 SERVERS: tuple[Callable[[], str | Path], ...] = (
     *(lambda version=version: fetch_kafka_classpath(version) for version in (KAFKA_NEWEST, KAFKA_3, KAFKA_OLDEST)),

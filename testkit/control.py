@@ -14,10 +14,10 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from testkit.figures import StageError, percentile
 from testkit.loader import load, plain
+from testkit.verbs import run_verb
+from testkit.watermarks import TopicEndReader
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import client_settings
-from twinshore.lab.mirror_process import run_verb
-from twinshore.lab.watermarks import TopicEndReader
 
 T = TypeVar("T")
 

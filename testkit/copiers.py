@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from testkit.clients import forget_links
+from testkit.cluster import RigCluster
 from testkit.figures import StageError
+from testkit.jars import fetch_mirrormaker_classpath
 from twinshore.config.model import Cluster
-from twinshore.lab.clients import forget_links
-from twinshore.lab.cluster import LabCluster
-from twinshore.lab.jars import fetch_mirrormaker_classpath, find_java
+from twinshore.lab.jars import find_java
 from twinshore.lab.mirror_process import own_code, settings_of
 from twinshore.lab.processes import ChildProcess, start_child
 
@@ -32,11 +33,11 @@ _AS_SHIPPED = ("-XX:-UseSerialGC", *KAFKA_JVM, f"-Xms{_HEAP_MB}m", f"-Djdk.nio.m
 _SETTINGS = {"file.delete.delay.ms": "1000"}
 
 
-def bench_cluster(name: str, *, brokers: int = 1, via_proxy: bool = False) -> LabCluster:
+def bench_cluster(name: str, *, brokers: int = 1, via_proxy: bool = False) -> RigCluster:
     """A cluster to measure on, not started yet. Its brokers' JVMs are as Kafka's own start script sets them, since what
     brokers cost decides how fast any copier can be: the lab's own setting is for many small clusters on a small
     machine."""
-    return LabCluster(
+    return RigCluster(
         name, brokers=brokers, settings=_SETTINGS, heap_mb=_HEAP_MB, jvm_flags=_AS_SHIPPED, via_proxy=via_proxy
     )
 

@@ -24,14 +24,14 @@ from typing import Any
 
 import psutil
 
+from testkit.cluster import RigCluster
+from testkit.watermarks import close_kept_consumers, read_end_offsets
 from twinshore.config.model import Cluster, Secret
 from twinshore.lab.broker import LabBroker
 from twinshore.lab.clients import create_log_consumer, read_to_end
-from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import LabError
 from twinshore.lab.mirror_process import MirrorProcess, settings_of
 from twinshore.lab.produce import Workload
-from twinshore.lab.watermarks import close_kept_consumers, read_end_offsets
 from twinshore.state.store import open_store
 
 TOPIC = "orders"
@@ -141,15 +141,15 @@ class Stage:
     def __init__(
         self, folder: Path, shape: Mapping[str, Any], counts: tuple[int, int], *, partitions: int, seed: int, say: Say
     ) -> None:
-        """`shape`: of each cluster, as LabCluster takes it. `counts`: of mirrors and of targets; more than one target
+        """`shape`: of each cluster, as RigCluster takes it. `counts`: of mirrors and of targets; more than one target
         get a broadcast."""
         mirrors, targets = counts
         self.chance = random.Random(seed)
         self._say = say
         self._folder = folder
-        self.source = LabCluster("east", settings=RESTLESS, via_proxy=True, **shape)
+        self.source = RigCluster("east", settings=RESTLESS, via_proxy=True, **shape)
         names = ["west", *(f"west{number}" for number in range(2, targets + 1))]
-        self.targets = [LabCluster(name, settings=RESTLESS, via_proxy=True, **shape) for name in names]
+        self.targets = [RigCluster(name, settings=RESTLESS, via_proxy=True, **shape) for name in names]
         self.mirrors: list[MirrorProcess] = []
         self._count = mirrors
         self._partitions = partitions
@@ -230,7 +230,7 @@ class Stage:
             case other:
                 raise LabError(f"no such fault: {other}")
 
-    def _side(self, kind: str) -> LabCluster:
+    def _side(self, kind: str) -> RigCluster:
         if kind.startswith("source"):
             return self.source
         # One target takes no chance: what a seed gave before there were broadcasts, it gives still.
@@ -268,10 +268,10 @@ class Stage:
         with contextlib.suppress(psutil.NoSuchProcess):
             victim.resume()
 
-    def _broker(self, side: LabCluster) -> LabBroker:
+    def _broker(self, side: RigCluster) -> LabBroker:
         return self.chance.choice(side.brokers)
 
-    def _network(self, side: LabCluster, what: str) -> None:
+    def _network(self, side: RigCluster, what: str) -> None:
         proxies = list(side.proxies) if self.chance.random() < 0.5 else [self.chance.choice(side.proxies)]
         for proxy in proxies:
             getattr(proxy, what)()
@@ -279,7 +279,7 @@ class Stage:
         for proxy in proxies:
             proxy.heal()
 
-    def _move_leaders(self, side: LabCluster) -> None:
+    def _move_leaders(self, side: RigCluster) -> None:
         """A broker lags, another gives its leaderships away; the preferred leaders take over again by themselves."""
         first, second = self.chance.sample(list(side.brokers), 2)
         first.pause()
@@ -343,7 +343,7 @@ class Stage:
 
 
 @contextmanager
-def dead(cluster: LabCluster) -> Iterator[None]:
+def dead(cluster: RigCluster) -> Iterator[None]:
     """Killed, and started again."""
     cluster.brokers[0].kill()
     try:
@@ -353,7 +353,7 @@ def dead(cluster: LabCluster) -> Iterator[None]:
 
 
 @contextmanager
-def stalled(cluster: LabCluster) -> Iterator[None]:
+def stalled(cluster: RigCluster) -> Iterator[None]:
     """Paused: its connections stand, and nothing comes."""
     cluster.brokers[0].pause()
     try:
@@ -363,7 +363,7 @@ def stalled(cluster: LabCluster) -> Iterator[None]:
 
 
 @contextmanager
-def on_slow_line(cluster: LabCluster, bytes_s: float) -> Iterator[None]:
+def on_slow_line(cluster: RigCluster, bytes_s: float) -> Iterator[None]:
     """Behind a line of so many bytes a second."""
     cluster.proxy(0).set_bandwidth(bytes_s)
     try:

@@ -11,16 +11,17 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
+from testkit.clients import commit_group_offsets
 from testkit.copiers import CopyJob, MirrorMaker
 from testkit.figures import StageError
 from testkit.log_kinds import COMPACTED, SOURCE_SETTINGS, compacted, transactional
+from testkit.watermarks import close_kept_consumers, read_watermarks
 from twinshore.config.model import Cluster
-from twinshore.lab.clients import commit_group_offsets, create_log_consumer, read_group_offsets, read_to_end
+from twinshore.lab.clients import create_log_consumer, read_group_offsets, read_to_end
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.mirror_process import MirrorProcess, settings_of
 from twinshore.lab.processes import ChildProcess
 from twinshore.lab.produce import produce_records
-from twinshore.lab.watermarks import close_kept_consumers, read_watermarks
 
 Record = tuple[bytes | str | None, bytes | str | None, int]
 MAPPED = "mapped"

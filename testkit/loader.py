@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, TopicPartition
 
+from testkit.clients import delete_all_topics
+from testkit.watermarks import TopicEndReader
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Cluster
 from twinshore.kafka.clock import wall_ms
@@ -21,9 +23,8 @@ from twinshore.kafka.connection import Connection, open_connection
 from twinshore.kafka.protocol.primitives import Buffer
 from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
 from twinshore.kafka.protocol.record_batch import HEADER_BYTES, Codec, Record, encode_batch
-from twinshore.lab.clients import client_settings, create_admin_client, delete_all_topics
+from twinshore.lab.clients import client_settings, create_admin_client
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.watermarks import TopicEndReader
 
 PARTITIONS = 4
 PLAIN_BATCH_BYTES = 16 << 10

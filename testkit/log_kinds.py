@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Producer
 
+from testkit.clients import delete_records
 from testkit.raw_writer import RawWriter
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
@@ -24,7 +25,7 @@ from twinshore.kafka.protocol.record_batch import (
     BatchHeader,
 )
 from twinshore.kafka.protocol.transactions import FILLER_RECORDS_MAX, make_filler
-from twinshore.lab.clients import client_settings, create_log_consumer, delete_records, read_to_end
+from twinshore.lab.clients import client_settings, create_log_consumer, read_to_end
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.produce import produce_records
 

@@ -9,13 +9,14 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from testkit.clients import delete_records
 from testkit.copiers import CopyJob, MirrorMaker
 from testkit.figures import StageError
+from testkit.watermarks import close_kept_consumers, read_watermarks
 from twinshore.config.model import Cluster, SourceOffset, TargetOffset, TopicPartition
 from twinshore.lab import produce
-from twinshore.lab.clients import create_log_consumer, create_topic, delete_records, read_to_end
+from twinshore.lab.clients import create_log_consumer, create_topic, read_to_end
 from twinshore.lab.mirror_process import MirrorProcess, addresses
-from twinshore.lab.watermarks import close_kept_consumers, read_watermarks
 from twinshore.replication.core.mapping import translate_to_source, translate_to_target
 from twinshore.state.store import Store, open_store
 

@@ -19,22 +19,23 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, Message, TopicPartition
 
+from testkit.clients import commit_group_offsets
+from testkit.cluster import RigCluster
+from testkit.verbs import run_verb
+from testkit.watermarks import close_kept_consumers, read_end_offsets
 from twinshore.client.consumer import FailoverConsumer
 from twinshore.client.producer import FailoverProducer
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import (
     client_settings,
-    commit_group_offsets,
     create_admin_client,
     create_log_consumer,
     read_group_offsets,
     read_to_end,
 )
-from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import LabError
-from twinshore.lab.mirror_process import MirrorProcess, run_verb, settings_of
+from twinshore.lab.mirror_process import MirrorProcess, settings_of
 from twinshore.lab.produce import produce_records
-from twinshore.lab.watermarks import close_kept_consumers, read_end_offsets
 from twinshore.state.store import open_store
 from twinshore.switch.operations.show import list_switches
 
@@ -206,7 +207,7 @@ def planned(
     writers and readers are those of the client library."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinshore-switch-")))
-        east, west = (stack.enter_context(LabCluster(name, heap_mb=512)) for name in ("east", "west"))
+        east, west = (stack.enter_context(RigCluster(name, heap_mb=512)) for name in ("east", "west"))
         east.create_topic(TOPIC, partitions=4)
         clusters = {"east": east.cluster, "west": west.cluster}
         store = folder / "store.db"
@@ -329,8 +330,8 @@ def returned(diverged: int, *, say: Callable[[str], None], command: str) -> Retu
     """East takes so many records that do not cross. `command`: the module that is the `twinshore` command."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinshore-failback-")))
-        east = stack.enter_context(LabCluster("east", heap_mb=512, via_proxy=True))
-        west = stack.enter_context(LabCluster("west", heap_mb=512))
+        east = stack.enter_context(RigCluster("east", heap_mb=512, via_proxy=True))
+        west = stack.enter_context(RigCluster("west", heap_mb=512))
         stack.callback(close_kept_consumers)
         east.create_topic(TOPIC, partitions=PARTITIONS)
         _write(east.cluster, "before", BEFORE)

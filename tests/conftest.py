@@ -14,13 +14,14 @@ import hypothesis
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from testkit.clients import forget_links
+from testkit.cluster import RigCluster
+from testkit.databases import DatabaseServer, MariaDbServer, PostgresServer
 from testkit.log_lines import LogLines, keep_log_lines
+from testkit.watermarks import close_kept_consumers
 from twinshore.config.model import Cluster
 from twinshore.kafka.pool import RetryPolicy
-from twinshore.lab.clients import create_admin_client, forget_links
-from twinshore.lab.cluster import LabCluster
-from twinshore.lab.databases import DatabaseServer, MariaDbServer, PostgresServer
-from twinshore.lab.watermarks import close_kept_consumers
+from twinshore.lab.clients import create_admin_client
 
 _numbers = itertools.count(1)
 
@@ -29,10 +30,10 @@ _QUICK = ("-XX:TieredStopAtLevel=1",)
 
 PATIENCE_S = 0.3
 
-_shared: list[LabCluster] = []
+_shared: list[RigCluster] = []
 _databases: list[DatabaseServer] = []
 
-ClusterFactory = Callable[..., LabCluster]
+ClusterFactory = Callable[..., RigCluster]
 
 # How long an example takes tells of the machine, which several processes share, and not of what is tested.
 hypothesis.settings.register_profile("house", deadline=None)
@@ -94,17 +95,17 @@ def _turn(path: Path) -> int:
 
 
 @pytest.fixture(scope="session")
-def east() -> Iterator[LabCluster]:
+def east() -> Iterator[RigCluster]:
     """A shared single-broker cluster of the newest Kafka. Do not kill its broker: take `cluster_factory` for that."""
-    with LabCluster("east", jvm_flags=_QUICK) as cluster:
+    with RigCluster("east", jvm_flags=_QUICK) as cluster:
         _shared.append(cluster)
         yield cluster
 
 
 @pytest.fixture(scope="session")
-def west() -> Iterator[LabCluster]:
+def west() -> Iterator[RigCluster]:
     """A second one."""
-    with LabCluster("west", jvm_flags=_QUICK) as cluster:
+    with RigCluster("west", jvm_flags=_QUICK) as cluster:
         _shared.append(cluster)
         yield cluster
 
@@ -161,11 +162,11 @@ def _forget_topics() -> None:
 
 @pytest.fixture
 def cluster_factory() -> Iterator[ClusterFactory]:
-    """Starts clusters of the test's own (LabCluster's arguments); they end with the test."""
-    started: list[LabCluster] = []
+    """Starts clusters of the test's own (RigCluster's arguments); they end with the test."""
+    started: list[RigCluster] = []
 
-    def start(name: str = "own", **arguments: Any) -> LabCluster:
-        cluster = LabCluster(name, **{"jvm_flags": _QUICK, **arguments})
+    def start(name: str = "own", **arguments: Any) -> RigCluster:
+        cluster = RigCluster(name, **{"jvm_flags": _QUICK, **arguments})
         started.append(cluster)
         cluster.start()
         return cluster

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from testkit.clients import forget_links
 from tests.test_packaging import build_all, wheel
 from twinshore import __version__
-from twinshore.lab.clients import forget_links
 from twinshore.lab.cluster import LabCluster
 from twinshore.state.store import open_store
 

@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from testkit.access import LabSecurity
+from testkit.clients import add_acl, topic_id
+from testkit.cluster import RigCluster
 from tests.conftest import ClusterFactory
 from tests.scenarios.warm_mirrors import IN_THREADS, start_warm
 from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
-from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import add_acl, client_settings, topic_id
-from twinshore.lab.cluster import LabCluster
+from twinshore.lab.clients import client_settings
 from twinshore.lab.processes import ChildProcess
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,7 +42,7 @@ def rights(side: str) -> list[tuple[str, str]]:
     ]
 
 
-def grant(cluster: LabCluster, side: str) -> None:
+def grant(cluster: RigCluster, side: str) -> None:
     for kind, operation in rights(side):
         name = {"topic": TOPIC, "broker": "kafka-cluster", "transactional_id": "twinshore."}[kind]
         add_acl(cluster.cluster, USER, operation, kind, name, prefixed=kind == "transactional_id")
@@ -64,7 +65,7 @@ def commit_nothing_much(cluster: Cluster) -> None:
     producer.commit_transaction(30)
 
 
-def settings_for(source: LabCluster, target: LabCluster, folder: Path) -> Path:
+def settings_for(source: RigCluster, target: RigCluster, folder: Path) -> Path:
     text = [f'[store]\nurl = "sqlite:///{folder}/store.db"\n']
     for cluster in (source, target):
         seen = cluster.cluster_as(USER)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from bench.clients.client import NO, RECORDS, YES, Job
 from bench.kit.makes import Outcome
-from twinshore.lab.jars import ONE_COMPILER_FLAG, fetch_tools_classpath, find_java
+from testkit.jars import fetch_tools_classpath
+from twinshore.lab.jars import ONE_COMPILER_FLAG, find_java
 
 _TOOLS = "org.apache.kafka.tools"
 _CLASSES = {

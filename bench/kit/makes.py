@@ -18,14 +18,8 @@ from typing import Any
 
 from bench.clients.client import NO, Job
 from bench.kit.programs import program
-from twinshore.lab.jars import (
-    ONE_COMPILER_FLAG,
-    MavenModule,
-    fetch_jars,
-    fetch_python_packages,
-    find_ivy_jar,
-    find_java,
-)
+from testkit.jars import fetch_python_packages
+from twinshore.lab.jars import ONE_COMPILER_FLAG, MavenModule, fetch_jars, find_ivy_jar, find_java
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP_S = 150.0

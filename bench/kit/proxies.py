@@ -16,11 +16,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 import twinshore
+from testkit.cluster import RigCluster
 from testkit.copiers import KAFKA_JVM
+from testkit.jars import compile_java, fetch_python_packages
 from twinshore.config.model import Cluster
-from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import LabError, log_tail
-from twinshore.lab.jars import MavenModule, compile_java, fetch_jars, fetch_python_packages, find_java
+from twinshore.lab.jars import MavenModule, fetch_jars, find_java
 from twinshore.lab.ports import free_port_range
 from twinshore.lab.processes import ChildProcess, start_child
 from twinshore.proxy.operations.breakers import SetBreakerLimits, act, build_limits, plan_limits, select_breakers
@@ -52,7 +53,7 @@ class Site:
     """Where something is to serve: before `cluster`, with its files in `folder`, which is empty. `beside` is another
     cluster, for those that take several."""
 
-    cluster: LabCluster
+    cluster: RigCluster
     beside: Cluster
     folder: Path
 

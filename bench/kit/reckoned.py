@@ -13,7 +13,7 @@ from typing import Any
 from bench.kit.page import table
 from bench.kit.pictures import machine_of
 from bench.kit.sizes import Sizes, recorded
-from twinshore.lab.databases import MARIADB_VERSION, POSTGRES_VERSION
+from testkit.databases import MARIADB_VERSION, POSTGRES_VERSION
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST, KAFKA_OLDEST_SOURCE, KAFKA_OLDEST_TARGET
 
 RECORD_BYTES = 1_000

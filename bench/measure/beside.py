@@ -11,13 +11,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from testkit.clients import delete_all_topics, forget_links
 from testkit.copiers import bench_cluster
 from testkit.figures import StageError, ratio
 from testkit.loader import PARTITIONS, Workload, load, plain, warm_broker
-from twinshore.lab.clients import delete_all_topics, forget_links
+from testkit.verbs import Verb, delay_text
+from testkit.watermarks import TopicEndReader
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.mirror_process import MirrorProcess, Verb, delay_text, settings_of
-from twinshore.lab.watermarks import TopicEndReader
+from twinshore.lab.mirror_process import MirrorProcess, settings_of
 from twinshore.state.store import open_store
 
 LINK = "east->west"

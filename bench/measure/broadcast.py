@@ -22,12 +22,12 @@ from pathlib import Path
 import psutil
 
 from bench.kit.tree import ProcessTree
+from testkit.clients import forget_links
+from testkit.cluster import RigCluster
 from testkit.figures import StageError
 from testkit.loader import PARTITIONS, Workload, load, lz4, plain
-from twinshore.lab.clients import forget_links
-from twinshore.lab.cluster import LabCluster
+from testkit.watermarks import TopicEndReader
 from twinshore.lab.mirror_process import MirrorProcess
-from twinshore.lab.watermarks import TopicEndReader
 
 SOURCE = "source"
 TARGETS = (1, 3)
@@ -84,7 +84,7 @@ class Carried:
 class Place:
     """A source behind a counting proxy, targets, and one mirror at a time between them."""
 
-    def __init__(self, source: LabCluster, targets: Sequence[LabCluster], workload: Workload) -> None:
+    def __init__(self, source: RigCluster, targets: Sequence[RigCluster], workload: Workload) -> None:
         self.source, self.targets, self.workload = source, targets, workload
         self._run = 0
 
@@ -92,7 +92,7 @@ class Place:
         """Bytes that the source has sent to the mirror so far."""
         return sum(proxy.counters().bytes_to_source for proxy in self.source.proxies)
 
-    def settings(self, folder: Path, topic: str, targets: Sequence[LabCluster], *, together: bool, tasks: int) -> str:
+    def settings(self, folder: Path, topic: str, targets: Sequence[RigCluster], *, together: bool, tasks: int) -> str:
         lines = ["[store]", f'url = "sqlite:///{folder / "store.db"}"']
         reached = (one.wan_cluster if one.proxies else one.cluster for one in targets)
         for cluster in (self.source.wan_cluster, *reached):
@@ -191,9 +191,9 @@ def _tasks_s(process: MirrorProcess) -> float:
 def stage(targets: int, workload: Workload, *, far: int = 0) -> Iterator[Place]:
     """The clusters, ready. The mirror reaches the last `far` targets through a proxy each, which can slow it down."""
     with ExitStack() as stack:
-        source = stack.enter_context(LabCluster(SOURCE, heap_mb=HEAP_MB, via_proxy=True))
+        source = stack.enter_context(RigCluster(SOURCE, heap_mb=HEAP_MB, via_proxy=True))
         numbers = range(1, targets + 1)
-        named = [LabCluster(f"target{one}", heap_mb=HEAP_MB, via_proxy=one > targets - far) for one in numbers]
+        named = [RigCluster(f"target{one}", heap_mb=HEAP_MB, via_proxy=one > targets - far) for one in numbers]
         yield Place(source, [stack.enter_context(one) for one in named], workload)
 
 

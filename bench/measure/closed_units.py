@@ -12,9 +12,9 @@ from pathlib import Path
 
 from bench.measure.markers import PARTITIONS, Stage
 from bench.measure.unseen_topics import SOURCE_SETTINGS, write_markers
-from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import add_acl
-from twinshore.lab.cluster import LabCluster
+from testkit.access import LabSecurity
+from testkit.clients import add_acl
+from testkit.cluster import RigCluster
 from twinshore.lab.mirror_process import MirrorProcess, settings_of
 
 MARKERS = 100_000
@@ -49,8 +49,8 @@ def run_closed_units_bench(*, short: bool = False, say: Say) -> float:
     count = MARKERS // (5 if short else 1)
     with (
         tempfile.TemporaryDirectory(prefix="units-") as folder,
-        LabCluster("east", heap_mb=512, settings=SOURCE_SETTINGS) as source,
-        LabCluster("west", heap_mb=512, security=LabSecurity.SASL_PLAIN, authorizer=True, users=(USER,)) as target,
+        RigCluster("east", heap_mb=512, settings=SOURCE_SETTINGS) as source,
+        RigCluster("west", heap_mb=512, security=LabSecurity.SASL_PLAIN, authorizer=True, users=(USER,)) as target,
     ):
         for kind, operations in RIGHTS.items():
             for operation in operations:

@@ -11,13 +11,13 @@ from pathlib import Path
 from bench.kit.ballast import Ballast
 from bench.kit.tree import ProcessTree, machine_cpu_s, own_cpu_s
 from testkit.copiers import Copier, CopyJob
+from testkit.fault_proxy import FaultProxy
 from testkit.figures import Sample, StageError, Window, WindowRule, window_of
 from testkit.loader import PARTITIONS, Workload
+from testkit.watermarks import TopicEndReader
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import log_tail
-from twinshore.lab.fault_proxy import FaultProxy
 from twinshore.lab.processes import ChildProcess
-from twinshore.lab.watermarks import TopicEndReader
 
 _SAMPLE_EVERY_S = 0.1
 _FIRST_RECORD_WITHIN_S = 120.0

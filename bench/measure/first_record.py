@@ -15,11 +15,12 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
+from testkit.clients import forget_links
 from testkit.figures import StageError, median
-from twinshore.lab.clients import client_settings, forget_links
+from testkit.watermarks import TopicEndReader
+from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.mirror_process import MirrorProcess, settings_of
-from twinshore.lab.watermarks import TopicEndReader
 
 STARTS_S_MAX = 180.0
 POLL_S = 0.02

@@ -25,10 +25,10 @@ from bench.measure.broadcast import ARRIVE_S_MAX, PACE_S, RECORDS, RECORDS_SHORT
 from testkit.faults import dead, on_slow_line, stalled
 from testkit.figures import StageError, percentile
 from testkit.loader import PARTITIONS, plain
+from testkit.watermarks import TopicEndReader
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.mirror_process import MirrorProcess
-from twinshore.lab.watermarks import TopicEndReader
 
 TARGETS = 4
 PART = 0.6

@@ -16,9 +16,9 @@ from bench.measure.drain import stop
 from testkit.copiers import Copier, CopyJob
 from testkit.figures import StageError, percentile
 from testkit.loader import PARTITIONS
+from testkit.watermarks import TopicEndReader
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import client_settings
-from twinshore.lab.watermarks import TopicEndReader
 
 _SENT = struct.Struct(">qi")  # when, and which record it is
 _RECORD_BYTES = 1_000

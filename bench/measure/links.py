@@ -22,11 +22,11 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from bench.kit.playing import ROOT
 from testkit.figures import StageError, percentile
+from testkit.watermarks import TopicEndReader
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.mirror_process import MirrorProcess
-from twinshore.lab.watermarks import TopicEndReader
 
 LINKS = 20
 RATE = 10  # records a second in each topic

@@ -24,12 +24,12 @@ from bench.measure.unseen_topics import (
     write_holes,
     write_markers,
 )
+from testkit.clients import forget_links
 from testkit.figures import StageError
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
-from twinshore.lab.clients import forget_links
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.mirror_process import MirrorProcess, settings_of
 

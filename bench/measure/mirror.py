@@ -18,11 +18,11 @@ from bench.kit.page import write_section
 from bench.kit.tree import end_in_order_on_sigterm
 from bench.measure.drain import Drain, Sides, drain
 from bench.measure.latency import Latency, Pace, copied_latency, direct_latency
+from testkit.clients import delete_all_topics
 from testkit.copiers import Copier, CopyJob, MirrorMaker, Twinshore, bench_cluster, mirror_makers
 from testkit.figures import WindowRule, median, ratio
 from testkit.loader import PARTITIONS, WARM_PART, WORKLOADS, Workload, load, warm_broker, warm_source
-from twinshore.lab.clients import delete_all_topics
-from twinshore.lab.watermarks import TopicEndReader
+from testkit.watermarks import TopicEndReader
 
 OURS, THEIRS = Twinshore().name, MirrorMaker().name
 PARTS = (*WORKLOADS, "latency", "replicated")

@@ -18,10 +18,9 @@ from bench.kit.tree import ProcessTree
 from testkit.figures import StageError
 from twinshore.config.model import Cluster, Link, TopicPartition
 from twinshore.config.settings import load_settings
-from twinshore.lab.clients import client_settings
+from twinshore.lab.clients import LogEndReader, client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.demo_stage import DemoMirror
-from twinshore.lab.watermarks import LogEndReader
 from twinshore.runtime.endpoints import one_shot_connections
 
 TOPICS = 10

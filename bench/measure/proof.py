@@ -22,6 +22,7 @@ from functools import cached_property
 
 from testkit.figures import StageError, median, ratio
 from testkit.loader import Batch, Workload, load, lz4, plain
+from testkit.watermarks import TopicEndReader
 from twinshore.config.model import Cluster, TopicPartition
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.kafka.cluster import KafkaCluster
@@ -36,7 +37,6 @@ from twinshore.kafka.protocol.record_batch import (
 )
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.topic_comparison import compare_topic
-from twinshore.lab.watermarks import TopicEndReader
 from twinshore.proof.core.model import CompareMode, DifferenceKind
 from twinshore.proof.core.planning import ProofOptions
 from twinshore.proof.jobs import run_bundle_in_process

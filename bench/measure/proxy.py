@@ -29,10 +29,10 @@ from bench.kit.machine import Machine, this_machine
 from bench.kit.page import write_section
 from bench.kit.proxies import PEERS, Between, Direct, Opaque, Ours, Serving, Site
 from bench.kit.tree import ProcessTree, end_in_order_on_sigterm, machine_cpu_s
+from testkit.cluster import RigCluster
 from testkit.copiers import bench_cluster
 from testkit.figures import StageError, median, ratio
 from twinshore.lab.clients import create_admin_client
-from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import LabError, log_tail
 from twinshore.lab.processes import ChildProcess, start_child
 from twinshore.runtime.process import raise_open_files_limit
@@ -161,7 +161,7 @@ def p99_of(one: Run) -> float:
 class _Stage:
     """Two clusters, and the proxies that serve before the first one."""
 
-    def __init__(self, plan: Plan, cluster: LabCluster, beside: LabCluster, say: Say) -> None:
+    def __init__(self, plan: Plan, cluster: RigCluster, beside: RigCluster, say: Say) -> None:
         self._plan, self._cluster, self._beside, self._say = plan, cluster, beside, say
         self._numbers = itertools.count(1)
         self._admin: AdminClient = create_admin_client(cluster.cluster)
@@ -334,7 +334,7 @@ def _told(one: Run) -> str:
 def run_proxy_bench(plan: Plan, parts: Collection[str], proxies: Sequence[Between], say: Say) -> ProxyBench:
     """Measures these parts by these proxies. `say` gets progress."""
     raise_open_files_limit()
-    with bench_cluster("east", via_proxy=True) as east, LabCluster("west", heap_mb=256) as west:
+    with bench_cluster("east", via_proxy=True) as east, RigCluster("west", heap_mb=256) as west:
         stage = _Stage(plan, east, west, say)
         stage.turns([part for part in PARTS if part in parts and part != CROWD], proxies)
         if CROWD in parts:

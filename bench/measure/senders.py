@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from bench.measure.broadcast import ARRIVE_S_MAX, Place, stage
+from testkit.cluster import RigCluster
 from testkit.figures import StageError
 from testkit.loader import PARTITIONS, plain
+from testkit.watermarks import TopicEndReader
 from twinshore.lab.clients import client_settings
-from twinshore.lab.cluster import LabCluster
-from twinshore.lab.watermarks import TopicEndReader
 
 LINE_BYTES_S = 5_000_000.0
 TASKS = 4
@@ -101,7 +101,7 @@ def _seen(end: TopicEndReader, first: int, records: int) -> Iterator[tuple[float
         time.sleep(0.05)
 
 
-def _produce(source: LabCluster, topic: str, records: int) -> None:
+def _produce(source: RigCluster, topic: str, records: int) -> None:
     """Each key's records are numbered; which partition a key is in, the producer says."""
     producer = Producer({**client_settings(source.cluster), "enable.idempotence": True, "linger.ms": 20})
     for number in range(records):
@@ -116,7 +116,7 @@ def _produce(source: LabCluster, topic: str, records: int) -> None:
         raise StageError(f"{left} records were not acknowledged")
 
 
-def _misplaced(target: LabCluster, topic: str, records: int) -> int:
+def _misplaced(target: RigCluster, topic: str, records: int) -> int:
     """How many of the records on the target are not the next of their key; what is missing counts."""
     consumer = Consumer({**client_settings(target.cluster), "group.id": "bench-order", "enable.auto.commit": False})
     expected, misplaced, read, heard_s = [0] * KEYS, 0, 0, time.monotonic()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
+from testkit.clients import alter_topic
 from testkit.figures import StageError
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
@@ -22,7 +23,7 @@ from twinshore.kafka.protocol.transactions import (
     make_filler,
     parse_markers,
 )
-from twinshore.lab.clients import alter_topic, client_settings
+from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 
 # Cleans within seconds.

@@ -15,11 +15,11 @@ from bench.kit.page import table, write_section
 from bench.kit.tree import end_in_order_on_sigterm
 from bench.measure.drain import Drain, Sides, drain
 from bench.measure.mirror import OURS, THEIRS, middle
+from testkit.clients import delete_all_topics
 from testkit.copiers import Copier, CopyJob, Twinshore, bench_cluster, mirror_makers
 from testkit.figures import WindowRule, ratio
 from testkit.loader import PARTITIONS, WORKLOADS, load, warm_broker
-from twinshore.lab.clients import delete_all_topics
-from twinshore.lab.watermarks import TopicEndReader
+from testkit.watermarks import TopicEndReader
 
 ROUND_TRIP_MS = 60.0
 WORKLOAD = "plain"

@@ -18,9 +18,10 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench.kit.claims import Claim, Finding
 from bench.kit.showing import run_show
+from testkit.clients import commit_group_offsets
 from testkit.figures import StageError
 from twinshore.config.model import Cluster
-from twinshore.lab.clients import commit_group_offsets, create_admin_client
+from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
 
 HEAD = """\

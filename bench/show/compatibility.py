@@ -28,12 +28,13 @@ from bench.kit.page import table
 from bench.kit.playing import ROOT
 from bench.kit.proxies import Ours, Site
 from bench.kit.tree import end_in_order_on_sigterm
+from testkit.cluster import RigCluster
 from testkit.switch_under_load import READY_S, until
+from testkit.verbs import run_verb
 from twinshore.lab.clients import create_admin_client
-from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import LabError
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
-from twinshore.lab.mirror_process import COMMAND, MirrorProcess, run_verb, settings_of
+from twinshore.lab.mirror_process import COMMAND, MirrorProcess, settings_of
 
 PAGE = ROOT / "docs" / "compatibility.md"
 # What docs/proxy.md says that it refuses.
@@ -186,8 +187,8 @@ class _Stage:
     """Two clusters and the proxy before them, on which clients are tried one after another. `twins`: what is on the
     second cluster is on the first as well. `mirror`: carries what is on the first, so that it can be moved."""
 
-    first: LabCluster
-    second: LabCluster
+    first: RigCluster
+    second: RigCluster
     bootstrap: str
     say: Say
     prefix: str = "compat"
@@ -242,14 +243,14 @@ class _Stage:
         settings = ("--settings", str(self.mirror.settings))
         return replace(job, moves=tuple((*command, *verb, *settings) for verb in (switch, _groups_to(self.second))))
 
-    def _made(self, name: str, steps: tuple[str, ...], second: LabCluster) -> Job:
+    def _made(self, name: str, steps: tuple[str, ...], second: RigCluster) -> Job:
         job = Job(self.bootstrap, f"{name}-first", f"{name}-second", f"{name}-made", name, steps)
         self.first.create_topic(job.first, partitions=2)
         second.create_topic(job.second, partitions=2)
         return job
 
 
-def _groups_to(there: LabCluster) -> tuple[str, ...]:
+def _groups_to(there: RigCluster) -> tuple[str, ...]:
     return ("proxy", "groups", "--to", there.cluster.name, "--yes")
 
 
@@ -285,21 +286,21 @@ def run(makes: Sequence[Make], steps: Sequence[str], say: Say, *, tools: bool = 
 
 def _older(stack: ExitStack, say: Say) -> _Stage:
     """Clusters of two versions."""
-    first = stack.enter_context(LabCluster("first", version=KAFKA_NEWEST))
-    second = stack.enter_context(LabCluster("second", version=KAFKA_3))
+    first = stack.enter_context(RigCluster("first", version=KAFKA_NEWEST))
+    second = stack.enter_context(RigCluster("second", version=KAFKA_3))
     return _Stage(first, second, _served(stack, first, second, _folder(stack)), say)
 
 
 def _newest(stack: ExitStack, say: Say) -> _Stage:
     """Two clusters of one version: topics of the second have twins on the first."""
-    first, second = (stack.enter_context(LabCluster(name, version=KAFKA_NEWEST)) for name in ("first", "second"))
+    first, second = (stack.enter_context(RigCluster(name, version=KAFKA_NEWEST)) for name in ("first", "second"))
     bootstrap = _served(stack, first, second, _folder(stack), carried="newest-.*-second")
     return _Stage(first, second, bootstrap, say, "newest", twins=True)
 
 
 def _moving(stack: ExitStack, say: Say) -> _Stage:
     """The same, and a mirror that carries topics of the first to the second."""
-    first, second = (stack.enter_context(LabCluster(name, version=KAFKA_NEWEST)) for name in ("first", "second"))
+    first, second = (stack.enter_context(RigCluster(name, version=KAFKA_NEWEST)) for name in ("first", "second"))
     folder = _folder(stack)
     few = {"disk_warn_percent": 0, "tasks_per_link": 1, "lease_s": 4}
     text = settings_of(first.cluster, second.cluster, store=folder / "store.db", topics="moving-.*-first", mirror=few)
@@ -314,7 +315,7 @@ def _folder(stack: ExitStack) -> Path:
     return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinshore-compatibility-")))
 
 
-def _served(stack: ExitStack, first: LabCluster, second: LabCluster, folder: Path, carried: str = "") -> str:
+def _served(stack: ExitStack, first: RigCluster, second: RigCluster, folder: Path, carried: str = "") -> str:
     serving = Ours(guarded=False, carried=carried).start(Site(first, second.cluster, folder))
     stack.callback(serving.end)
     return serving.bootstrap

@@ -12,10 +12,10 @@ from bench.kit.proxies import PEERS, KafkaProxy, Ours, Site, guard_all
 from bench.measure.proxy import BULK, FETCH, FULL, NONE, ONE, OURS, Crowd, ProxyBench, Run
 from bench.measure.proxy_load import RECORD_BYTES, values
 from bench.measure.proxy_page import proxy_section
+from testkit.cluster import RigCluster
 from twinshore.config.model import Cluster
 from twinshore.config.sections.proxy import SECTION
 from twinshore.config.settings import parse_settings
-from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import LabError
 from twinshore.state.store import open_store
 
@@ -98,7 +98,7 @@ def test_a_peer_that_is_not_there_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.delenv("KAFKA_PROXY", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LabError, match="KAFKA_PROXY names none"):
-        KafkaProxy().start(Site(LabCluster("east"), Cluster("west", ("127.0.0.1:2",)), tmp_path))
+        KafkaProxy().start(Site(RigCluster("east"), Cluster("west", ("127.0.0.1:2",)), tmp_path))
 
 
 def test_what_passes_is_of_one_size_and_half_of_it_is_chance() -> None:

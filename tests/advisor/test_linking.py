@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from testkit.clients import topic_id
+from testkit.cluster import RigCluster
 from tests.pages.shell import kafka_tools, play
 from tests.scenarios.loss_stage import until
 from tests.scenarios.mirror_rig import settings_text, url_in
@@ -20,8 +22,7 @@ from twinshore.config.settings import parse_settings
 from twinshore.kafka.admin import create_acls
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.protocol.access_control import AclOperation
-from twinshore.lab.clients import client_settings, topic_id
-from twinshore.lab.cluster import LabCluster
+from twinshore.lab.clients import client_settings
 from twinshore.state.core.values import ProgressRecord, TwinRow
 from twinshore.state.store import open_store
 
@@ -33,7 +34,7 @@ def asked(folder: Path, east: Cluster, west: Cluster, topic: str) -> AdviceResul
     return advise_on_cluster(AdviceRequest("east", (topic,), apart_s=0), settings, clock=wall_ms, wait=time.sleep)
 
 
-def test_what_twins_lack_is_found(east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path) -> None:
+def test_what_twins_lack_is_found(east: RigCluster, west: RigCluster, unique_topic: str, tmp_path: Path) -> None:
     east.create_topic(unique_topic, settings={"segment.ms": "7200000"})
     west.create_topic(unique_topic)
     producer = Producer(client_settings(east.cluster))
@@ -75,7 +76,7 @@ def test_what_twins_lack_is_found(east: LabCluster, west: LabCluster, unique_top
 
 
 def test_without_a_store_there_is_no_link_to_miss(
-    east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path
+    east: RigCluster, west: RigCluster, unique_topic: str, tmp_path: Path
 ) -> None:
     east.create_topic(unique_topic)
     advice = asked(tmp_path, east.cluster, west.cluster, unique_topic).advice

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from testkit.access import LabSecurity
+from testkit.clients import add_acl, commit_group_offsets
+from testkit.cluster import RigCluster
 from testkit.errors import raises
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import settings_text
@@ -27,9 +30,7 @@ from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.model import Cluster
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.kafka.clock import wall_ms
-from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import add_acl, client_settings, commit_group_offsets
-from twinshore.lab.cluster import LabCluster
+from twinshore.lab.clients import client_settings
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
 HOUR_MS = 3_600_000
@@ -60,7 +61,7 @@ def write(cluster: Cluster, topic: str, count: int, at_ms: int = 0) -> None:
 
 
 @pytest.fixture
-def lagging(east: LabCluster, unique_topic: str) -> str:
+def lagging(east: RigCluster, unique_topic: str) -> str:
     """A topic of 100 records, 30 hours old; the group of its name stands at 10."""
     east.create_topic(unique_topic, settings={"retention.ms": str(40 * HOUR_MS), "max.message.bytes": "2000000"})
     write(east.cluster, unique_topic, 100, wall_ms() - 30 * HOUR_MS)
@@ -68,7 +69,7 @@ def lagging(east: LabCluster, unique_topic: str) -> str:
     return unique_topic
 
 
-def test_what_was_made_weak_is_found(east: LabCluster, lagging: str, tmp_path: Path) -> None:
+def test_what_was_made_weak_is_found(east: RigCluster, lagging: str, tmp_path: Path) -> None:
     answer = asked_of(tmp_path, east.cluster, lagging)
     of_topic, of_group = at(answer.advice, f"topic {lagging}"), at(answer.advice, f"group {lagging} on {lagging}")
     assert of_topic.keys() == {"single-copy", "message-size"}
@@ -85,12 +86,12 @@ def test_what_was_made_weak_is_found(east: LabCluster, lagging: str, tmp_path: P
     assert f"  topic {lagging}: one replica of partition 0" in whole
 
 
-def test_a_topic_that_is_none_is_told(east: LabCluster, lagging: str, tmp_path: Path) -> None:
+def test_a_topic_that_is_none_is_told(east: RigCluster, lagging: str, tmp_path: Path) -> None:
     with raises(ConfigError, "advisor.no-topic-matches", pattern=f"{lagging}x", cluster="east"):
         asked_of(tmp_path, east.cluster, lagging, f"{lagging}x")
 
 
-def test_a_marker_is_no_record_to_read(east: LabCluster, unique_topic: str, tmp_path: Path) -> None:
+def test_a_marker_is_no_record_to_read(east: RigCluster, unique_topic: str, tmp_path: Path) -> None:
     """Whoever commits behind the last record of a transaction stands before its marker, and has read everything."""
     east.create_topic(unique_topic)
     producer = Producer({**client_settings(east.cluster), "transactional.id": unique_topic})
@@ -112,7 +113,7 @@ def test_a_marker_is_no_record_to_read(east: LabCluster, unique_topic: str, tmp_
 
 
 def test_where_more_would_have_to_be_read_than_is_that_is_told(
-    east: LabCluster, lagging: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    east: RigCluster, lagging: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collect, "AGED_BATCHES_MAX", 0)
     unseen = {one.what: one.why for one in asked_of(tmp_path, east.cluster, lagging).advice.unseen}
@@ -121,7 +122,7 @@ def test_where_more_would_have_to_be_read_than_is_that_is_told(
     assert unseen[f"the age of the next record of a group in {lagging}-0"]
 
 
-def test_a_group_that_hangs_before_its_first_commit(east: LabCluster, unique_topic: str, tmp_path: Path) -> None:
+def test_a_group_that_hangs_before_its_first_commit(east: RigCluster, unique_topic: str, tmp_path: Path) -> None:
     east.create_topic(unique_topic)
     write(east.cluster, unique_topic, 1)
     settings = {"group.id": unique_topic, "auto.offset.reset": "earliest", "enable.auto.commit": False}
@@ -141,7 +142,7 @@ def test_a_group_that_hangs_before_its_first_commit(east: LabCluster, unique_top
 
 
 def test_an_earlier_advice_says_what_has_changed_and_whether_a_group_moves(
-    east: LabCluster, lagging: str, tmp_path: Path
+    east: RigCluster, lagging: str, tmp_path: Path
 ) -> None:
     before = tmp_path / "before.json"
     before.write_text(json.dumps(advice_as_values(asked_of(tmp_path, east.cluster, lagging))))
@@ -157,7 +158,7 @@ def test_an_earlier_advice_says_what_has_changed_and_whether_a_group_moves(
         asked_of(tmp_path, east.cluster, lagging, since=before)
 
 
-def test_a_group_with_members_that_commits_nothing(east: LabCluster, lagging: str) -> None:
+def test_a_group_with_members_that_commits_nothing(east: RigCluster, lagging: str) -> None:
     settings = {"group.id": lagging, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
     consumer = Consumer({**client_settings(east.cluster), **settings})
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.clients import alter_topic
 from testkit.errors import raises
 from tests.advisor.seen_kit import having, part, topic
 from tests.pages.shell import kafka_tools, play
@@ -22,7 +23,6 @@ from twinshore.config.settings import parse_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import PartitionMetadata, TopicMetadata
-from twinshore.lab.clients import alter_topic
 from twinshore.lab.cluster import LabCluster
 
 UNCLEAN = "unclean.leader.election.enable"

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import create_engine, inspect
 from typer.testing import CliRunner
 
+from testkit.databases import PostgresServer
 from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import StoreError
-from twinshore.lab.databases import PostgresServer
 from twinshore.state.schema_version import SCHEMA_VERSION
 from twinshore.state.store import open_store
 

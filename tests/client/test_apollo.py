@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import raises
+from testkit.jars import compile_java
 from twinshore.client.discovery.http import Apollo
 from twinshore.config.errors import ConfigError
-from twinshore.lab.jars import MavenModule, compile_java, fetch_jars, find_java
+from twinshore.lab.jars import MavenModule, fetch_jars, find_java
 
 SOURCE = Path(__file__).with_name("apollo") / "Pushing.java"
 MODULE = MavenModule("com.ctrip.framework.apollo", "apollo-mockserver", "2.4.0")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import mentions
-from twinshore.lab.jars import compile_java, fetch_kafka_classpath, find_java
+from testkit.jars import compile_java
+from twinshore.lab.jars import fetch_kafka_classpath, find_java
 
 CLIENTS = Path(__file__).resolve().parents[2] / "clients" / "java" / "src" / "main" / "java"
 PLAYED = Path(__file__).parents[1] / "routing" / "client_orders.json"

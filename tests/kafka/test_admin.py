@@ -10,6 +10,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Producer
 
+from testkit.clients import alter_brokers, delete_topic, topic_id
 from tests.conftest import ClusterFactory
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Cluster, TopicPartition
@@ -17,7 +18,7 @@ from twinshore.kafka.admin import alter_quotas
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.access_control import QuotaEntity
-from twinshore.lab.clients import alter_brokers, client_settings, delete_topic, topic_id
+from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.replication.incidents.watch import PRODUCER_EXPIRY_SETTING, STATE_EXPIRY_MS_DEFAULT, read_state_expiry_ms
 

@@ -14,7 +14,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 
+from testkit.clients import delete_topic, topic_id
 from testkit.errors import raises
+from testkit.fault_proxy import FaultProxy
 from tests.conftest import ClusterFactory
 from tests.kafka.peers import peer, silent
 from twinshore.config.errors import ConfigError, KafkaError
@@ -23,9 +25,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import librdkafka_settings
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.pool import ConnectionPool, parse_address
-from twinshore.lab.clients import delete_topic, topic_id
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.fault_proxy import FaultProxy
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from testkit.access import LabSecurity
+from testkit.cluster import RigCluster
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Cluster, SaslMechanism, Secret, Security
 from twinshore.kafka.admin import (
@@ -31,8 +33,6 @@ from twinshore.kafka.protocol.access_control import (
     ScramUser,
 )
 from twinshore.kafka.protocol.error_codes import Code
-from twinshore.lab.access import LabSecurity
-from twinshore.lab.cluster import LabCluster
 
 READ = Acl(ResourceType.TOPIC, "orders", PatternType.LITERAL, "User:anna", "*", AclOperation.READ, AclPermission.ALLOW)
 DENY = Acl(ResourceType.TOPIC, "or", PatternType.PREFIXED, "User:*", "10.0.0.7", AclOperation.ALL, AclPermission.DENY)
@@ -40,14 +40,14 @@ GROUP = Acl(ResourceType.GROUP, "*", PatternType.LITERAL, "User:anna", "*", AclO
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[LabCluster]:
+def guarded() -> Iterator[RigCluster]:
     kind = LabSecurity.SASL_SCRAM_256
     flags = ("-XX:TieredStopAtLevel=1",)
-    with LabCluster("west", security=kind, authorizer=True, users=("anna",), heap_mb=256, jvm_flags=flags) as cluster:
+    with RigCluster("west", security=kind, authorizer=True, users=("anna",), heap_mb=256, jvm_flags=flags) as cluster:
         yield cluster
 
 
-def test_acls_are_read_made_and_removed_one_by_one(guarded: LabCluster) -> None:
+def test_acls_are_read_made_and_removed_one_by_one(guarded: RigCluster) -> None:
     with contextlib.closing(KafkaCluster(guarded.cluster)) as cluster:
         assert read_acls(cluster) == frozenset()
         assert create_acls(cluster, [READ, DENY, GROUP]) == {}
@@ -73,7 +73,7 @@ def test_acls_are_read_made_and_removed_one_by_one(guarded: LabCluster) -> None:
         assert delete_acls(cluster, [READ, GROUP]) == {}
 
 
-def test_who_may_not_look_is_told_what_to_grant(guarded: LabCluster) -> None:
+def test_who_may_not_look_is_told_what_to_grant(guarded: RigCluster) -> None:
     with contextlib.closing(KafkaCluster(guarded.cluster_as("anna"))) as cluster:
         with pytest.raises(KafkaError) as caught:
             read_acls(cluster)
@@ -84,12 +84,12 @@ def test_who_may_not_look_is_told_what_to_grant(guarded: LabCluster) -> None:
         assert not may_alter_acls(cluster)
 
 
-def test_a_cluster_without_an_authorizer_says_none(east: LabCluster) -> None:
+def test_a_cluster_without_an_authorizer_says_none(east: RigCluster) -> None:
     with contextlib.closing(KafkaCluster(east.cluster)) as cluster:
         assert read_acls(cluster) is None
 
 
-def test_quotas_of_users_clients_and_defaults(guarded: LabCluster) -> None:
+def test_quotas_of_users_clients_and_defaults(guarded: RigCluster) -> None:
     anna = QuotaEntity((("client-id", ""), ("user", "anna")))
     everybody = QuotaEntity((("user", ""),))
     with contextlib.closing(KafkaCluster(guarded.cluster)) as cluster:
@@ -126,7 +126,7 @@ def until_user_is_known(cluster: KafkaCluster, user: ScramUser) -> None:
 
 
 def test_a_scram_user_can_be_named_and_made_but_its_password_never_read(
-    guarded: LabCluster, monkeypatch: pytest.MonkeyPatch
+    guarded: RigCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with contextlib.closing(KafkaCluster(guarded.cluster)) as cluster:
         assert ScramUser("anna", "SCRAM-SHA-256", 4096) in read_scram_users(cluster)

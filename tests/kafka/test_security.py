@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from testkit.access import LabSecurity
+from testkit.clients import add_acl, topic_id
+from testkit.cluster import RigCluster
 from tests.conftest import ClusterFactory
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Cluster, SaslMechanism, Secret, Security, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import librdkafka_settings
 from twinshore.kafka.leader_queries import OffsetKind
-from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import add_acl, topic_id
-from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
 
@@ -47,7 +47,7 @@ def refusal(cluster: Cluster) -> KafkaError:
     return caught.value
 
 
-def with_secret(lab: LabCluster, secret: Path) -> Cluster:
+def with_secret(lab: RigCluster, secret: Path) -> Cluster:
     security = replace(lab.cluster.security, password=Secret(file=str(secret)))
     return replace(lab.cluster, security=security)
 
@@ -104,7 +104,7 @@ def test_missing_rights_are_named(cluster_factory: ClusterFactory) -> None:
         lacks_rights(lab, bob, TopicPartition("things", 0))
 
 
-def lacks_rights(lab: LabCluster, bob: KafkaCluster, named: TopicPartition) -> None:
+def lacks_rights(lab: RigCluster, bob: KafkaCluster, named: TopicPartition) -> None:
     with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED") as caught:
         bob.list_offsets([named], OffsetKind.LOG_END)
     assert "Describe on topic things" in caught.value.hint

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
+from testkit.certificates import CertificateAuthority
 from testkit.errors import raises
 from tests.kafka.peers import peer, silent
 from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.model import Secret, Security
 from twinshore.kafka.transport import WOULD_BLOCK, Transport, dial
-from twinshore.lab.certificates import CertificateAuthority
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
-from twinshore.lab.databases import DatabaseServer, MariaDbServer, PostgresServer
+from testkit.databases import DatabaseServer, MariaDbServer, PostgresServer
 
 
 @pytest.fixture(params=["postgres", "mariadb"])

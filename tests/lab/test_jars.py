@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import raises
+from testkit.jars import fetch_mirrormaker_classpath
 from twinshore.lab.cache import cache_folder
 from twinshore.lab.errors import LabError
-from twinshore.lab.jars import IvyProgress, MavenModule, fetch_jars, fetch_kafka_classpath, fetch_mirrormaker_classpath
+from twinshore.lab.jars import IvyProgress, MavenModule, fetch_jars, fetch_kafka_classpath
 
 _MODULE = MavenModule("org.example", "run", "1.0")
 _SETTINGS = """

@@ -26,11 +26,11 @@ from twinshore.lab.processes import (
 # Started from a thread that ends, as a test's worker or a fixture may: the servers must not end with that thread.
 _PARENT = """
 import json, sys, threading, time
-from twinshore.lab.cluster import LabCluster
-from twinshore.lab.databases import PostgresServer
+from testkit.cluster import RigCluster
+from testkit.databases import PostgresServer
 from twinshore.lab.jars import ONE_COMPILER_FLAG
 
-servers = [LabCluster("tied", heap_mb=256, via_proxy=True, jvm_flags=(ONE_COMPILER_FLAG,)), PostgresServer()]
+servers = [RigCluster("tied", heap_mb=256, via_proxy=True, jvm_flags=(ONE_COMPILER_FLAG,)), PostgresServer()]
 for server in servers:
     starter = threading.Thread(target=server.start)
     starter.start()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from twinshore.lab.fault_proxy import FaultProxy
+from testkit.fault_proxy import FaultProxy
 
 
 class Echo:

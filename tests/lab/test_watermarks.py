@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
+from testkit.clients import delete_topic
+from testkit.watermarks import NO_WATERMARKS, read_watermarks
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import until
-from twinshore.lab.clients import client_settings, delete_topic
+from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.watermarks import NO_WATERMARKS, read_watermarks
 
 
 def put(lab: LabCluster, topic: str, records: int) -> None:

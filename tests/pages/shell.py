@@ -7,7 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from twinshore.lab.jars import fetch_tools_classpath, find_java
+from testkit.jars import fetch_tools_classpath
+from twinshore.lab.jars import find_java
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

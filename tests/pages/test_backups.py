@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
+from testkit.databases import MariaDbServer, PostgresServer, mariadb_folder
 from tests.pages.shell import block, play, replaced
-from twinshore.lab.databases import MariaDbServer, PostgresServer, mariadb_folder
 from twinshore.state.core.values import ControlRow
 from twinshore.state.store import open_store
 

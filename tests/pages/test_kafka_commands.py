@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from testkit.access import LabSecurity
+from testkit.clients import add_acl
+from testkit.cluster import RigCluster
 from testkit.errors import mentions, raises
 from tests.conftest import ClusterFactory
 from tests.pages.shell import PAGES, block, blocks, kafka_tools, play, replaced
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
 from twinshore.config.errors import RefusedError
-from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import add_acl, client_settings
-from twinshore.lab.cluster import LabCluster
+from twinshore.lab.clients import client_settings
 
 ADMIN = """security.protocol=SASL_PLAINTEXT
 sasl.mechanism=SCRAM-SHA-256
@@ -24,18 +25,18 @@ sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule require
 RECORDS = 500
 
 
-def guarded(start: ClusterFactory, name: str) -> LabCluster:
+def guarded(start: ClusterFactory, name: str) -> RigCluster:
     kind = LabSecurity.SASL_SCRAM_256
     cluster = start(name, security=kind, authorizer=True, users=("twinshore",), heap_mb=256)
     cluster.add_user("admin", "page")  # One file of the operator's is for both sides.
     return cluster
 
 
-def address(cluster: LabCluster) -> str:
+def address(cluster: RigCluster) -> str:
     return cluster.cluster.bootstrap[0]
 
 
-def produce(cluster: LabCluster) -> None:
+def produce(cluster: RigCluster) -> None:
     producer = Producer({**client_settings(cluster.cluster), "acks": "all"})
     for number in range(RECORDS):
         producer.produce("orders", b"%d" % number, partition=number % 2)

@@ -12,11 +12,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from typer.testing import CliRunner
 
+from testkit.clients import forget_links
 from tests.pages.shell import PAGES, ROOT, blocks
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
 from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import TwinshoreError
-from twinshore.lab.clients import client_settings, forget_links
+from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 
 LINK = "east->west"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from testkit.certificates import CertificateAuthority
 from testkit.errors import mentions
 from tests.proxy.stage import Stage, about_topics, nothing, on_stage, records
 from tests.proxy.test_gate import is_served, is_told, metadata
@@ -19,7 +20,6 @@ from twinshore.config.sections.proxy import ClusterCredentials, ProxySettings
 from twinshore.kafka.protocol.apis import METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.requests import Request
-from twinshore.lab.certificates import CertificateAuthority
 from twinshore.proxy.auth import Authenticator
 from twinshore.proxy.core.login import ClientPrincipal
 from twinshore.proxy.core.message_codec import (

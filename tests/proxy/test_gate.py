@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from testkit.certificates import CertificateAuthority
 from testkit.errors import mentions
 from testkit.log_lines import LogLines
 from tests.proxy.stage import Client, Stage, about_topics, nothing, on_stage
@@ -22,7 +23,6 @@ from twinshore.kafka.protocol.apis import API_VERSIONS, METADATA, PRODUCE, SASL_
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.handshake import ClientSoftware, encode_api_versions_request
 from twinshore.kafka.protocol.requests import Request
-from twinshore.lab.certificates import CertificateAuthority
 from twinshore.proxy import auth, listeners
 from twinshore.proxy.auth import Authenticator, format_subject
 from twinshore.proxy.client_connection import ClientConnection

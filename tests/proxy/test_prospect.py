@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from testkit.cluster import RigCluster
 from testkit.errors import mentions
 from tests.proxy.served import ProxyProcess
 from tests.proxy.talks import LAYOUT, seen
 from twinshore.config.frozen import FOLLOWERS_TOPIC, HEARTBEATS, HOMES_TOPIC, TWINS_TOPIC
 from twinshore.config.model import Cluster
 from twinshore.config.settings import load_settings
-from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
 from twinshore.proxy.core.api_versions import HANDLED_API_VERSIONS, without_consumer_protocol
 from twinshore.proxy.core.model import HomeRoute, RoutingTable
@@ -75,7 +75,7 @@ def test_clusters_ports_and_how_clients_come_in() -> None:
 
 
 def test_what_two_real_clusters_look_like(
-    east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path
+    east: RigCluster, west: RigCluster, unique_topic: str, tmp_path: Path
 ) -> None:
     only, both = f"{unique_topic}-only", f"{unique_topic}-both"
     for lab, topics in ((east, (only, both)), (west, (both,))):

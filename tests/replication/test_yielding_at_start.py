@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from testkit.clients import forget_links, topic_id
 from testkit.errors import mentions
 from testkit.log_lines import LogLines
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Cluster, Link, TwinNaming
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import forget_links, topic_id
 from twinshore.lab.cluster import LabCluster
 from twinshore.replication import ownership_sync
 from twinshore.replication.ownership_sync import HomeRecordSync

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from testkit.clients import forget_links
 from twinshore.config.frozen import HOMES_TOPIC
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import TERM_MAX, Link
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.state_topic import StateTopic
-from twinshore.lab.clients import forget_links
 from twinshore.lab.cluster import LabCluster
 from twinshore.replication import ownership_sync
 from twinshore.replication.core.ownership import compare_home_records

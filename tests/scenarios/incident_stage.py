@@ -10,13 +10,14 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
+from testkit.clients import delete_records
+from testkit.cluster import RigCluster
 from tests.scenarios.mirror_rig import Rig, settings_text, spans_of, until
 from tests.scenarios.warm_mirrors import said_by
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.record_batch import split_batches
 from twinshore.lab.broker import LabBroker
-from twinshore.lab.clients import client_settings, delete_records
-from twinshore.lab.cluster import LabCluster
+from twinshore.lab.clients import client_settings
 from twinshore.state.core.values import IncidentRow
 
 LINK = "east->west"
@@ -33,15 +34,15 @@ class IncidentStage:
         folder: Path,
         mirror: Mapping[str, object],
         *,
-        east: LabCluster | None = None,
-        west: LabCluster | None = None,
+        east: RigCluster | None = None,
+        west: RigCluster | None = None,
         store: str = "",
     ) -> None:
         """`west`: one that asks who one is; the mirror then comes as user `mirror`. `east`: one with proxies, by which
         the mirror then comes."""
         self._far = east is not None
-        self.east = east or LabCluster("east", jvm_flags=QUICK)
-        self.west = west or LabCluster("west", jvm_flags=QUICK)
+        self.east = east or RigCluster("east", jvm_flags=QUICK)
+        self.west = west or RigCluster("west", jvm_flags=QUICK)
         self._user = "mirror" if west else ""
         self._folder, self._mirror, self._store = folder, dict(mirror or {}), store
         self._rig: Rig | None = None
@@ -78,10 +79,10 @@ class IncidentStage:
     def until(self, holds: Callable[[], bool], within_s: float, what: str) -> float:
         return until(holds, within_s, what, self._rig)
 
-    def spans(self, side: LabCluster, topic: str, partition: int) -> tuple[int, int]:
+    def spans(self, side: RigCluster, topic: str, partition: int) -> tuple[int, int]:
         return spans_of(side.cluster, topic, partition)[0]
 
-    def ends(self, side: LabCluster, topic: str, partition: int) -> int:
+    def ends(self, side: RigCluster, topic: str, partition: int) -> int:
         return self.spans(side, topic, partition)[1]
 
     def crossed(self, topic: str, partition: int, within_s: float = 30.0) -> float:
@@ -123,7 +124,7 @@ class IncidentStage:
 
     # -- what is done
 
-    def put(self, side: LabCluster, topic: str, partition: int, batches: Sequence[Sequence[bytes]]) -> None:
+    def put(self, side: RigCluster, topic: str, partition: int, batches: Sequence[Sequence[bytes]]) -> None:
         """Each inner list becomes one batch."""
         producer = Producer({**client_settings(side.cluster), "linger.ms": 50, "enable.idempotence": True})
         for batch in batches:
@@ -143,7 +144,7 @@ def down_and_up(broker: LabBroker, change: Callable[[], None], away_s: float = 0
     broker.restart()
 
 
-def log_file(side: LabCluster, topic: str, partition: int) -> Path:
+def log_file(side: RigCluster, topic: str, partition: int) -> Path:
     (broker,) = side.brokers
     (found,) = (broker.log_dir / f"{topic}-{partition}").glob("*.log")
     return found

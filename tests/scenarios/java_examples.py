@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import pytest
 
+from testkit.jars import compile_java
 from tests.scenarios.test_following_writers import until
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.jars import compile_java, fetch_kafka_classpath, find_java
+from twinshore.lab.jars import fetch_kafka_classpath, find_java
 
 SOURCES = Path(__file__).resolve().parents[2] / "clients" / "java" / "src" / "main" / "java"
 RECORDS_S = 500

@@ -10,13 +10,13 @@ from pathlib import Path
 from confluent_kafka import Consumer, Message, TopicPartition
 from typer.testing import CliRunner
 
+from testkit.watermarks import read_watermarks
 from tests.scenarios.warm_mirrors import IN_THREADS, start_warm
 from twinshore.cli.app import app, register_verbs
 from twinshore.config.model import Cluster, Secret, Security
 from twinshore.lab.clients import client_settings
 from twinshore.lab.mirror_process import MirrorProcess
 from twinshore.lab.processes import ChildProcess
-from twinshore.lab.watermarks import read_watermarks
 from twinshore.state.core.values import IncidentRow
 from twinshore.state.store import open_store
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from testkit.jars import fetch_tools_classpath
 from tests.proxy.served import NODES, ProxyProcess
 from tests.proxy.test_proxy_header import binary
 from tests.scenarios.mirror_rig import url_in
@@ -23,7 +24,7 @@ from tests.scenarios.plain_clients import Acked, PlainReader, PlainWriter
 from tests.scenarios.switch_rig import SwitchRig
 from tests.scenarios.test_following_writers import until
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.jars import ONE_COMPILER_FLAG, fetch_tools_classpath, find_java
+from twinshore.lab.jars import ONE_COMPILER_FLAG, find_java
 
 HOST = "127.0.0.2"
 # By how clients' ids begin: where the balancer says that they come from.

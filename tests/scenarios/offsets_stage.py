@@ -16,13 +16,14 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException
 
+from testkit.cluster import RigCluster
+from testkit.jars import fetch_tools_classpath
 from tests.proxy.served import ProxyProcess
 from tests.scenarios.plain_clients import Place
 from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.config.settings import Settings, load_settings
-from twinshore.lab.cluster import LabCluster
-from twinshore.lab.jars import KAFKA_NEWEST, ONE_COMPILER_FLAG, fetch_tools_classpath, find_java
+from twinshore.lab.jars import KAFKA_NEWEST, ONE_COMPILER_FLAG, find_java
 from twinshore.proxy.operations.reset_offsets import ResetOffsets, act, parse_reset_request, plan
 from twinshore.state.store import open_store
 
@@ -59,7 +60,7 @@ class Stage:
 
 
 @contextmanager
-def staged(folder: Path, *labs: LabCluster, count: int = 2) -> Iterator[Stage]:
+def staged(folder: Path, *labs: RigCluster, count: int = 2) -> Iterator[Stage]:
     url = f"sqlite:///{folder}/store.db"
     open_store(url).close()
     with ExitStack() as stack:
@@ -73,7 +74,7 @@ def staged(folder: Path, *labs: LabCluster, count: int = 2) -> Iterator[Stage]:
         yield Stage(some, load_settings(some[0].settings, {}))
 
 
-def filled(lab: LabCluster, topic: str, partitions: int = PARTITIONS, each: int = EACH) -> None:
+def filled(lab: RigCluster, topic: str, partitions: int = PARTITIONS, each: int = EACH) -> None:
     lab.create_topic(topic, partitions=partitions)
     for number in range(partitions):
         fill(lab, topic, each, partition=number)

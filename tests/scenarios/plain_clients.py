@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from testkit.jars import fetch_tools_classpath
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.jars import ONE_COMPILER_FLAG, fetch_tools_classpath, find_java
+from twinshore.lab.jars import ONE_COMPILER_FLAG, find_java
 
 KEYS = 24
 Place = tuple[int, int]

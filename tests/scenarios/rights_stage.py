@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 
 from confluent_kafka.admin import ScramMechanism, UserScramCredentialDeletion  # type: ignore[attr-defined]
 
+from testkit.access import LabSecurity
+from testkit.cluster import RigCluster
 from testkit.raw_writer import RawWriter
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from twinshore.kafka.protocol.error_codes import Code
-from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import create_admin_client
-from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_NEWEST
 
 
@@ -32,11 +32,11 @@ def acl(
 
 def guarded(
     name: str, *users: str, settings: Mapping[str, str] | None = None, version: str = KAFKA_NEWEST, brokers: int = 1
-) -> LabCluster:
+) -> RigCluster:
     flags = ("-XX:TieredStopAtLevel=1",)
     kind = LabSecurity.SASL_SCRAM_256
     who = ("mirror", *users)
-    return LabCluster(
+    return RigCluster(
         name,
         version=version,
         brokers=brokers,
@@ -50,7 +50,7 @@ def guarded(
 
 
 @contextlib.contextmanager
-def client(cluster: LabCluster) -> Iterator[KafkaCluster]:
+def client(cluster: RigCluster) -> Iterator[KafkaCluster]:
     with contextlib.closing(KafkaCluster(cluster.cluster)) as found:
         yield found
 
@@ -75,7 +75,7 @@ def may_write(cluster: Cluster, topic: str) -> bool:
             return False
 
 
-def remove_user(cluster: LabCluster, name: str) -> None:
+def remove_user(cluster: RigCluster, name: str) -> None:
     """Takes a SCRAM user away, as an operator does."""
     gone = UserScramCredentialDeletion(name, ScramMechanism.SCRAM_SHA_256)
     admin = create_admin_client(cluster.cluster)

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from testkit.jars import compile_java, fetch_streams_classpath
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Cluster
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import client_settings
-from twinshore.lab.jars import compile_java, fetch_streams_classpath, find_java
+from twinshore.lab.jars import find_java
 from twinshore.lab.processes import ChildProcess, start_child
 from twinshore.routing.core.subscribers import HomeSubscription, Pause, WriteTo, unsubscribe_record
 from twinshore.routing.homes_topic import HomesTopic, SubscribersTopic

@@ -10,14 +10,14 @@ from typing import NamedTuple
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
+from testkit.access import LabSecurity
+from testkit.cluster import RigCluster
 from tests.scenarios.incident_stage import QUICK
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.admin import create_acls, delete_acls, read_acls
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
-from twinshore.lab.access import LabSecurity
 from twinshore.lab.clients import client_settings
-from twinshore.lab.cluster import LabCluster
 
 # Transactions that are late, and logs to compact, are looked for more often than every ten or fifteen seconds.
 SETTINGS = {
@@ -32,7 +32,7 @@ USERS = ("anna", "bob")
 class Stage(NamedTuple):
     """`kafka` is the operator, a super user; `anna` and `bob` may do what rules say."""
 
-    lab: LabCluster
+    lab: RigCluster
     kafka: KafkaCluster
     anna: KafkaCluster
 
@@ -48,7 +48,7 @@ class Stage(NamedTuple):
 @contextmanager
 def staged(version: str) -> Iterator[Stage]:
     with (
-        LabCluster(
+        RigCluster(
             "switch",
             version=version,
             brokers=3,
@@ -74,7 +74,7 @@ def until(holds: Callable[[], bool], within_s: float = 30.0) -> float:
     return time.monotonic() - began
 
 
-def seen(lab: LabCluster, named: TopicPartition, isolation: str) -> list[int]:
+def seen(lab: RigCluster, named: TopicPartition, isolation: str) -> list[int]:
     """The offsets that a consumer is given, up to the partition's end."""
     settings = {"group.id": f"seen-{isolation}", "isolation.level": isolation, "enable.partition.eof": True}
     consumer = Consumer({**client_settings(lab.cluster), **settings})

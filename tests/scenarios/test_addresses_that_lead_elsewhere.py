@@ -14,13 +14,14 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from typer.testing import CliRunner
 
+from testkit.clients import add_partitions, alter_topic, delete_records
 from testkit.raw_writer import RawWriter
 from tests.scenarios.incident_stage import QUICK
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from twinshore.cli.app import app, register_verbs
 from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import add_partitions, alter_topic, client_settings, delete_records, read_group_offsets
+from twinshore.lab.clients import client_settings, read_group_offsets
 from twinshore.lab.cluster import LabCluster
 
 pytestmark = pytest.mark.claim(

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from testkit.clients import delete_records
 from testkit.errors import mentions
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, read_all, settings_text, until
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import client_settings, delete_records
+from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from testkit.cluster import RigCluster
 from tests.scenarios.loss_stage import SETTINGS, Reading, Sent, Stage
 from twinshore.advisor.core.settings_advice import SettingOwner, SettingsChoice
 from twinshore.advisor.operations.settings_for_needs import choose_for_needs
-from twinshore.lab.cluster import LabCluster
 
 HOLDS = pytest.mark.claim(
     "advisor",
@@ -37,13 +37,13 @@ def of(choice: SettingsChoice, side: SettingOwner) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[LabCluster]:
-    with LabCluster("holds", brokers=3, heap_mb=256, settings=SETTINGS, via_proxy=True) as cluster:
+def lab() -> Iterator[RigCluster]:
+    with RigCluster("holds", brokers=3, heap_mb=256, settings=SETTINGS, via_proxy=True) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def staged(lab: LabCluster, unique_topic: str) -> Iterator[Staged]:
+def staged(lab: RigCluster, unique_topic: str) -> Iterator[Staged]:
     made: list[Stage] = []
 
     def make(choice: SettingsChoice) -> Stage:
@@ -90,7 +90,7 @@ def test_followers_stand_still_then_the_leader_is_killed(staged: Staged, loss: s
 @HOLDS
 @pytest.mark.long
 @pytest.mark.parametrize("duplicates", ["none", "few"])
-def test_answers_come_too_late(lab: LabCluster, staged: Staged, duplicates: str) -> None:
+def test_answers_come_too_late(lab: RigCluster, staged: Staged, duplicates: str) -> None:
     """No duplicates: what was sent again is known by its number."""
     choice = settings_for(loss="few", duplicates=duplicates)
     stage = staged(choice)

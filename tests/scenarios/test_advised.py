@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
+from testkit.clients import alter_topic, commit_group_offsets, topic_id
 from testkit.errors import mentions
 from tests.conftest import ClusterFactory
 from tests.pages.shell import kafka_tools, play
@@ -23,7 +24,7 @@ from twinshore.config.model import TopicPartition
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import alter_topic, client_settings, commit_group_offsets, topic_id
+from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 
 Rules = Mapping[str, set[str]]

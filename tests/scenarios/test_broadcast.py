@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from testkit.clients import forget_links
+from testkit.cluster import RigCluster
 from testkit.faults import dead, on_slow_line, stalled
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, spans, until, url_in
 from twinshore.config.incident_policy import IncidentKind
-from twinshore.lab.clients import client_settings, forget_links, read_group_offsets
-from twinshore.lab.cluster import LabCluster
+from twinshore.lab.clients import client_settings, read_group_offsets
 from twinshore.lab.produce import Workload
 from twinshore.state.store import open_store
 
@@ -54,7 +55,7 @@ RATE, TROUBLE_S, SLOW_BYTES_S = 2_000, 8.0, 200_000.0
 class Place(Rig):
     """One mirror, a source behind a counting proxy, and two targets."""
 
-    def __init__(self, folder: Path, london: LabCluster, *targets: LabCluster, more: str) -> None:
+    def __init__(self, folder: Path, london: RigCluster, *targets: RigCluster, more: str) -> None:
         self.london, self.targets = london, targets
         self.topic = f"prices-{next(NUMBERS)}"
         london.create_topic(self.topic, partitions=PARTITIONS)
@@ -68,7 +69,7 @@ class Place(Rig):
         )
         super().__init__(folder, text + more.replace("TOPIC", self.topic))
 
-    def begin(self, *targets: LabCluster) -> None:
+    def begin(self, *targets: RigCluster) -> None:
         """All of its targets, or these."""
         self.process.start()
         for target in targets or self.targets:
@@ -93,7 +94,7 @@ class Place(Rig):
         assert not failed
         return records * len(VALUE)
 
-    def until_same(self, *targets: LabCluster) -> None:
+    def until_same(self, *targets: RigCluster) -> None:
         for target in targets or self.targets:
             what = f"all of the topic on {target.name}"
             until(lambda: same_ends(self.london.cluster, target.cluster, self.topic, PARTITIONS), WITHIN_S, what, self)  # noqa: B023
@@ -102,12 +103,12 @@ class Place(Rig):
         """Bytes that the source has sent to the mirror."""
         return sum(proxy.counters().bytes_to_source for proxy in self.london.proxies)
 
-    def behind(self, target: LabCluster) -> int:
+    def behind(self, target: RigCluster) -> int:
         """By how many records this target is behind the source."""
         theirs, ours = (spans(one.cluster, self.topic, PARTITIONS) for one in (self.london, target))
         return sum(end for _, end in theirs) - sum(end for _, end in ours)
 
-    def lag_s(self, target: LabCluster, seconds: float, rate: float) -> float:
+    def lag_s(self, target: RigCluster, seconds: float, rate: float) -> float:
         """The most that this target is behind in so many seconds, as the time in which so much is written."""
         until_s, most = time.monotonic() + seconds, 0
         while time.monotonic() < until_s:
@@ -139,16 +140,16 @@ class Place(Rig):
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[tuple[LabCluster, LabCluster, LabCluster]]:
+def three() -> Iterator[tuple[RigCluster, RigCluster, RigCluster]]:
     with (
-        LabCluster("london", jvm_flags=FLAGS, via_proxy=True) as london,
-        LabCluster("tokyo", jvm_flags=FLAGS) as tokyo,
-        LabCluster("paris", jvm_flags=FLAGS, via_proxy=True) as paris,
+        RigCluster("london", jvm_flags=FLAGS, via_proxy=True) as london,
+        RigCluster("tokyo", jvm_flags=FLAGS) as tokyo,
+        RigCluster("paris", jvm_flags=FLAGS, via_proxy=True) as paris,
     ):
         yield london, tokyo, paris
 
 
-Three = tuple[LabCluster, LabCluster, LabCluster]
+Three = tuple[RigCluster, RigCluster, RigCluster]
 
 
 def begun(folder: Path, three: Three, more: str = BROADCAST) -> Place:
@@ -228,7 +229,7 @@ def test_a_target_comes_and_goes_while_another_flows(three: Three, tmp_path: Pat
         place.process.end()
 
 
-def slow(paris: LabCluster) -> AbstractContextManager[None]:
+def slow(paris: RigCluster) -> AbstractContextManager[None]:
     return on_slow_line(paris, SLOW_BYTES_S)
 
 
@@ -241,7 +242,7 @@ def slow(paris: LabCluster) -> AbstractContextManager[None]:
     "trouble", [pytest.param(dead, marks=pytest.mark.long), stalled, pytest.param(slow, marks=pytest.mark.long)]
 )
 def test_a_target_in_trouble_harms_no_other_and_joins_again(
-    place: Place, trouble: Callable[[LabCluster], AbstractContextManager[None]]
+    place: Place, trouble: Callable[[RigCluster], AbstractContextManager[None]]
 ) -> None:
     tokyo, paris = place.targets
     with Workload(
@@ -306,7 +307,7 @@ def test_behind_a_long_outage_groups_and_proofs_of_a_fresh_twin_are_right(three:
         print(f"told: an outage of {LONG_CUT_S:g} s: {said}; {len(ends)} places and the proof are right")
 
 
-def commit(lab: LabCluster, group: str, topic: str, places: dict[int, int]) -> None:
+def commit(lab: RigCluster, group: str, topic: str, places: dict[int, int]) -> None:
     consumer = Consumer({**client_settings(lab.cluster), "group.id": group})
     consumer.commit(offsets=[TopicPartition(topic, *one) for one in places.items()], asynchronous=False)
     consumer.close()
@@ -395,5 +396,5 @@ def lost(place: Place) -> int:
     return sum(end - begin for ranges in place.dropped().values() for begin, end in ranges)
 
 
-def ended(lab: LabCluster, topic: str) -> int:
+def ended(lab: RigCluster, topic: str) -> int:
     return sum(end for _, end in spans(lab.cluster, topic, PARTITIONS))

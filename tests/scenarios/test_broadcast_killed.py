@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from testkit.cluster import RigCluster
 from testkit.faults import on_slow_line
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.test_broadcast import FLAGS, RATE, Place, Three, ended, fresh, has_but_what_the_ledger_names, lost
-from twinshore.lab.cluster import LabCluster
 from twinshore.lab.produce import Workload
 
 WITHIN_S, LINE_BYTES_S, KILLS, PAUSE_S = 120.0, 400_000.0, 4, 5.0
@@ -22,9 +22,9 @@ WITHIN_S, LINE_BYTES_S, KILLS, PAUSE_S = 120.0, 400_000.0, 4, 5.0
 @pytest.fixture(scope="module")
 def three() -> Iterator[Three]:
     with (
-        LabCluster("london", jvm_flags=FLAGS, via_proxy=True) as london,
-        LabCluster("tokyo", jvm_flags=FLAGS) as tokyo,
-        LabCluster("paris", jvm_flags=FLAGS, via_proxy=True) as paris,
+        RigCluster("london", jvm_flags=FLAGS, via_proxy=True) as london,
+        RigCluster("tokyo", jvm_flags=FLAGS) as tokyo,
+        RigCluster("paris", jvm_flags=FLAGS, via_proxy=True) as paris,
     ):
         yield london, tokyo, paris
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from testkit.clients import forget_links
+from testkit.cluster import RigCluster
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, until
-from twinshore.lab.clients import client_settings, forget_links
-from twinshore.lab.cluster import LabCluster
+from twinshore.lab.clients import client_settings
 from twinshore.lab.jars import ONE_COMPILER_FLAG
 
 PARTITIONS = TASKS = 4
@@ -24,22 +25,22 @@ source = "london"
 targets = ["tokyo", "paris"]
 topics = ["TOPIC"]
 """
-Three = tuple[LabCluster, LabCluster, LabCluster]
+Three = tuple[RigCluster, RigCluster, RigCluster]
 
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Three]:
     """Paris is behind a line that bounds each connection."""
     with (
-        LabCluster("london", jvm_flags=(ONE_COMPILER_FLAG,)) as london,
-        LabCluster("tokyo", jvm_flags=(ONE_COMPILER_FLAG,)) as tokyo,
-        LabCluster("paris", jvm_flags=(ONE_COMPILER_FLAG,), via_proxy=True) as paris,
+        RigCluster("london", jvm_flags=(ONE_COMPILER_FLAG,)) as london,
+        RigCluster("tokyo", jvm_flags=(ONE_COMPILER_FLAG,)) as tokyo,
+        RigCluster("paris", jvm_flags=(ONE_COMPILER_FLAG,), via_proxy=True) as paris,
     ):
         paris.proxy(0).set_bandwidth(LINE_BYTES_S, for_each=True)
         yield london, tokyo, paris
 
 
-def produce(london: LabCluster, topic: str, first: int, count: int) -> None:
+def produce(london: RigCluster, topic: str, first: int, count: int) -> None:
     producer = Producer({**client_settings(london.cluster), "enable.idempotence": True, "linger.ms": 5})
     for number in range(first, first + count):
         producer.produce(topic, b"%8d" % number + VALUE, b"key %d" % (number % KEYS))

@@ -15,11 +15,11 @@ import pytest
 from confluent_kafka import Producer
 from sqlalchemy import create_engine, inspect, text
 
+from testkit.databases import MariaDbServer, PostgresServer
 from tests.scenarios.test_client_homes import Both, sites
 from tests.scenarios.test_following_writers import Hand, both, until
 from twinshore.lab.clients import client_settings, read_group_offsets
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.databases import MariaDbServer, PostgresServer
 from twinshore.routing.core.home_records import HomeState
 
 __all__ = ["both"]

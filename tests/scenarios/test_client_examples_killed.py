@@ -14,11 +14,11 @@ from threading import Event, Thread
 import pytest
 from sqlalchemy import create_engine, inspect, text
 
+from testkit.databases import PostgresServer
 from tests.scenarios.test_client_examples import Start, start, topic, write
 from tests.scenarios.test_client_homes import Both
 from tests.scenarios.test_following_writers import Hand, both, until
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.databases import PostgresServer
 
 __all__ = ["both", "start", "topic"]
 KILLS, RECORDS_AT_ONCE = 50, 20

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
+from testkit.clients import commit_group_offsets
 from testkit.switch_under_load import records_of
 from tests.conftest import ClusterFactory
 from tests.scenarios import mirror_rig
@@ -19,7 +20,7 @@ from tests.scenarios.switch_rig import carried
 from tests.scenarios.test_client_homes import Both
 from tests.scenarios.test_following_writers import Hand, both, records, until
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import client_settings, commit_group_offsets, read_group_offsets
+from twinshore.lab.clients import client_settings, read_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.routing.core.home_records import HomeState
 

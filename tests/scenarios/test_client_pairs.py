@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
+from testkit.clients import add_partitions
 from testkit.errors import mentions
 from testkit.log_lines import LogLines
 from tests.conftest import ClusterFactory
@@ -42,7 +43,7 @@ from tests.scenarios.test_following_writers import until
 from twinshore.client import FailoverPairConsumer
 from twinshore.client.discovery.config_service import Pushes, PushFile
 from twinshore.config.errors import ConfigError
-from twinshore.lab.clients import add_partitions, create_topic, read_group_offsets
+from twinshore.lab.clients import create_topic, read_group_offsets
 from twinshore.lab.cluster import LabCluster
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Message
 
+from testkit.clients import forget_links
 from testkit.log_lines import LogLines
 from tests.client.test_clients import settings
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans
@@ -19,7 +20,6 @@ from tests.scenarios.test_mirror_basic import fill
 from twinshore.client import FailoverConsumer, FailoverProducer
 from twinshore.client.discovery.config_service import Pushes, PushFile
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import forget_links
 from twinshore.lab.cluster import LabCluster
 from twinshore.routing.homes_topic import HomesTopic
 

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
+from testkit.cluster import RigCluster
 from tests.conftest import ClusterFactory
 from tests.scenarios.spool_stage import SpoolingProcess, key_of
 from tests.scenarios.test_client_homes import Heard, sites
@@ -23,7 +24,6 @@ from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.lab.clients import client_settings
-from twinshore.lab.cluster import LabCluster
 from twinshore.routing.core.home_records import HomeState
 
 PARTITIONS, CALLS, CROSSED, MANY = 2, 400, 150, 50_000
@@ -31,15 +31,15 @@ LATE_MS = 4_000  # so long each byte is on its way: an answer comes when its clu
 
 
 @pytest.fixture
-def east(cluster_factory: ClusterFactory) -> LabCluster:
+def east(cluster_factory: ClusterFactory) -> RigCluster:
     return cluster_factory("east", via_proxy=True)
 
 
-def behind_its_proxy(east: LabCluster, *others: LabCluster) -> dict[str, dict[str, object]]:
+def behind_its_proxy(east: RigCluster, *others: RigCluster) -> dict[str, dict[str, object]]:
     return {"east": dict(client_settings(east.wan_cluster)), **sites(*others)}
 
 
-def whole(lab: LabCluster, topic: str, partition: int) -> list[Message]:
+def whole(lab: RigCluster, topic: str, partition: int) -> list[Message]:
     """Each record as it is, with its headers and its time."""
     consumer = Consumer({**client_settings(lab.cluster), "group.id": "whole", "enable.partition.eof": True})
     found: list[Message] = []
@@ -56,7 +56,7 @@ def whole(lab: LabCluster, topic: str, partition: int) -> list[Message]:
         consumer.close()
 
 
-def copied(east: LabCluster, west: LabCluster, topic: str, counts: Sequence[int]) -> None:
+def copied(east: RigCluster, west: RigCluster, topic: str, counts: Sequence[int]) -> None:
     """The test is the mirror: it has copied so many of each partition when east was gone."""
     producer = Producer({**client_settings(west.cluster), "enable.idempotence": True})
     for partition, count in enumerate(counts):
@@ -66,7 +66,7 @@ def copied(east: LabCluster, west: LabCluster, topic: str, counts: Sequence[int]
     assert producer.flush(60) == 0
 
 
-def numbers(lab: LabCluster, topic: str) -> list[list[int]]:
+def numbers(lab: RigCluster, topic: str) -> list[list[int]]:
     return [[int(value) for _, _, value in records(lab, topic, partition)] for partition in range(PARTITIONS)]
 
 
@@ -80,7 +80,7 @@ def all_taken(east: KafkaCluster, topic: str, count: int) -> None:
 )
 @pytest.mark.parametrize("spooled", [pytest.param(False, marks=pytest.mark.long), True])
 def test_what_had_crossed_unanswered_is_there_once(
-    east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path, spooled: bool
+    east: RigCluster, west: RigCluster, unique_topic: str, tmp_path: Path, spooled: bool
 ) -> None:
     for lab in (east, west):
         lab.create_topic(unique_topic, partitions=PARTITIONS)
@@ -114,7 +114,7 @@ def test_what_had_crossed_unanswered_is_there_once(
 
 @pytest.mark.long
 def test_what_a_killed_process_had_sent_is_not_sent_again_by_the_next_one(
-    west: LabCluster, unique_topic: str, tmp_path: Path
+    west: RigCluster, unique_topic: str, tmp_path: Path
 ) -> None:
     """Many calls lie on the disk; a process is killed while it sends them, and the next one goes on."""
     west.create_topic(unique_topic, partitions=PARTITIONS)

@@ -15,14 +15,15 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.java_gateway import launch_gateway
 from typer.testing import CliRunner
 
+from testkit.cluster import RigCluster
 from testkit.copiers import CopyJob, MirrorMaker
+from testkit.verbs import PERIOD_S, Verb, delay_text, until
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import spans
 from twinshore.cli.app import app, register_verbs
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import client_settings
-from twinshore.lab.cluster import LabCluster
-from twinshore.lab.mirror_process import PERIOD_S, MirrorProcess, Verb, addresses, delay_text, until
+from twinshore.lab.mirror_process import MirrorProcess, addresses
 from twinshore.lab.ports import free_port
 from twinshore.lab.produce import Workload
 from twinshore.monitoring.core.alerts import AlarmKind
@@ -194,7 +195,7 @@ def backfill_is_as_old_as_its_arrival(cluster: Cluster, history: History) -> Non
     "another process",
 )
 @pytest.mark.long
-def test_a_stall_and_a_killed_monitor_are_found_and_clear(east: LabCluster, west: LabCluster, history: History) -> None:
+def test_a_stall_and_a_killed_monitor_are_found_and_clear(east: RigCluster, west: RigCluster, history: History) -> None:
     east.create_topic("late-orders", partitions=2)
     # A source that keeps a week would drop the backfill as it comes.
     east.create_topic("late-backfill", settings={"retention.ms": "-1"})
@@ -239,7 +240,7 @@ def test_a_stall_and_a_killed_monitor_are_found_and_clear(east: LabCluster, west
 )
 @pytest.mark.long
 def test_a_cut_line_is_found_by_the_query_and_clears(
-    east: LabCluster, cluster_factory: ClusterFactory, history: History
+    east: RigCluster, cluster_factory: ClusterFactory, history: History
 ) -> None:
     """The mirror's line to the target is cut; the monitor's own, from elsewhere, is not. The windows run on Spark."""
     east.create_topic("late-bills", partitions=2)
@@ -269,7 +270,7 @@ def test_a_cut_line_is_found_by_the_query_and_clears(
 )
 @pytest.mark.long
 def test_a_killed_driver_and_a_dead_target_are_one_message_each(
-    east: LabCluster, cluster_factory: ClusterFactory, history: History
+    east: RigCluster, cluster_factory: ClusterFactory, history: History
 ) -> None:
     """Three topics, heartbeats and the windows all show it; the history has them, and one of them is told."""
     topics = ("late-one", "late-two", "late-three")
@@ -320,7 +321,7 @@ def test_a_killed_driver_and_a_dead_target_are_one_message_each(
 )
 @pytest.mark.long
 def test_the_stall_of_a_pair_that_mirrormaker_mirrors_is_found(
-    east: LabCluster, west: LabCluster, history: History, tmp_path: Path
+    east: RigCluster, west: RigCluster, history: History, tmp_path: Path
 ) -> None:
     east.create_topic("theirs", partitions=2)
     copier = MirrorMaker()
@@ -383,7 +384,7 @@ def latency_by_mirrormaker(port: int) -> float:
 )
 @pytest.mark.long
 def test_mirrormakers_own_latency_is_fooled_by_old_timestamps(
-    east: LabCluster, west: LabCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    east: RigCluster, west: RigCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is said of the same backfill by the metric that users have now; ours is held to a second in the stall."""
     east.create_topic("aged", settings={"retention.ms": "-1"})

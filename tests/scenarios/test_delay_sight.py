@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from testkit.access import LabSecurity
+from testkit.clients import add_acl, topic_id
+from testkit.cluster import RigCluster
 from testkit.errors import mentions
 from testkit.raw_writer import RawWriter
 from twinshore.config.model import Cluster, Link
 from twinshore.kafka.admin import delete_acls
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
-from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import add_acl, create_admin_client, topic_id
-from twinshore.lab.cluster import LabCluster
+from twinshore.lab.clients import create_admin_client
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 from twinshore.monitoring.core.alerts import AlarmBook, AlarmEvent, AlarmKey, AlarmKind, AlertCondition, update_alarms
 from twinshore.monitoring.core.monitored_link import MonitoredLink
@@ -39,10 +40,10 @@ BLIND = AlarmKey(LINK.name, AlarmKind.BLIND, "seen-orders")
 
 
 @pytest.fixture(scope="module", params=[KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)])
-def guarded(request: pytest.FixtureRequest) -> Iterator[LabCluster]:
+def guarded(request: pytest.FixtureRequest) -> Iterator[RigCluster]:
     flags = ("-XX:TieredStopAtLevel=1",)
     kind = LabSecurity.SASL_SCRAM_256
-    with LabCluster(
+    with RigCluster(
         "west", security=kind, authorizer=True, users=("watch",), version=request.param, heap_mb=256, jvm_flags=flags
     ) as cluster:
         yield cluster
@@ -99,7 +100,7 @@ class Eyes:
 
 @pytest.mark.long
 def test_out_of_sight_is_an_alarm_and_only_what_is_over_clears(
-    east: LabCluster, guarded: LabCluster, tmp_path: Path
+    east: RigCluster, guarded: RigCluster, tmp_path: Path
 ) -> None:
     acl = Acl(
         ResourceType.TOPIC,
@@ -156,7 +157,7 @@ def test_out_of_sight_is_an_alarm_and_only_what_is_over_clears(
 )
 @pytest.mark.parametrize("left", [0, 50])
 def test_what_a_twin_lost_while_no_monitor_ran_is_an_alarm_soon(
-    east: LabCluster, west: LabCluster, tmp_path: Path, left: int
+    east: RigCluster, west: RigCluster, tmp_path: Path, left: int
 ) -> None:
     topic = f"lost-{left}"
     link = Link("east", "west", topics=(topic,))
@@ -207,7 +208,7 @@ def test_what_a_twin_lost_while_no_monitor_ran_is_an_alarm_soon(
     "delay-deleted",
     "what never crossed of a topic that was deleted is an alarm, until there is such a topic again",
 )
-def test_what_never_crossed_of_a_deleted_topic_is_an_alarm(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
+def test_what_never_crossed_of_a_deleted_topic_is_an_alarm(east: RigCluster, west: RigCluster, tmp_path: Path) -> None:
     link = Link("east", "west", topics=("doomed-.*",))
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(open_store(f"sqlite:///{tmp_path / 'store.db'}"))

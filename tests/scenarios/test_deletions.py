@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from testkit.clients import delete_topic
 from testkit.errors import mentions, raises
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from twinshore.config.errors import RefusedError
 from twinshore.config.model import Cluster
-from twinshore.lab.clients import client_settings, create_admin_client, delete_topic
+from twinshore.lab.clients import client_settings, create_admin_client
 from twinshore.lab.cluster import LabCluster
 from twinshore.state.core.values import IncidentRow
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from testkit.cluster import RigCluster
 from testkit.errors import mentions
 from tests.scenarios.incident_stage import QUICK
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until, url_in
@@ -18,7 +19,6 @@ from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import PartitionMetadata
 from twinshore.lab.clients import client_settings
-from twinshore.lab.cluster import LabCluster
 from twinshore.state.store import open_store
 
 TOPIC = "lost-orders"
@@ -31,7 +31,7 @@ SETTINGS = {
 }
 
 
-def write(lab: LabCluster, name: str, records: int) -> None:
+def write(lab: RigCluster, name: str, records: int) -> None:
     """Each record in a batch of its own, so that logs part between records."""
     producer = Producer({**client_settings(lab.cluster), "linger.ms": 0, "batch.num.messages": 1, "acks": "all"})
     for number in range(records):
@@ -49,8 +49,8 @@ def write(lab: LabCluster, name: str, records: int) -> None:
 @pytest.mark.parametrize("late", [5, 40], ids=["shorter", "longer"])
 def test_all_that_diverged_is_saved_and_east_is_identical_afterwards(tmp_path: Path, late: int) -> None:
     with (
-        LabCluster("east", brokers=3, via_proxy=True, jvm_flags=QUICK, heap_mb=256, settings=SETTINGS) as east,
-        LabCluster("west", jvm_flags=QUICK) as west,
+        RigCluster("east", brokers=3, via_proxy=True, jvm_flags=QUICK, heap_mb=256, settings=SETTINGS) as east,
+        RigCluster("west", jvm_flags=QUICK) as west,
     ):
         east.create_topic(TOPIC, copies=2, settings={"min.insync.replicas": "1"})
         links = {"east->west": TOPIC, "west->east": TOPIC}
@@ -91,7 +91,7 @@ def test_all_that_diverged_is_saved_and_east_is_identical_afterwards(tmp_path: P
                 rig.process.end()
 
 
-def _came_back(rig: Rig, east: LabCluster, west: LabCluster, late: int) -> None:
+def _came_back(rig: Rig, east: RigCluster, west: RigCluster, late: int) -> None:
     def stopped() -> bool:
         with open_store(url_in(rig.folder)) as store:
             return any(row.incident.policy.stops for row in store.incidents.rows("west->east", open_only=True))

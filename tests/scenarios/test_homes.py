@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from testkit.clients import topic_id
 from testkit.errors import mentions
 from tests.scenarios.mirror_rig import Rig, read_all, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.cli.app import app
 from twinshore.config.errors import RefusedError
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import create_admin_client, topic_id
+from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
 from twinshore.routing.core.home_records import HomeRecord
 from twinshore.routing.homes_topic import HomesTopic

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from testkit.cluster import RigCluster
 from tests.scenarios.incident_stage import CALM, QUICK, IncidentStage, cut_to, down_and_up, log_file
 from tests.scenarios.mirror_rig import read_all
 from twinshore.config.incident_policy import POLICY_STOP
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import PartitionMetadata
-from twinshore.lab.cluster import LabCluster
 
 pytestmark = pytest.mark.claim(
     "topics",
@@ -33,7 +33,7 @@ NEW = [[b"new %d" % offset for offset in range(first, first + 10)] for first in 
 
 
 @contextmanager
-def staged(folder: Path, east: LabCluster) -> Iterator[IncidentStage]:
+def staged(folder: Path, east: RigCluster) -> Iterator[IncidentStage]:
     stage = IncidentStage(folder, MIRROR, east=east)
     try:
         stage.up()
@@ -65,7 +65,7 @@ def holds_the_old_alone(stage: IncidentStage) -> None:
 
 @pytest.mark.long
 def test_a_source_that_lost_its_end_and_grew_again_unseen_is_told(tmp_path: Path) -> None:
-    with staged(tmp_path, LabCluster("east", jvm_flags=QUICK, via_proxy=True)) as stage:
+    with staged(tmp_path, RigCluster("east", jvm_flags=QUICK, via_proxy=True)) as stage:
         stage.east.create_topic("orders")
         stage.put(stage.east, "orders", 0, OLD)
         stage.start()
@@ -99,7 +99,7 @@ def test_an_unclean_leader_of_three_brokers_is_told_as_well(tmp_path: Path) -> N
         "replica.lag.time.max.ms": "2000",
         "offsets.topic.replication.factor": "1",
     }
-    east = LabCluster("east", brokers=3, via_proxy=True, jvm_flags=QUICK, heap_mb=256, settings=settings)
+    east = RigCluster("east", brokers=3, via_proxy=True, jvm_flags=QUICK, heap_mb=256, settings=settings)
     with staged(tmp_path, east) as stage:
         stage.east.create_topic("orders", copies=2, settings={"min.insync.replicas": "1"})
         with closing(KafkaCluster(stage.east.cluster)) as kafka:

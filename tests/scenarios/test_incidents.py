@@ -11,6 +11,8 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
+from testkit.clients import add_partitions, alter_topic, delete_records
+from testkit.databases import PostgresServer
 from testkit.errors import mentions
 from testkit.raw_writer import RawWriter
 from tests.scenarios.incident_stage import IncidentStage, age, cut_to, down_and_up, flip, log_file
@@ -18,8 +20,7 @@ from twinshore.config.incident_policy import POLICY_RETRY, POLICY_STOP
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.transactions import make_filler
-from twinshore.lab.clients import add_partitions, alter_topic, client_settings, create_admin_client, delete_records
-from twinshore.lab.databases import PostgresServer
+from twinshore.lab.clients import client_settings, create_admin_client
 from twinshore.lab.topic_comparison import compare_topic
 
 THREE = [[b"one", b"two"], [b"three", b"four"], [b"five", b"six"]]

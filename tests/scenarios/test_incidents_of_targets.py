@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from testkit.access import LabSecurity
+from testkit.clients import add_acl
+from testkit.cluster import RigCluster
 from testkit.errors import mentions
 from testkit.raw_writer import RawWriter
 from tests.scenarios.incident_stage import LINK, QUICK, IncidentStage
@@ -21,9 +24,6 @@ from twinshore.config.model import TopicPartition
 from twinshore.kafka.admin import create_acls, delete_acls, read_acls
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
-from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import add_acl
-from twinshore.lab.cluster import LabCluster
 from twinshore.replication.controller import LOG_START_INTERVAL_S
 from twinshore.state.store import open_store
 
@@ -47,7 +47,7 @@ def step_bytes() -> int:
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory, step_bytes: int) -> Iterator[IncidentStage]:
     scram = LabSecurity.SASL_SCRAM_256
-    west = LabCluster("west", security=scram, authorizer=True, users=("mirror",), jvm_flags=QUICK, settings=FORGETFUL)
+    west = RigCluster("west", security=scram, authorizer=True, users=("mirror",), jvm_flags=QUICK, settings=FORGETFUL)
     disk = shutil.disk_usage(tempfile.gettempdir())
     step = 100.0 * step_bytes / disk.total
     free = 100.0 * disk.free / disk.total

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from testkit.clients import delete_records
 from tests.scenarios.loss_stage import SETTINGS, Reading, Sent, Stage, ended, log_of, until
 from twinshore.config.model import TopicPartition
-from twinshore.lab.clients import delete_records
 from twinshore.lab.cluster import LabCluster
 
 BESIDE = pytest.mark.claim(

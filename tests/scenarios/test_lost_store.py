@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from testkit.clients import delete_records
 from testkit.errors import mentions, raises
 from testkit.log_kinds import seen, transactional
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
@@ -17,7 +18,6 @@ from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import RefusedError
 from twinshore.config.model import Link, Secret, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import delete_records
 from twinshore.lab.cluster import LabCluster
 from twinshore.replication.link_claim import LinkClaim
 from twinshore.replication.operations.recover import Recoverer

@@ -9,12 +9,13 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
+from testkit.clients import topic_id
 from testkit.mapped import PARTITIONS, Move, read
 from tests.scenarios.mirror_rig import Rig, until
 from twinshore.cli.app import app, register_verbs
 from twinshore.config.model import SourceOffset
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import client_settings, topic_id
+from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.replication.core.mapping import translate_to_target
 from twinshore.state.store import Store, open_store

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
+from testkit.clients import delete_records
 from testkit.raw_writer import RawWriter
 from tests.scenarios.incident_stage import QUICK
 from twinshore.config.model import TopicPartition
@@ -30,7 +31,7 @@ from twinshore.kafka.protocol.transactions import (
     parse_list_offsets,
     parse_markers,
 )
-from twinshore.lab.clients import client_settings, delete_records
+from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 from twinshore.replication.task.core.markers import marker_producer_id

@@ -13,6 +13,7 @@ from _pytest.mark import ParameterSet
 from confluent_kafka import Producer
 
 from testkit import log_kinds
+from testkit.clients import delete_records
 from testkit.log_kinds import HOLDS, KINDS, SOURCE_SETTINGS, seen
 from tests.scenarios.incident_stage import QUICK
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
@@ -20,7 +21,7 @@ from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.record_batch import BatchHeader, split_batches
-from twinshore.lab.clients import client_settings, delete_records
+from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 

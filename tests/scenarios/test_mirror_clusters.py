@@ -10,9 +10,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from testkit.access import LabSecurity
+from testkit.cluster import RigCluster
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
-from twinshore.lab.access import LabSecurity
-from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, ONE_COMPILER_FLAG, find_java
 from twinshore.lab.ports import free_port
 from twinshore.lab.processes import ChildProcess, start_child
@@ -21,18 +21,18 @@ from twinshore.lab.topic_comparison import compare_topic
 
 
 @pytest.fixture(scope="module")
-def new() -> Iterator[LabCluster]:
-    with LabCluster("new", security=LabSecurity.SASL_SCRAM_512, tls=True, jvm_flags=(ONE_COMPILER_FLAG,)) as cluster:
+def new() -> Iterator[RigCluster]:
+    with RigCluster("new", security=LabSecurity.SASL_SCRAM_512, tls=True, jvm_flags=(ONE_COMPILER_FLAG,)) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def old() -> Iterator[LabCluster]:
-    with LabCluster("old", version=KAFKA_3, security=LabSecurity.MTLS, jvm_flags=(ONE_COMPILER_FLAG,)) as cluster:
+def old() -> Iterator[RigCluster]:
+    with RigCluster("old", version=KAFKA_3, security=LabSecurity.MTLS, jvm_flags=(ONE_COMPILER_FLAG,)) as cluster:
         yield cluster
 
 
-def test_an_old_and_a_new_kafka_with_tls_mirror_each_other(new: LabCluster, old: LabCluster, tmp_path: Path) -> None:
+def test_an_old_and_a_new_kafka_with_tls_mirror_each_other(new: RigCluster, old: RigCluster, tmp_path: Path) -> None:
     """SCRAM over TLS on one side, mutual TLS on the other; one process carries both ways."""
     pairs = {"from-old": (old, new), "from-new": (new, old)}
     for topic, (source, _) in pairs.items():
@@ -112,7 +112,7 @@ ADD_OPENS = [
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_spark_cluster_carries_the_tasks(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
+def test_a_spark_cluster_carries_the_tasks(east: RigCluster, west: RigCluster, tmp_path: Path) -> None:
     spark = SparkCluster(tmp_path)
     settings = {"master": spark.master, "spark.executor.memory": "512m", "spark.executor.cores": "4"}
     settings |= {"spark.driver.host": "127.0.0.1", "spark.pyspark.python": sys.executable}

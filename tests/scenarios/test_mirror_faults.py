@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from testkit.cluster import RigCluster
 from testkit.faults import FaultReport, run_faults
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from twinshore.lab.clients import client_settings
-from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import ONE_COMPILER_FLAG
 from twinshore.lab.mirror_process import MirrorProcess
 from twinshore.lab.topic_comparison import compare_topic
@@ -156,7 +156,7 @@ def test_a_line_on_which_an_answer_takes_longer_than_any_patience_is_not_given_u
 FAR = 2_147_483_000
 
 
-def begin_far_away(cluster: LabCluster, topic: str) -> None:
+def begin_far_away(cluster: RigCluster, topic: str) -> None:
     """The empty topic's only segment gets another first offset while its broker is down."""
     (broker,) = cluster.brokers
     broker.stop()

@@ -15,14 +15,15 @@ import pytest
 from typer.testing import CliRunner
 
 import twinshore
+from testkit.access import LabSecurity
+from testkit.clients import add_acl
+from testkit.cluster import RigCluster
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until, url_in
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.cli.app import app, register_verbs
 from twinshore.config.model import Cluster
 from twinshore.config.settings import load_settings
-from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import add_acl, create_admin_client
-from twinshore.lab.cluster import LabCluster
+from twinshore.lab.clients import create_admin_client
 from twinshore.lab.jars import ONE_COMPILER_FLAG
 from twinshore.lab.ports import free_port
 from twinshore.monitoring.sampler import Sampler
@@ -58,7 +59,7 @@ def ended_with(rig: Rig, *words: str) -> None:
     assert "Traceback" not in said, said
 
 
-def test_one_cluster_on_both_sides(rig: Rig, east: LabCluster) -> None:
+def test_one_cluster_on_both_sides(rig: Rig, east: RigCluster) -> None:
     before = names(east.cluster)
     other = Cluster("west", tuple(address.replace("127.0.0.1", "localhost") for address in east.bootstrap))
     started(rig, settings_text(rig.folder, [east.cluster, other], {LINK: ".*"}))
@@ -66,14 +67,14 @@ def test_one_cluster_on_both_sides(rig: Rig, east: LabCluster) -> None:
     assert names(east.cluster) == before
 
 
-def test_an_unknown_setting_names_the_nearest(rig: Rig, east: LabCluster, west: LabCluster) -> None:
+def test_an_unknown_setting_names_the_nearest(rig: Rig, east: RigCluster, west: RigCluster) -> None:
     text = settings_text(rig.folder, [east.cluster, west.cluster], {LINK: ".*"}, mirror={"run_sec": 3})
     started(rig, text)
     ended_with(rig, "[mirror]", "run_sec", "did you mean task_run_s")
     assert not (rig.folder / "store.db").exists()
 
 
-def test_a_cluster_that_cannot_be_reached_is_waited_for_by_name(rig: Rig, east: LabCluster) -> None:
+def test_a_cluster_that_cannot_be_reached_is_waited_for_by_name(rig: Rig, east: RigCluster) -> None:
     before = names(east.cluster)
     nobody = Cluster("west", (f"127.0.0.1:{free_port()}",))
     started(rig, settings_text(rig.folder, [east.cluster, nobody], {LINK: ".*"}))
@@ -90,7 +91,7 @@ def test_a_cluster_that_cannot_be_reached_is_waited_for_by_name(rig: Rig, east: 
     "proof-wrong-clusters",
     "with both addresses swapped nothing is carried, compared, counted or advised, and no false difference written",
 )
-def test_clusters_that_changed_places_are_not_mixed(rig: Rig, east: LabCluster, west: LabCluster) -> None:
+def test_clusters_that_changed_places_are_not_mixed(rig: Rig, east: RigCluster, west: RigCluster) -> None:
     east.create_topic("swapped")
     fill(east, "swapped")
     started(rig, settings_text(rig.folder, [east.cluster, west.cluster], {LINK: "swapped"}))
@@ -123,7 +124,7 @@ def test_clusters_that_changed_places_are_not_mixed(rig: Rig, east: LabCluster, 
 
 
 @pytest.mark.long
-def test_a_link_between_wrong_clusters_holds_up_no_other(rig: Rig, east: LabCluster, west: LabCluster) -> None:
+def test_a_link_between_wrong_clusters_holds_up_no_other(rig: Rig, east: RigCluster, west: RigCluster) -> None:
     # A topic of its own flows: a twin of the heartbeats may stand there, made for a link that an earlier test ended.
     east.create_topic("told-apart")
     fill(east, "told-apart")
@@ -142,7 +143,7 @@ def test_a_link_between_wrong_clusters_holds_up_no_other(rig: Rig, east: LabClus
 
 
 @pytest.mark.long
-def test_a_full_disk_under_the_store(rig: Rig, east: LabCluster, west: LabCluster) -> None:
+def test_a_full_disk_under_the_store(rig: Rig, east: RigCluster, west: RigCluster) -> None:
     """A bound on the size of files stands for the disk: both refuse to let the store grow."""
     before = names(west.cluster)
     text = settings_text(rig.folder, [east.cluster, west.cluster], {LINK: ".*"})
@@ -163,10 +164,10 @@ def test_a_full_disk_under_the_store(rig: Rig, east: LabCluster, west: LabCluste
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[LabCluster]:
+def guarded() -> Iterator[RigCluster]:
     """A target that asks who one is and what one may do."""
     kind = LabSecurity.SASL_SCRAM_256
-    with LabCluster(
+    with RigCluster(
         "west", security=kind, authorizer=True, users=("poor", "half"), heap_mb=256, jvm_flags=(ONE_COMPILER_FLAG,)
     ) as cluster:
         # librdkafka's word for the cluster as a resource is "broker".
@@ -176,7 +177,7 @@ def guarded() -> Iterator[LabCluster]:
 
 
 @pytest.mark.parametrize(("user", "right"), [("poor", "IdempotentWrite"), ("half", "Create")])
-def test_missing_rights_are_named(rig: Rig, east: LabCluster, guarded: LabCluster, user: str, right: str) -> None:
+def test_missing_rights_are_named(rig: Rig, east: RigCluster, guarded: RigCluster, user: str, right: str) -> None:
     if "rights-topic" not in names(east.cluster):
         east.create_topic("rights-topic")
     started(rig, settings_text(rig.folder, [east.cluster, guarded.cluster_as(user)], {LINK: "rights-topic"}))

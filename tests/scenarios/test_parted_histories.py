@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import pytest
 
+from testkit.clients import delete_records
 from testkit.errors import mentions
 from testkit.raw_writer import RawWriter
 from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import delete_records
 from twinshore.lab.cluster import LabCluster
 from twinshore.replication.task.core.batches import SequenceMap
 from twinshore.replication.task.core.config import UNKNOWN_EPOCH, EpochOffset, WrittenPosition, position_after

@@ -16,18 +16,13 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.cimpl import NewTopic
 from typer.testing import CliRunner
 
+from testkit.clients import alter_topic, commit_group_offsets, delete_records
 from tests.conftest import ClusterFactory
 from tests.scenarios.loss_stage import until
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.cli.app import app, register_verbs
 from twinshore.config.model import TopicPartition
-from twinshore.lab.clients import (
-    alter_topic,
-    client_settings,
-    commit_group_offsets,
-    create_admin_client,
-    delete_records,
-)
+from twinshore.lab.clients import client_settings, create_admin_client
 from twinshore.lab.cluster import LabCluster
 
 # Where a rule found something: its name and the subject. Cases say where it must, and at which subject it must not.

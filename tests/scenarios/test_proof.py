@@ -15,6 +15,7 @@ import pytest
 from pyspark import SparkContext
 
 from testkit import log_kinds
+from testkit.clients import delete_records, delete_topic
 from testkit.errors import mentions, raises
 from testkit.raw_writer import RawWriter
 from tests.scenarios.mirror_rig import until
@@ -39,7 +40,6 @@ from twinshore.config.model import TopicPartition
 from twinshore.config.settings import load_settings
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.record_batch import Record, encode_batch
-from twinshore.lab.clients import delete_records, delete_topic
 from twinshore.lab.cluster import LabCluster
 from twinshore.proof.core.model import CompareMode, CompareRange, DifferenceKind
 from twinshore.proof.core.planning import PROOF_REFRESH_INTERVAL_MS, ProofOptions

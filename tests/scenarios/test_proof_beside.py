@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from testkit import log_kinds
 from testkit.copiers import CopyJob, MirrorMaker
+from testkit.watermarks import TopicEndReader
 from tests.scenarios.mirror_rig import Rig, settings_text, until
 from twinshore.cli.app import app, register_verbs
 from twinshore.config.model import TopicPartition
@@ -21,7 +22,6 @@ from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.produce import Workload
-from twinshore.lab.watermarks import TopicEndReader
 from twinshore.proof.core.model import CompareMode
 from twinshore.proof.core.planning import ProofOptions
 from twinshore.proof.jobs import run_bundle_in_process

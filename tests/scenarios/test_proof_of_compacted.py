@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from testkit.clients import alter_topic, delete_records
 from testkit.raw_writer import RawWriter
 from tests.scenarios.pair_of_logs import Pair, both, in_order, log, made, names, said
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.record_batch import Record, encode_batch
-from twinshore.lab.clients import alter_topic, delete_records
 from twinshore.lab.cluster import LabCluster
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import open_store

@@ -11,6 +11,7 @@ from contextlib import closing
 
 import pytest
 
+from testkit.clients import delete_records
 from testkit.raw_writer import RawWriter
 from tests.scenarios.raw_writers_log import end_of, state_of
 from twinshore.config.errors import KafkaError
@@ -32,7 +33,7 @@ from twinshore.kafka.protocol.fetch import (
 from twinshore.kafka.protocol.produce import PRODUCE_KEY, PRODUCE_VERSION_BY_ID
 from twinshore.kafka.protocol.record_batch import LOG_APPEND_TIME_FLAG, Record, encode_batch
 from twinshore.kafka.state_topic import StateTopic
-from twinshore.lab.clients import create_admin_client, delete_records
+from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, ONE_COMPILER_FLAG
 

@@ -15,14 +15,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from testkit.cluster import RigCluster
+from testkit.jars import fetch_tools_classpath
 from tests.kafka.protocol.serving.java_clients import java_clients
 from tests.proxy.served import ProxyProcess, proxy_before
 from tests.scenarios.mirror_rig import spans
 from tests.scenarios.plain_clients import JavaWriter, PlainReader, PlainWriter, written
 from tests.scenarios.test_following_writers import until
 from twinshore.cli.app import app, register_verbs
-from twinshore.lab.cluster import LabCluster
-from twinshore.lab.jars import KAFKA_OLDEST, ONE_COMPILER_FLAG, fetch_tools_classpath, find_java
+from twinshore.lab.jars import KAFKA_OLDEST, ONE_COMPILER_FLAG, find_java
 from twinshore.state.store import open_store
 
 STILL_S = 3.0
@@ -30,7 +31,7 @@ IN_FORCE_MS_MAX = 2_000
 
 
 @pytest.fixture(scope="module")
-def proxy(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
+def proxy(east: RigCluster, west: RigCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
     folder = tmp_path_factory.mktemp("breakers")
     open_store(f"sqlite:///{folder}/store.db").close()
     with proxy_before(folder, east.cluster, west.cluster) as made:
@@ -58,7 +59,7 @@ def mended(proxy: ProxyProcess, topic: str, *words: str) -> None:
     assert "in force at 1 of 1 proxies" in breaker(proxy, "close", topic, *words)
 
 
-def count_of(lab: LabCluster, topic: str) -> int:
+def count_of(lab: RigCluster, topic: str) -> int:
     ((first, end),) = spans(lab.cluster, topic, 1)
     return end - first
 
@@ -102,7 +103,7 @@ class JavaReader:
     "breakers stop produce and fetch traffic before the broker and release it; dropped records are in the incident log",
 )
 def test_producers_of_a_topic_wait_at_a_breaker_and_those_of_others_go_on(
-    proxy: ProxyProcess, east: LabCluster, tmp_path: Path
+    proxy: ProxyProcess, east: RigCluster, tmp_path: Path
 ) -> None:
     """Idempotent ones in Java and of librdkafka, one that is not, and one that writes to another topic as well."""
     topics = ["breaker-cut", "breaker-java", "breaker-plain"]
@@ -152,7 +153,7 @@ def test_producers_of_a_topic_wait_at_a_breaker_and_those_of_others_go_on(
     "breakers stop produce and fetch traffic before the broker and release it; dropped records are in the incident log",
 )
 def test_what_a_breaker_drops_is_told_as_written_and_stands_on_the_ledger(
-    proxy: ProxyProcess, east: LabCluster, tmp_path: Path
+    proxy: ProxyProcess, east: RigCluster, tmp_path: Path
 ) -> None:
     topics = ["drop-rd", "drop-java", "drop-unheard"]
     for topic in topics:
@@ -195,7 +196,7 @@ def test_what_a_breaker_drops_is_told_as_written_and_stands_on_the_ledger(
     "breakers stop produce and fetch traffic before the broker and release it; dropped records are in the incident log",
 )
 def test_consumers_of_a_topic_stay_in_their_group_and_read_on_where_they_were(
-    proxy: ProxyProcess, east: LabCluster, tmp_path: Path
+    proxy: ProxyProcess, east: RigCluster, tmp_path: Path
 ) -> None:
     for topic in ("still", "flows"):
         east.create_topic(topic)
@@ -235,7 +236,7 @@ def test_consumers_of_a_topic_stay_in_their_group_and_read_on_where_they_were(
 
 @pytest.mark.long
 def test_a_breaker_is_in_force_at_every_proxy_soon_and_one_that_was_killed_is_named(
-    east: LabCluster, west: LabCluster, tmp_path: Path
+    east: RigCluster, west: RigCluster, tmp_path: Path
 ) -> None:
     east.create_topic("breaker-two")
     url = f"sqlite:///{tmp_path}/store.db"
@@ -289,7 +290,7 @@ def stands(proxy: ProxyProcess) -> list[str]:
 )
 @pytest.mark.long
 def test_a_runaway_client_trips_its_breaker_and_is_let_in_again_once_it_is_quiet(
-    proxy: ProxyProcess, east: LabCluster
+    proxy: ProxyProcess, east: RigCluster
 ) -> None:
     east.create_topic("runaway")
     limits = ["--records-s", "400", "--above-s", "2", "--quiet-s", "2", "--reason", "it ran away before"]
@@ -313,7 +314,7 @@ def test_a_runaway_client_trips_its_breaker_and_is_let_in_again_once_it_is_quiet
 
 
 @pytest.mark.long
-def test_a_producer_of_java_s_oldest_client_waits_too(proxy: ProxyProcess, east: LabCluster) -> None:
+def test_a_producer_of_java_s_oldest_client_waits_too(proxy: ProxyProcess, east: RigCluster) -> None:
     east.create_topic("breaker-oldest")
     with java_clients(KAFKA_OLDEST) as in_java:
         in_java.produce(proxy.bootstrap, "breaker-oldest", ["before"], {})

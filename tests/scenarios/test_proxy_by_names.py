@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from testkit.certificates import CertificateAuthority
 from testkit.errors import mentions
 from tests.kafka.protocol.serving.java_clients import java_clients
 from tests.proxy.by_names import can_know_hosts, known_by
 from tests.proxy.served import NODES, ProxyProcess, proxy_before
 from twinshore.config.settings import load_settings
-from twinshore.lab.certificates import CertificateAuthority
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_NEWEST, KAFKA_OLDEST
 from twinshore.proxy.operations.run import preview_proxy

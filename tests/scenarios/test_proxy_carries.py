@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
+from testkit.clients import commit_group_offsets
 from testkit.errors import mentions
 from tests.proxy.served import ProxyProcess
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, url_in
@@ -19,7 +20,6 @@ from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_proxy_switch import Load, nothing_happened, paused, proxies
 from tests.scenarios.test_switch import PATIENT
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import commit_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.state.store import open_store
 

@@ -17,9 +17,9 @@ import pytest
 from confluent_kafka import Producer
 
 import twinshore
+from testkit.certificates import CertificateAuthority
 from tests.proxy.served import proxy_before
 from tests.scenarios.test_following_writers import until
-from twinshore.lab.certificates import CertificateAuthority
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from testkit.errors import mentions
+from testkit.jars import fetch_tools_classpath
 from tests.conftest import ClusterFactory
 from tests.proxy.served import ProxyProcess
 from tests.scenarios.mirror_rig import Rig, settings_text, spans
@@ -24,7 +25,7 @@ from tests.scenarios.switch_rig import QUICK, SwitchRig
 from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_proxy_switch import proxies
-from twinshore.lab.jars import ONE_COMPILER_FLAG, fetch_tools_classpath, find_java
+from twinshore.lab.jars import ONE_COMPILER_FLAG, find_java
 from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S
 
 PARTITIONS = 3

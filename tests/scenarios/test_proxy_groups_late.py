@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from testkit.clients import delete_topic
 from testkit.errors import raises
 from tests.proxy.test_groups_home import words_of
 from tests.scenarios.plain_clients import PlainReader
@@ -21,7 +22,7 @@ from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_proxy_groups_home import move_groups
 from tests.scenarios.test_proxy_switch import loaded, proxies
 from twinshore.config.errors import RefusedError
-from twinshore.lab.clients import delete_topic, read_group_offsets
+from twinshore.lab.clients import read_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.proxy.operations.groups_move import GroupsMoveStage
 

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
+from testkit.access import LabSecurity
+from testkit.certificates import CertificateAuthority, replace_secret_file
+from testkit.clients import add_acl
+from testkit.cluster import RigCluster
 from tests.conftest import ClusterFactory
 from tests.kafka.protocol.serving.java_clients import java_clients
 from tests.proxy.served import ProxyProcess, proxy_before
 from twinshore.config.model import SaslMechanism
 from twinshore.kafka.protocol.sasl import derive_scram_keys
-from twinshore.lab.access import LabSecurity
-from twinshore.lab.certificates import CertificateAuthority, replace_secret_file
-from twinshore.lab.clients import add_acl
-from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_NEWEST, KAFKA_OLDEST
 
 COUNT = 50
@@ -30,10 +30,10 @@ PASSWORD, OTHERS = "sesame", "open sesame"
 
 
 @pytest.fixture(scope="module")
-def vault() -> Iterator[LabCluster]:
+def vault() -> Iterator[RigCluster]:
     """Asks for TLS and SCRAM, says how long a login lasts, and lets `app` write and read what is called app-..."""
     settings = {"connections.max.reauth.ms": str(1000 * SESSION_S)}
-    with LabCluster(
+    with RigCluster(
         "vault",
         security=LabSecurity.SASL_SCRAM_512,
         tls=True,
@@ -65,7 +65,7 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(vault: LabCluster, east: LabCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(vault: RigCluster, east: RigCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("logins")
     authority = CertificateAuthority(folder, "proxy")
     pair = authority.issue("proxy")
@@ -240,7 +240,7 @@ def test_a_new_user_comes_in_without_a_restart(served: Served) -> None:
     assert write(served.client("carol", "shell"), "app-bills", 1) == [None]
 
 
-def test_clusters_say_who_may_come_in_where_the_proxy_has_no_users(vault: LabCluster, tmp_path: Path) -> None:
+def test_clusters_say_who_may_come_in_where_the_proxy_has_no_users(vault: RigCluster, tmp_path: Path) -> None:
     pair = (authority := CertificateAuthority(tmp_path, "proxy")).issue("proxy")
     more = f'certificate_file = "{pair.cert_file}"\nkey_file = "{pair.key_file}"\n'
     with proxy_before(tmp_path, vault.cluster, more=f'{more}sasl = ["PLAIN"]\ncredentials = "same"\n') as proxy:
@@ -255,7 +255,7 @@ def test_clusters_say_who_may_come_in_where_the_proxy_has_no_users(vault: LabClu
 
 @pytest.mark.long
 @pytest.mark.parametrize("version", [KAFKA_OLDEST, KAFKA_NEWEST])
-def test_java_s_clients_log_in(served: Served, vault: LabCluster, version: str) -> None:
+def test_java_s_clients_log_in(served: Served, vault: RigCluster, version: str) -> None:
     for user, password, mechanism in (("alice", PASSWORD, "SCRAM-SHA-512"), ("bob", OTHERS, "PLAIN")):
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         settings = {

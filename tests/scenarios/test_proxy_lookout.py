@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import mentions
+from testkit.fault_proxy import FaultProxy
 from tests.proxy.served import ProxyProcess
 from twinshore.config.settings import parse_settings
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.fault_proxy import FaultProxy
 from twinshore.proxy.cluster_view import ClusterWatcher
 from twinshore.proxy.core.model import BrokerAddressing
 from twinshore.proxy.lazy_store import LazyStore

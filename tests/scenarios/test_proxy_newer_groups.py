@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from testkit.errors import mentions, raises
+from testkit.jars import fetch_tools_classpath
 from tests.conftest import ClusterFactory
 from tests.kafka.protocol.serving.java_clients import JavaClients, java_clients
 from tests.proxy.served import ProxyProcess, proxy_before
@@ -27,7 +28,7 @@ from twinshore.config.settings import load_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import read_group_offsets
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.jars import KAFKA_NEWEST, ONE_COMPILER_FLAG, fetch_tools_classpath
+from twinshore.lab.jars import KAFKA_NEWEST, ONE_COMPILER_FLAG
 from twinshore.lab.jars import find_java as java_program
 from twinshore.proxy.cluster_view import POLL_INTERVAL_S, TOPICS_REFRESH_INTERVAL_S
 from twinshore.proxy.operations import groups_move, reset_offsets

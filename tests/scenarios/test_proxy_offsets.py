@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from testkit.cluster import RigCluster
 from testkit.errors import mentions, raises
 from tests.conftest import ClusterFactory
 from tests.scenarios.offsets_stage import (
@@ -33,7 +34,6 @@ from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_proxy_transactions import Copier
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.lab.clients import read_group_offsets
-from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST
 from twinshore.proxy import offset_reset_run
 from twinshore.proxy.operations.reset_offsets import parse_reset_request
@@ -44,7 +44,7 @@ COOPERATIVE: dict[str, Any] = {"partition.assignment.strategy": "cooperative-sti
 
 
 @pytest.fixture(scope="module")
-def stage(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(east: RigCluster, west: RigCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with staged(tmp_path_factory.mktemp("offsets"), east, west) as made:
         yield made
 
@@ -59,7 +59,7 @@ def all_again(some: list[Member], topic: str, to: int, since_s: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["eager", pytest.param("cooperative", marks=pytest.mark.long)])
-def test_five_members_read_on_from_an_earlier_place(stage: Stage, east: LabCluster, name: str) -> None:
+def test_five_members_read_on_from_an_earlier_place(stage: Stage, east: RigCluster, name: str) -> None:
     topic = f"reset-{name}"
     filled(east, topic)
     more = COOPERATIVE if name == "cooperative" else {}
@@ -90,7 +90,7 @@ def test_five_members_read_on_from_an_earlier_place(stage: Stage, east: LabClust
 
 
 @pytest.mark.long
-def test_an_application_that_commits_by_hand_is_told_no_error(stage: Stage, east: LabCluster) -> None:
+def test_an_application_that_commits_by_hand_is_told_no_error(stage: Stage, east: RigCluster) -> None:
     """It is at work on what it has read as the reset begins. Of two topics that it reads one is reset."""
     topic, other = "reset-by-hand", "reset-beside"
     for one in (topic, other):
@@ -112,7 +112,7 @@ def test_an_application_that_commits_by_hand_is_told_no_error(stage: Stage, east
         assert read_group_offsets(east.cluster, topic, topic, ALL) == [200] * PARTITIONS
 
 
-def test_a_group_without_members_and_places_elsewhere(stage: Stage, east: LabCluster, west: LabCluster) -> None:
+def test_a_group_without_members_and_places_elsewhere(stage: Stage, east: RigCluster, west: RigCluster) -> None:
     """Its place in a topic that only west has is kept there."""
     here, there = "reset-here", "reset-there"
     filled(east, here, 1)
@@ -141,7 +141,7 @@ def test_a_group_without_members_and_places_elsewhere(stage: Stage, east: LabClu
     assert read_group_offsets(east.cluster, "quiet", here, [0]) == [0]
 
 
-def test_what_cannot_be_done_is_said_and_changes_nothing(stage: Stage, east: LabCluster) -> None:
+def test_what_cannot_be_done_is_said_and_changes_nothing(stage: Stage, east: RigCluster) -> None:
     filled(east, "reset-not", 2)
     with members(1, stage.bootstrap, "not", ["reset-not"]) as some:
         have_read(some, 2 * EACH)
@@ -165,7 +165,7 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(stage: Stage, east: Lab
         assert (len(some[0].read), some[0].assigned, some[0].errors) == (2 * EACH, 1, [])
 
 
-def test_of_two_at_once_one_wins(stage: Stage, east: LabCluster) -> None:
+def test_of_two_at_once_one_wins(stage: Stage, east: RigCluster) -> None:
     filled(east, "reset-two")
     with members(2, stage.bootstrap, "two", ["reset-two"]) as some, ThreadPoolExecutor(2) as threads:
         have_read(some, PARTITIONS * EACH)
@@ -183,7 +183,7 @@ def test_of_two_at_once_one_wins(stage: Stage, east: LabCluster) -> None:
 
 @pytest.mark.parametrize(("taken", "to"), [("undo", EACH), ("resume", 10)])
 def test_one_that_was_broken_off_is_finished_or_taken_back(
-    stage: Stage, east: LabCluster, monkeypatch: pytest.MonkeyPatch, taken: str, to: int
+    stage: Stage, east: RigCluster, monkeypatch: pytest.MonkeyPatch, taken: str, to: int
 ) -> None:
     group = topic = f"reset-{taken}"
     filled(east, topic)
@@ -209,7 +209,7 @@ def test_one_that_was_broken_off_is_finished_or_taken_back(
 
 @pytest.mark.long
 def test_behind_one_that_was_killed_members_go_on_at_its_time(
-    stage: Stage, east: LabCluster, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, east: RigCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(east, "reset-killed")
     monkeypatch.setattr(offset_reset_run, "GROUP_HOLD_S", 20.0)
@@ -280,7 +280,7 @@ def test_on_stock_brokers_members_join_once(cluster_factory: ClusterFactory, tmp
 
 @pytest.mark.long
 def test_a_proxy_that_dies_is_waited_for_until_its_time_is_over(
-    east: LabCluster, west: LabCluster, tmp_path: Path
+    east: RigCluster, west: RigCluster, tmp_path: Path
 ) -> None:
     """Its members go on by the other one; records are written meanwhile."""
     topic = "reset-dies"
@@ -315,7 +315,7 @@ def _each_again(some: list[Member], topic: str, since_s: float) -> bool:
     [("", KAFKA_NEWEST), (COOPERATIVE_IN_JAVA, KAFKA_NEWEST), (COOPERATIVE_IN_JAVA, KAFKA_OLDEST)],
 )
 def test_members_in_java_read_on_from_there(
-    stage: Stage, east: LabCluster, tmp_path: Path, strategy: str, version: str
+    stage: Stage, east: RigCluster, tmp_path: Path, strategy: str, version: str
 ) -> None:
     topic = f"reset-java-{'cooperative' if strategy else 'eager'}-{version}"
     filled(east, topic)
@@ -346,7 +346,7 @@ def test_members_in_java_read_on_from_there(
 
 
 @pytest.mark.long
-def test_what_copies_exactly_once_aborts_and_copies_on_from_there(stage: Stage, east: LabCluster) -> None:
+def test_what_copies_exactly_once_aborts_and_copies_on_from_there(stage: Stage, east: RigCluster) -> None:
     source, target = "reset-eos-in", "reset-eos-out"
     for topic in (source, target):
         east.create_topic(topic, partitions=3)

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.cimpl import KafkaException
 from typer.testing import CliRunner
 
+from testkit.clients import delete_topic
 from testkit.errors import mentions
 from tests.scenarios.killed_at import GRACE_S, LEASE_S
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until, url_in
@@ -23,7 +24,7 @@ from tests.scenarios.test_switched_home import read
 from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import RefusedError
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import client_settings, delete_topic, read_group_offsets
+from twinshore.lab.clients import client_settings, read_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.routing.homes_topic import HomesTopic
 from twinshore.runtime import lease_keeper

@@ -9,15 +9,15 @@ from contextlib import closing
 
 import pytest
 
+from testkit.access import LabSecurity
+from testkit.clients import add_acl
+from testkit.cluster import RigCluster
 from testkit.errors import mentions
 from tests.scenarios.incident_stage import LINK, QUICK
 from tests.scenarios.test_status_says_so import Watched
 from twinshore.kafka.admin import create_acls, delete_acls
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
-from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import add_acl
-from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
 
 pytestmark = pytest.mark.timeout(600)
@@ -32,7 +32,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     """Of one topic the twin was made, and the mirror may not see its settings; of another the target holds data of
     somebody else's."""
     port, scram = free_port(), LabSecurity.SASL_SCRAM_256
-    west = LabCluster("west", security=scram, authorizer=True, users=("mirror",), jvm_flags=QUICK)
+    west = RigCluster("west", security=scram, authorizer=True, users=("mirror",), jvm_flags=QUICK)
     mirror: dict[str, object] = {"metrics_port": port, "heartbeat_s": 0, "tasks_per_link": 1}
     made = Watched(tmp_path_factory.mktemp("refused"), mirror, west=west)
     made.port = port

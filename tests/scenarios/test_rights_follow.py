@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from testkit.clients import add_acl, delete_topic
+from testkit.cluster import RigCluster
 from testkit.errors import mentions
 from tests.pages.shell import kafka_tools, play
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
@@ -22,8 +24,6 @@ from twinshore.config.model import Cluster
 from twinshore.kafka.admin import alter_quotas, create_acls, delete_acls, read_acls, read_quotas, read_scram_users
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.access_control import AclOperation, AclPermission, PatternType, QuotaEntity, ResourceType
-from twinshore.lab.clients import add_acl, delete_topic
-from twinshore.lab.cluster import LabCluster
 
 pytestmark = pytest.mark.claim(
     "topics",
@@ -48,19 +48,19 @@ GIVEN = {acl(topic, AclOperation.READ) for topic in TOPICS}
 
 
 @pytest.fixture(scope="module")
-def source() -> Iterator[LabCluster]:
+def source() -> Iterator[RigCluster]:
     with guarded("east", "anna", "bert", "carl") as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def target() -> Iterator[LabCluster]:
+def target() -> Iterator[RigCluster]:
     with guarded("west") as cluster:
         yield cluster
 
 
 @pytest.fixture
-def rig(tmp_path: Path, source: LabCluster, target: LabCluster) -> Iterator[Rig]:
+def rig(tmp_path: Path, source: RigCluster, target: RigCluster) -> Iterator[Rig]:
     text = settings_text(
         tmp_path,
         [source.cluster_as("mirror"), target.cluster_as("mirror")],
@@ -86,7 +86,7 @@ def plan(rig: Rig) -> list[dict[str, str]]:
 
 
 def test_who_may_do_what_is_the_same_but_nobody_changes_a_twin(
-    rig: Rig, source: LabCluster, target: LabCluster
+    rig: Rig, source: RigCluster, target: RigCluster
 ) -> None:
     for side in (source, target):
         add_acl(side.cluster, "mirror", "all", "broker", "kafka-cluster")
@@ -138,7 +138,7 @@ def test_who_may_do_what_is_the_same_but_nobody_changes_a_twin(
     "topics", "own-topics-open", "a user who may write to Twinshore's own topics is an incident until that is denied"
 )
 def test_who_else_may_write_to_our_own_topics_is_told_and_the_printed_line_ends_it(
-    tmp_path: Path, source: LabCluster, target: LabCluster
+    tmp_path: Path, source: RigCluster, target: RigCluster
 ) -> None:
     for side in (source, target):
         add_acl(side.cluster, "mirror", "all", "broker", "kafka-cluster")
@@ -210,7 +210,7 @@ def groups_as_operators_say(rig: Rig, west: KafkaCluster) -> None:
     until(lambda: OTHERS in (read_acls(west) or ()), 60, "the rule of an admitted group comes", rig)
 
 
-def nothing_else_is_opened(west: KafkaCluster, target: LabCluster, anna: Cluster) -> None:
+def nothing_else_is_opened(west: KafkaCluster, target: RigCluster, anna: Cluster) -> None:
     """A topic of the target's own, made while a rule of the source lets anna read every topic there."""
     target.create_topic("salaries")
     assert may_write(target.cluster, "salaries")
@@ -218,7 +218,7 @@ def nothing_else_is_opened(west: KafkaCluster, target: LabCluster, anna: Cluster
     assert all(one.names_one() for one in read_acls(west) or () if one.principal == "User:anna")
 
 
-def new_twins_are_ruled_first(rig: Rig, source: LabCluster, target: LabCluster, anna: Cluster) -> None:
+def new_twins_are_ruled_first(rig: Rig, source: RigCluster, target: RigCluster, anna: Cluster) -> None:
     """Rules of a new topic stand on its twin before anything is carried there."""
     source.create_topic("orders-us")
     assert may_write(source.cluster, "orders-us")
@@ -226,7 +226,7 @@ def new_twins_are_ruled_first(rig: Rig, source: LabCluster, target: LabCluster, 
     assert may_read(anna, "orders-us"), "at once: its rules came first"
 
 
-def somebody_elses_topic_gets_none(rig: Rig, target: LabCluster, east: KafkaCluster, west: KafkaCluster) -> None:
+def somebody_elses_topic_gets_none(rig: Rig, target: RigCluster, east: KafkaCluster, west: KafkaCluster) -> None:
     """A topic in the place of a twin that was deleted by hand: rules of its name are others' now."""
     delete_topic(target.cluster, "orders-us")
     target.create_topic("orders-us")
@@ -238,7 +238,7 @@ def somebody_elses_topic_gets_none(rig: Rig, target: LabCluster, east: KafkaClus
     assert not [line for line in plan(rig) if line["step"] == "change"], "nothing is planned for it"
 
 
-def stays_revoked(rig: Rig, target: LabCluster, west: KafkaCluster) -> None:
+def stays_revoked(rig: Rig, target: RigCluster, west: KafkaCluster) -> None:
     """A user who is taken away on the target is not made again."""
     remove_user(target, "bert")
     rig.until_said("scram user bert: was taken away on the target")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from testkit.clients import add_acl, topic_id
+from testkit.cluster import RigCluster
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.rights_stage import acl, client, guarded, may_read, may_write
 from twinshore.config.model import Cluster, TopicPartition
@@ -18,8 +20,6 @@ from twinshore.kafka.admin import create_acls, delete_acls, read_acls
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from twinshore.kafka.protocol.error_codes import Code
-from twinshore.lab.clients import add_acl, topic_id
-from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 from twinshore.replication.sync.cluster_comparison import OPEN_WITHOUT_ACLS_SETTING
 
@@ -49,19 +49,19 @@ NO_RULES = Acl(
 
 
 @pytest.fixture(scope="module")
-def source() -> Iterator[LabCluster]:
+def source() -> Iterator[RigCluster]:
     with guarded("east") as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def target() -> Iterator[LabCluster]:
+def target() -> Iterator[RigCluster]:
     with guarded("west", "anna", "bert", settings={OPEN_WITHOUT_ACLS_SETTING: "true"}) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def rig(tmp_path: Path, source: LabCluster, target: LabCluster) -> Iterator[Rig]:
+def rig(tmp_path: Path, source: RigCluster, target: RigCluster) -> Iterator[Rig]:
     ends = [source.cluster_as("mirror"), target.cluster_as("mirror")]
     text = settings_text(
         tmp_path, ends, {LINK: "payroll|bare|late|undeleted|partly"}, mirror={"tasks_per_link": 1, "refresh_s": 1}
@@ -73,7 +73,7 @@ def rig(tmp_path: Path, source: LabCluster, target: LabCluster) -> Iterator[Rig]
 
 @pytest.mark.long
 def test_nothing_is_opened_where_everybody_may_use_what_no_rule_speaks_of(
-    rig: Rig, source: LabCluster, target: LabCluster
+    rig: Rig, source: RigCluster, target: RigCluster
 ) -> None:
     for kind, name in (("broker", "kafka-cluster"), ("topic", "*")):
         add_acl(source.cluster, "mirror", "all", kind, name)
@@ -125,7 +125,7 @@ def test_brokers_name_what_they_let_everybody_do_and_hide_whether(version: str) 
         assert found.admin.broker_settings(node)[OPEN_WITHOUT_ACLS_SETTING].value is None
 
 
-def may_delete(target: LabCluster, topic: str) -> bool:
+def may_delete(target: RigCluster, topic: str) -> bool:
     """Whether the mirror's user may cut the topic's log, which takes the right to delete the topic."""
     with closing(KafkaCluster(target.cluster_as("mirror"), patience_s=30.0)) as found:
         named = {topic: topic_id(target.cluster, topic)}
@@ -134,7 +134,7 @@ def may_delete(target: LabCluster, topic: str) -> bool:
     return not failed
 
 
-def crossed(target: LabCluster, topic: str) -> bool:
+def crossed(target: RigCluster, topic: str) -> bool:
     return spans(target.cluster, topic, 1) == [(0, 1)]
 
 
@@ -150,7 +150,7 @@ def rule_by_hand(west: KafkaCluster, rule: Acl, rig: Rig) -> None:
 
 
 def nothing_crosses_before_its_rules_stand(
-    rig: Rig, source: LabCluster, target: LabCluster, west: KafkaCluster
+    rig: Rig, source: RigCluster, target: RigCluster, west: KafkaCluster
 ) -> None:
     """Where the target takes no rule a new topic waits, with its row; then it goes by itself."""
     rule_by_hand(west, NO_RULES, rig)
@@ -185,7 +185,7 @@ def a_name_writes_no_line_of_the_log(rig: Rig, east: KafkaCluster) -> None:
         assert not [line for line in said.splitlines() if line.startswith(forged)], said[-3000:]
 
 
-def what_is_refused_again_and_again_is_told_once(rig: Rig, source: LabCluster, west: KafkaCluster) -> None:
+def what_is_refused_again_and_again_is_told_once(rig: Rig, source: RigCluster, west: KafkaCluster) -> None:
     """A setting of a twin that the mirror may not change, through a dozen looks."""
     rule_by_hand(west, acl("payroll", AclOperation.ALTER_CONFIGS, "User:mirror", permission=AclPermission.DENY), rig)
     with client(source) as east:

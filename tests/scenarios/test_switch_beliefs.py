@@ -11,6 +11,7 @@ from contextlib import closing
 
 import pytest
 
+from testkit.clients import alter_brokers
 from testkit.raw_writer import RawWriter
 from tests.scenarios.held_request import Held
 from tests.scenarios.raw_writers_log import end_of, state_of
@@ -30,7 +31,6 @@ from twinshore.kafka.protocol.fetch import (
 )
 from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple
 from twinshore.kafka.state_topic import StateTopic
-from twinshore.lab.clients import alter_brokers
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
 VERSIONS = [KAFKA_NEWEST, KAFKA_3]

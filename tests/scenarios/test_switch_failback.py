@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.cimpl import KafkaException
 from typer.testing import CliRunner
 
+from testkit.clients import add_partitions, delete_topic
 from testkit.errors import mentions
 from tests.scenarios.killed_at import GRACE_S, LEASE_S
 from tests.scenarios.mirror_rig import Rig, read_all, settings_text, spans, until, url_in
@@ -23,7 +24,7 @@ from tests.scenarios.test_switch import switch
 from tests.scenarios.test_switched_home import Stage, read
 from twinshore.cli.app import app
 from twinshore.config.errors import RefusedError
-from twinshore.lab.clients import add_partitions, client_settings, delete_topic, read_group_offsets
+from twinshore.lab.clients import client_settings, read_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.runtime import lease_keeper
 from twinshore.state.store import open_store

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from testkit.clients import alter_topic
 from testkit.errors import mentions
 from testkit.raw_writer import RawWriter
 from tests.scenarios.group_stage import Reading, more, written
@@ -26,7 +27,7 @@ from twinshore.config.model import fence_epoch, written_epoch
 from twinshore.config.settings import load_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.error_codes import Code
-from twinshore.lab.clients import alter_topic, client_settings, read_group_offsets
+from twinshore.lab.clients import client_settings, read_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.state.store import open_store
 from twinshore.switch.operations.plan import SwitchPlanRequest, plan

@@ -9,6 +9,8 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from testkit.clients import add_acl
+from testkit.cluster import RigCluster
 from testkit.errors import mentions
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.rights_stage import acl, client, guarded, may_write
@@ -19,13 +21,12 @@ from tests.scenarios.whole_state import BEATS, State, at_rest, of_cluster, of_st
 from twinshore.kafka.admin import create_acls, read_acls
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType
-from twinshore.lab.clients import add_acl, client_settings, read_group_offsets
-from twinshore.lab.cluster import LabCluster
+from twinshore.lab.clients import client_settings, read_group_offsets
 
 TOPIC = "rights-orders"
 
 
-def opened(lab: LabCluster) -> None:
+def opened(lab: RigCluster) -> None:
     """The mirror may do all that it needs, and is no super user; on east anna writes."""
     everything = ("describe", "alter", "create", "alter_configs", "describe_configs", "idempotent_write")
     for operation in (*everything, "cluster_action"):
@@ -55,7 +56,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwitchRig]:
         made.process.end()
 
 
-def rules(lab: LabCluster) -> frozenset[Acl]:
+def rules(lab: RigCluster) -> frozenset[Acl]:
     with closing(KafkaCluster(lab.cluster)) as kafka:
         return read_acls(kafka) or frozenset()
 
@@ -97,7 +98,7 @@ def test_a_drill_changes_nothing(rig: SwitchRig) -> None:
     rig.settled("east", 1)
 
 
-def stand(lab: LabCluster, group: str, topic: str) -> None:
+def stand(lab: RigCluster, group: str, topic: str) -> None:
     """The group stands at offset 7 of partition 0, and has no members."""
     consumer = Consumer({**client_settings(lab.cluster), "group.id": group})
     try:

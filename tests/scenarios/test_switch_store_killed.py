@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.databases import PostgresServer
 from testkit.errors import mentions
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
@@ -19,7 +20,6 @@ from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switch_forced import Load
 from tests.scenarios.test_switch_storeless import home_line, kept
 from tests.scenarios.test_switched_home import read
-from twinshore.lab.databases import PostgresServer
 from twinshore.switch.operations.rescued import list_rescued_files
 
 TOPIC = "killed-orders"

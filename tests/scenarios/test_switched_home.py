@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.cimpl import KafkaException
 
+from testkit.clients import delete_topic
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.config.model import Link, TopicPartition
@@ -31,7 +32,7 @@ from twinshore.kafka.protocol.transactions import (
     encode_markers,
     parse_markers,
 )
-from twinshore.lab.clients import client_settings, delete_topic, read_group_offsets
+from twinshore.lab.clients import client_settings, read_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.replication.link_claim import LinkClaim
 from twinshore.replication.operations.recover import Recoverer

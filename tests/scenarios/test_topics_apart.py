@@ -8,12 +8,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewTopic
 
+from testkit.access import LabSecurity
+from testkit.clients import add_acl
+from testkit.cluster import RigCluster
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from twinshore.config.model import Cluster
-from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import add_acl, client_settings, create_admin_client
-from twinshore.lab.cluster import LabCluster
+from twinshore.lab.clients import client_settings, create_admin_client
 from twinshore.state.core.values import IncidentRow
 
 pytestmark = pytest.mark.claim(
@@ -45,7 +46,7 @@ def put(cluster: Cluster, topic: str, partition: int = 0) -> None:
 class Apart:
     """A mirror whose source has three brokers and asks who one is."""
 
-    def __init__(self, folder: Path, east: LabCluster, west: LabCluster) -> None:
+    def __init__(self, folder: Path, east: RigCluster, west: RigCluster) -> None:
         self.east, self.west = east, west
         text = settings_text(
             folder, [east.cluster_as("mirror"), west.cluster], {LINK: "t-.*"}, mirror={"tasks_per_link": 1}
@@ -66,7 +67,7 @@ class Apart:
 
         until(same, 240, f"{topic}-{partition} crossed", self.rig)
 
-    def _end(self, side: LabCluster, topic: str, partition: int) -> int:
+    def _end(self, side: RigCluster, topic: str, partition: int) -> int:
         return spans(side.cluster, topic, partition + 1)[partition][1]
 
     def until_told(self, topic: str, kind: str, *, closed: bool = False) -> IncidentRow:

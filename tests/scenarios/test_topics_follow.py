@@ -12,20 +12,14 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
+from testkit.clients import add_partitions, alter_topic, delete_topic
 from testkit.errors import mentions
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from twinshore.cli.app import app, register_verbs
 from twinshore.config.incident_policy import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
 from twinshore.config.model import Cluster
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import (
-    add_partitions,
-    alter_topic,
-    client_settings,
-    create_admin_client,
-    create_topic,
-    delete_topic,
-)
+from twinshore.lab.clients import client_settings, create_admin_client, create_topic
 from twinshore.lab.cluster import LabCluster
 from twinshore.state.core.values import AuditRow, IncidentRow, LinkStateRow
 from twinshore.state.store import open_store

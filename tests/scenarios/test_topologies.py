@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from testkit.clients import forget_links
 from testkit.errors import mentions
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.cli.app import app, register_verbs
 from twinshore.config.model import Cluster
-from twinshore.lab.clients import create_admin_client, forget_links
+from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
 from twinshore.state.store import open_store
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.clients import alter_topic, delete_records, delete_topic, forget_links
 from testkit.errors import mentions, raises
 from testkit.log_lines import LogLines
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, spans, until
@@ -19,7 +20,6 @@ from twinshore.config.frozen import TWINS_TOPIC
 from twinshore.config.model import Link, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.state_topic import StateTopic
-from twinshore.lab.clients import alter_topic, delete_records, delete_topic, forget_links
 from twinshore.lab.cluster import LabCluster
 from twinshore.replication.core.claim_records import CLEANUP_POLICY, LinkClaimState, StoreClaim
 from twinshore.replication.link_claim import LinkClaim, ProcessLease

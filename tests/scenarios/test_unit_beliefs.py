@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
+from testkit.access import LabSecurity
+from testkit.clients import add_acl
+from testkit.cluster import RigCluster
 from tests.scenarios.incident_stage import QUICK
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import TopicPartition
@@ -16,9 +19,6 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.error_codes import UNKNOWN_ERROR, Code
 from twinshore.kafka.transactional_ids import TransactionalIds, TransactionalProducer
-from twinshore.lab.access import LabSecurity
-from twinshore.lab.clients import add_acl
-from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 from twinshore.replication.task.core.batches import OffsetGap
 from twinshore.replication.task.core.config import PartitionConfig
@@ -42,14 +42,14 @@ PREFIX = transactional_id_prefix("a->b", 17)
 class Stage(NamedTuple):
     """`bob` has the rights on transactional ids and topics, and none on the cluster but those of any producer."""
 
-    lab: LabCluster
+    lab: RigCluster
     admin: KafkaCluster
     bob: KafkaCluster
 
 
 @pytest.fixture(scope="module", params=[KAFKA_NEWEST, KAFKA_3])
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    with LabCluster(
+    with RigCluster(
         "units",
         version=request.param,
         brokers=1,

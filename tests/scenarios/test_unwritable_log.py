@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from testkit.clients import alter_topic
 from testkit.raw_writer import RawWriter
 from tests.scenarios.mirror_rig import settings_text, spans
 from tests.scenarios.warm_mirrors import IN_THREADS
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import alter_topic
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port
 

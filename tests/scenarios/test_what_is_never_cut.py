@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from testkit.clients import add_acl, delete_records, delete_topic, topic_id
 from testkit.errors import mentions
 from testkit.log_lines import LogLines
 from tests.scenarios.incident_stage import CALM, LINK, IncidentStage
@@ -17,7 +18,7 @@ from tests.scenarios.mirror_rig import read_all, spans_of
 from tests.scenarios.rights_stage import guarded
 from twinshore.config.model import Link, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import add_acl, client_settings, delete_records, delete_topic, topic_id
+from twinshore.lab.clients import client_settings
 from twinshore.replication.controller import LOG_START_INTERVAL_S
 from twinshore.replication.recovery import LogStartSync
 from twinshore.state.core.values import TwinRow

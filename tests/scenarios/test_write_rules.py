@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from testkit.clients import add_acl
+from testkit.cluster import RigCluster
 from testkit.errors import mentions
 from tests.scenarios.rights_stage import acl, client, guarded, may_read, may_write
 from twinshore.config.errors import KafkaError
@@ -19,8 +21,7 @@ from twinshore.kafka.admin import create_acls, delete_acls, read_acls
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.access_control import ANY_USER, Acl, AclOperation, PatternType
-from twinshore.lab.clients import add_acl, client_settings
-from twinshore.lab.cluster import LabCluster
+from twinshore.lab.clients import client_settings
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 from twinshore.switch import write_access
 from twinshore.switch.core.acl_rules import AclChange, RulesPlan, plan_denial, plan_write_block
@@ -31,7 +32,7 @@ STILL_S = 2.0
 VERSIONS = [KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)]
 
 
-def opened(lab: LabCluster) -> None:
+def opened(lab: RigCluster) -> None:
     """The mirror may do what it needs, and is no super user; everybody writes by a rule for many topics."""
     for operation in ("describe", "alter", "idempotent_write", "describe_configs"):
         add_acl(lab.cluster, "mirror", operation, "broker", "kafka-cluster")
@@ -42,14 +43,14 @@ def opened(lab: LabCluster) -> None:
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
-def lab(request: pytest.FixtureRequest) -> Iterator[LabCluster]:
+def lab(request: pytest.FixtureRequest) -> Iterator[RigCluster]:
     with guarded("old", "anna", "bert", version=request.param) as cluster:
         opened(cluster)
         yield cluster
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
-def three(request: pytest.FixtureRequest) -> Iterator[LabCluster]:
+def three(request: pytest.FixtureRequest) -> Iterator[RigCluster]:
     with guarded("old", "anna", version=request.param, brokers=3) as cluster:
         opened(cluster)
         yield cluster
@@ -115,7 +116,7 @@ def stand_still(kafka: KafkaCluster, topic: str) -> float:
     return moved_s
 
 
-def kept_out_and_let_in_again(lab: LabCluster, topic: str) -> None:
+def kept_out_and_let_in_again(lab: RigCluster, topic: str) -> None:
     lab.create_topic(topic, partitions=PARTITIONS, copies=1)
     anna = lab.cluster_as("anna")
     with client(lab) as watching, closing(KafkaCluster(lab.cluster_as("mirror"))) as kafka:
@@ -155,17 +156,17 @@ def kept_out_and_let_in_again(lab: LabCluster, topic: str) -> None:
         assert may_write(anna, topic), "a new producer as well"
 
 
-def test_a_producer_that_follows_nobody_is_kept_out_and_goes_on_afterwards(lab: LabCluster, unique_topic: str) -> None:
+def test_a_producer_that_follows_nobody_is_kept_out_and_goes_on_afterwards(lab: RigCluster, unique_topic: str) -> None:
     kept_out_and_let_in_again(lab, unique_topic)
 
 
 @pytest.mark.long
-def test_each_of_three_brokers_keeps_it_out(three: LabCluster, unique_topic: str) -> None:
+def test_each_of_three_brokers_keeps_it_out(three: RigCluster, unique_topic: str) -> None:
     kept_out_and_let_in_again(three, unique_topic)
 
 
 @pytest.mark.long
-def test_a_broker_that_was_away_comes_back_and_keeps_it_out(three: LabCluster, unique_topic: str) -> None:
+def test_a_broker_that_was_away_comes_back_and_keeps_it_out(three: RigCluster, unique_topic: str) -> None:
     """It hears of all rules before it leads anything again."""
     three.create_topic(unique_topic, partitions=PARTITIONS, copies=1)
     anna = three.cluster_as("anna")
@@ -206,7 +207,7 @@ def plans(kafka: KafkaCluster, topic: str) -> list[RulesPlan]:
     return [plan_denial(sight), plan_write_block(sight)]
 
 
-def test_killed_after_each_change_it_is_done_again_or_given_back(lab: LabCluster, unique_topic: str) -> None:
+def test_killed_after_each_change_it_is_done_again_or_given_back(lab: RigCluster, unique_topic: str) -> None:
     lab.create_topic(unique_topic)
     with closing(KafkaCluster(lab.cluster_as("mirror"))) as kafka:
         before = read_acls(kafka)
@@ -223,14 +224,14 @@ def test_killed_after_each_change_it_is_done_again_or_given_back(lab: LabCluster
                 assert read_acls(kafka) == before
 
 
-def until_shown(kafka: KafkaCluster, lab: LabCluster, rule: Acl) -> None:
+def until_shown(kafka: KafkaCluster, lab: RigCluster, rule: Acl) -> None:
     """Who adds a rule is answered by the controller: a broker hears of it a moment later."""
     until_s = time.monotonic() + 20
     while any(rule not in (read_acls(kafka, broker.node_id) or ()) for broker in lab.brokers):
         assert time.monotonic() < until_s
 
 
-def test_a_guard_takes_the_place_of_a_denial_and_nobody_slips_in(lab: LabCluster, unique_topic: str) -> None:
+def test_a_guard_takes_the_place_of_a_denial_and_nobody_slips_in(lab: RigCluster, unique_topic: str) -> None:
     neighbour = f"{unique_topic}-eu"
     for topic in (unique_topic, neighbour):
         lab.create_topic(topic)
@@ -265,7 +266,7 @@ def test_a_guard_takes_the_place_of_a_denial_and_nobody_slips_in(lab: LabCluster
         delete_acls(kafka, [late])
 
 
-def test_who_may_not_change_rules_begins_nothing(lab: LabCluster, unique_topic: str) -> None:
+def test_who_may_not_change_rules_begins_nothing(lab: RigCluster, unique_topic: str) -> None:
     lab.create_topic(unique_topic)
     describe = Acl(4, "kafka-cluster", PatternType.LITERAL, "User:bert", "*", AclOperation.DESCRIBE, 3)
     with client(lab) as admin, closing(KafkaCluster(lab.cluster_as("bert"))) as kafka:
@@ -288,7 +289,7 @@ def test_who_may_not_change_rules_begins_nothing(lab: LabCluster, unique_topic: 
         delete_acls(admin, [describe])
 
 
-def test_without_an_authorizer_nothing_is_changed(east: LabCluster, unique_topic: str) -> None:
+def test_without_an_authorizer_nothing_is_changed(east: RigCluster, unique_topic: str) -> None:
     with closing(KafkaCluster(east.cluster)) as kafka:
         for plan in plans(kafka, unique_topic):
             assert plan.open_to_all == (unique_topic,)

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import create_engine
 
 import twinshore
-from twinshore.lab.databases import MariaDbServer, PostgresServer
+from testkit.databases import MariaDbServer, PostgresServer
 from twinshore.state.store import Store, open_store
 from twinshore.state.tables import metadata
 

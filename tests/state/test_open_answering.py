@@ -10,10 +10,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from testkit.databases import PostgresServer
 from testkit.errors import raises
 from twinshore.config.errors import RefusedError, StoreError
 from twinshore.config.settings import Settings, load_settings
-from twinshore.lab.databases import PostgresServer
 from twinshore.lab.ports import free_port
 from twinshore.state.opening import open_responsive
 from twinshore.state.store import open_store

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from testkit.clients import delete_records
 from twinshore.config.errors import WireError
 from twinshore.config.frozen import RESCUED_TOPIC
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.record_batch import Record as KafkaRecord
 from twinshore.kafka.state_topic import StateTopic
-from twinshore.lab.clients import delete_records
 from twinshore.lab.cluster import LabCluster
 from twinshore.state.store import temporary_store
 from twinshore.switch import rescue_steps

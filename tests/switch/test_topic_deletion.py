@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from testkit.clients import topic_id
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.config.settings import Settings, load_settings
 from twinshore.kafka.clock import wall_ms
-from twinshore.lab.clients import topic_id
 from twinshore.lab.cluster import LabCluster
 from twinshore.replication.sync.core.lifecycle import KEEP_TWIN, RECREATE_APPROVAL
 from twinshore.replication.sync.topic_deletion import DeletionForbiddenError

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
+from testkit.clients import commit_group_offsets, topic_id
 from testkit.errors import has_code, mentions, raises
 from tests.scenarios.mirror_rig import settings_text, spans
 from tests.scenarios.test_mirror_basic import fill
@@ -20,7 +21,6 @@ from twinshore.config.model import TopicPartition
 from twinshore.config.settings import Settings, load_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.transactions import FILLER_RECORDS_MAX
-from twinshore.lab.clients import commit_group_offsets, topic_id
 from twinshore.lab.cluster import LabCluster
 from twinshore.routing.homes_topic import HomesTopic
 from twinshore.state.store import Store, open_store

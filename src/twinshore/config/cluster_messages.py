@@ -220,17 +220,12 @@ CLUSTER_MESSAGES = {
         "version, and {what} could not be read: {cause}"
     ),
     # lab
-    "lab.acl-not-seen": Message("cluster {cluster}: the brokers do not see the new ACL of {user}"),
     "lab.already-up": Message(
         "cluster {cluster} is up already, with Kafka {version} and {brokers} brokers",
         "`twinshore lab down`, then up again",
     ),
-    "lab.authorizer-needs-users": Message(
-        "an authorizer needs users, but {security} clients have no name", "take mtls or sasl-..."
-    ),
     "lab.broker-count": Message("a lab cluster has 1 or 3 brokers, not {brokers}"),
     "lab.brokers-not-seen": Message("cluster {cluster}: after {seconds:.0f} s the broker at {address} shows {shown}"),
-    "lab.cannot-compile": Message("{file} cannot be compiled: {cause}"),
     "lab.cannot-fetch": Message(
         "{what} could not be fetched: {cause}",
         "does this version exist, and is Maven's public repository reachable? A mirror of it can be named in an "
@@ -245,35 +240,25 @@ CLUSTER_MESSAGES = {
     "lab.demo-not-replicated": Message("records written to {topic} do not arrive on west"),
     "lab.demo-stalled": Message("no record was replicated for {seconds:.0f} s; west still lacks {missing}"),
     "lab.demo-timeout": Message("{what} after {seconds:.0f} s"),
-    "lab.detached-proxies": Message("a detached cluster cannot have proxies: they end with this process"),
-    "lab.fault-proxy-ended": Message("the fault proxy at {address} has ended"),
-    "lab.fault-proxy-silent": Message("the fault proxy at {address} does not answer"),
     "lab.folder-taken": Message("{path} exists, and is no cluster of the lab", "name another cluster or another --dir"),
     "lab.group-failed": Message("group {group} cannot continue to read: {cause}"),
     "lab.group-offset": Message("group {group} read offset {offset} of {partition}, next was {expected}"),
     "lab.group-records": Message("group {group} read {read} records, of {records}"),
     "lab.group-silent": Message("group {group} received no more after {records} records"),
-    "lab.incomplete-jar": Message("the jar of {server} has no {file}"),
     "lab.incomplete-start": Message(
         "cluster {cluster} is {state}, and its start was not completed", "`twinshore lab down`, then up again"
     ),
     "lab.invalid-cluster-name": Message(
         "{cluster!r} cannot be a cluster's name", "lower-case letters, digits, - and _, up to 41 of them"
     ),
-    "lab.missing-libraries": Message("MariaDB needs {libraries}, which this machine lacks", "install these libraries"),
-    "lab.needs-newer-kafka": Message("Kafka {version} has no {feature} with KRaft", "take Kafka {since} or newer"),
     "lab.never-started": Message("{process} was never started"),
-    "lab.no-database": Message("there is no {server} server for {machine}", "use {needed}"),
     "lab.no-java": Message(
         "Java {version} or newer is needed, but {found}", "install a Java {version}+ runtime, or point JAVA_HOME at one"
     ),
     "lab.no-leaders": Message("topic {topic} of cluster {cluster} has partitions without a leader after 30 s"),
-    "lab.no-packages": Message("{packages} cannot be installed: {cause}"),
-    "lab.no-proxies": Message("cluster {cluster} has no proxies", "start it with via_proxy=True"),
     "lab.no-pyspark": Message("PySpark with its Ivy jar is not installed", "install Twinshore with its dependencies"),
     "lab.no-records": Message("no records of {topic}-{partition} arrive"),
     "lab.no-worker": Message("no Spark worker of the mirror is connected to the target", "see {log}"),
-    "lab.no-xz": Message("this Python cannot read xz archives", "install one built with lzma"),
     "lab.not-a-demo": Message(
         "{folder} is not the folder of a demo that still runs: {file} cannot be read",
         "the demo printed its folder when it ended",
@@ -281,16 +266,11 @@ CLUSTER_MESSAGES = {
     "lab.not-acknowledged": Message(
         "{records} records of {topic} were not acknowledged by {cluster} within {seconds:.0f} s"
     ),
-    "lab.not-running": Message("cluster {cluster} does not run", "start it first"),
     "lab.not-started": Message("{process} did not start; the end of its log:\n{log}"),
-    "lab.old-certificate": Message("broker {broker} still serves its old certificate"),
     "lab.process-ended": Message("{process} ended with exit code {exit_code}; the end of its log:\n{log}"),
     "lab.records-differ": Message("{acknowledged} records were acknowledged, {found} are found: {account}"),
     "lab.started-before": Message("cluster {cluster} was started before"),
-    "lab.tls-with-plaintext": Message("tls=True asks for TLS, security asks for plaintext", "take LabSecurity.TLS"),
-    "lab.topics-left": Message("cluster {cluster} still has {topics}"),
     "lab.unknown-cluster": Message("no cluster {cluster} in {folder}", "there are: {known}"),
-    "lab.unknown-user": Message("cluster {cluster} has no user {user}", "users: {users}"),
     "lab.unreadable-topic": Message("topic {topic} of cluster {cluster} cannot be read: {cause}"),
     "lab.workload-failed": Message("the workload on {topic} failed: {cause}"),
     # cli

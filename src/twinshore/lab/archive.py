@@ -19,8 +19,7 @@ import tempfile
 import uuid
 from pathlib import Path
 
-from twinshore.lab.broker import LabBroker
-from twinshore.lab.broker_settings import BrokerPorts, broker_settings
+from twinshore.lab.broker import BrokerPorts, LabBroker, broker_settings
 from twinshore.lab.cache import cache_folder, hold_cache_lock, make_once, print_notice
 from twinshore.lab.errors import LabError
 from twinshore.lab.jars import ONE_COMPILER_FLAG, fetch_kafka_classpath, find_java
@@ -54,7 +53,7 @@ def _template(version: str) -> Path:
 def _run_storage_tool(version: str, classpath: str, data: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=".format-", dir=data.parent) as scratch:
         ports = BrokerPorts(node_id=1, controller=9093, internal=9094, client=9092)
-        settings = broker_settings(ports, (ports,), data=data, protocol="PLAINTEXT", security={}, chosen={})
+        settings = broker_settings(ports, (ports,), data)
         properties = Path(scratch, "server.properties")
         properties.write_text("\n".join(f"{name}={value}" for name, value in settings.items()), encoding="utf-8")
         tool = ["kafka.tools.StorageTool", "format", "-t", new_cluster_id(), "-c", str(properties)]
@@ -95,7 +94,7 @@ def _make(version: str, archive: Path) -> None:
         data = folder / "data"
         format_storage(version, data, cluster_id=new_cluster_id(), node_id=1)
         ports = BrokerPorts(node_id=1, controller=free_port(), internal=free_port(), client=free_port())
-        settings = broker_settings(ports, (ports,), data=data, protocol="PLAINTEXT", security={}, chosen={})
+        settings = broker_settings(ports, (ports,), data)
         broker = LabBroker(
             node_id=1,
             port=ports.client,

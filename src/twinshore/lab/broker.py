@@ -1,4 +1,4 @@
-"""One broker and controller of a lab cluster: a JVM, its folder, and faults for tests."""
+"""One broker and controller of a lab cluster: its settings, its JVM, its folder, and faults."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from twinshore.lab.errors import LabError, log_tail
@@ -30,6 +31,58 @@ _JVM = (
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPorts:
+    """The listeners of one broker."""
+
+    node_id: int
+    controller: int
+    internal: int
+    client: int
+
+
+def broker_settings(own: BrokerPorts, everyone: Sequence[BrokerPorts], data: Path) -> dict[str, str]:
+    """The settings of one broker, with plain-text listeners.
+
+    Brokers and the lab have a listener of their own, so changed client credentials cannot break the cluster.
+    """
+    copies = str(min(len(everyone), 3))
+    clients = {"INTERNAL": own.internal, "CLIENT": own.client}
+    listeners = {"CONTROLLER": own.controller, **clients}
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(own.node_id),
+        "controller.quorum.voters": ",".join(f"{ports.node_id}@127.0.0.1:{ports.controller}" for ports in everyone),
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "INTERNAL",
+        "listeners": _addresses(listeners),
+        "advertised.listeners": _addresses(clients),
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
+        "log.dirs": str(data),
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": copies,
+        "offsets.topic.replication.factor": copies,
+        "offsets.topic.num.partitions": "5",
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "5",
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "5",
+        "group.initial.rebalance.delay.ms": "0",
+        # A broker killed with -9 can register again only when its old session has ended: 9 s by Kafka's default.
+        "broker.session.timeout.ms": "4000",
+        "broker.heartbeat.interval.ms": "1000",
+        # Idle controllers write to their log twice a second, a third of an idle broker's work. Several brokers share a
+        # small machine.
+        "metadata.max.idle.interval.ms": "5000",
+    }
+
+
+def _addresses(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
 
 
 def read_process_identity(folder: Path) -> ProcessIdentity | None:

@@ -1,8 +1,7 @@
-"""Admin calls for the lab, the demo and tests."""
+"""Stock clients for the lab, the demo and tests: settings, topics, committed offsets, records and log ends."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -11,21 +10,15 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
-from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
-from confluent_kafka.cimpl import NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.cimpl import NewTopic
 from confluent_kafka.cimpl import TopicPartition as ClientTopicPartition
 from kio.schema.metadata.v11 import MetadataRequest, MetadataResponse
 from kio.schema.metadata.v11.request import MetadataRequestTopic
 from kio.schema.types import TopicName
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.frozen import FOLLOWERS_TOPIC, HOMES_TOPIC, TWINS_TOPIC
-from twinshore.config.model import Cluster, SaslMechanism, TopicPartition
-from twinshore.kafka.cluster import KafkaCluster
+from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.connection import librdkafka_settings as kafka_client_settings
 from twinshore.kafka.connection import open_connection
 from twinshore.kafka.metadata import NO_LEADER
@@ -34,7 +27,9 @@ from twinshore.kafka.protocol.error_codes import Code
 from twinshore.lab.errors import LabError
 
 _ANSWER_S = 2.0
-_GONE_WITHIN_S = _SHOWN_WITHIN_S = 60.0
+_END_OFFSETS_S = 5.0
+_LIST_TOPICS_S = 10.0
+_SHOWN_WITHIN_S = 60.0
 _BATCH, _WAIT_S, _SILENCE_S_MAX = 10_000, 0.02, 60.0
 T = TypeVar("T")
 _COORDINATOR_MOVES = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
@@ -56,15 +51,12 @@ def create_admin_client(cluster: Cluster) -> AdminClient:
 def read_group_offsets(cluster: Cluster, group: str, topic: str, partitions: Iterable[int]) -> list[int]:
     """The group's committed offset in each partition; negative for none."""
     asked = [ClientTopicPartition(topic, number) for number in partitions]
-    found = _of_group(cluster, group, lambda consumer: consumer.committed(asked, timeout=20))
+    found = ask_as_group(cluster, group, lambda consumer: consumer.committed(asked, timeout=20))
     return [place.offset for place in found]
 
 
-def commit_group_offsets(cluster: Cluster, group: str, *places: ClientTopicPartition) -> None:
-    _of_group(cluster, group, lambda consumer: consumer.commit(offsets=list(places), asynchronous=False))
-
-
-def _of_group(cluster: Cluster, group: str, ask: Callable[[Consumer], T]) -> T:
+def ask_as_group(cluster: Cluster, group: str, ask: Callable[[Consumer], T]) -> T:
+    """Calls `ask` with a consumer of the group, again while the coordinator moves."""
     deadline = time.monotonic() + 60
     with closing(Consumer({**client_settings(cluster), "group.id": group})) as consumer:
         while True:
@@ -194,112 +186,39 @@ def _led(address: tuple[str, int], cluster: Cluster, topic: str) -> int:
     return sum(one.leader_id != NO_LEADER for one in seen.partitions)
 
 
-def delete_topic(cluster: Cluster, topic: str) -> None:
-    admin = create_admin_client(cluster)
-    admin.delete_topics([topic], operation_timeout=30)[topic].result(timeout=40)
+class LogEndReader:
+    """Reads the ends of topics that may not exist yet."""
+
+    def __init__(self, cluster: Cluster, topics: Iterable[str]) -> None:
+        self._admin = create_admin_client(cluster)
+        self._missing = set(topics)
+        self._partitions: list[ClientTopicPartition] = []
+
+    def read(self) -> dict[TopicPartition, int]:
+        """The high watermarks, without partitions that do not exist or do not answer."""
+        if self._missing:
+            self._find_topics()
+        ends = read_high_watermarks(self._admin, self._partitions)
+        return {TopicPartition(partition.topic, partition.partition): end for partition, end in ends}
+
+    def _find_topics(self) -> None:
+        # Asked about topics before all of them exist, the client would keep calling the late ones unknown.
+        known = self._admin.list_topics(timeout=_LIST_TOPICS_S).topics
+        for topic in self._missing & set(known):
+            partitions = known[topic].partitions
+            if partitions and all(partition.leader >= 0 for partition in partitions.values()):
+                self._missing.discard(topic)
+                self._partitions += [ClientTopicPartition(topic, number) for number in partitions]
 
 
-def delete_all_topics(cluster: Cluster, keep: str = "") -> None:
-    """Deletes every topic but Kafka's own and `keep`. Returns when they are gone."""
-    admin = create_admin_client(cluster)
-    deadline = time.monotonic() + _GONE_WITHIN_S
-    while True:
-        left = [topic for topic in admin.list_topics(timeout=10).topics if topic != keep and not topic.startswith("__")]
-        if not left:
-            return
-        if time.monotonic() > deadline:
-            raise LabError("lab.topics-left", cluster=cluster.name, topics=", ".join(sorted(left)))
-        # A topic under deletion answers with an error; the list decides.
-        for gone in admin.delete_topics(left, operation_timeout=20).values():
-            gone.exception(30)
-        time.sleep(0.1)
-
-
-def forget_links(cluster: Cluster, admin: AdminClient | None = None) -> None:
-    """Removes every trace of links and switches from a target, so that a mirror with another store can start there.
-
-    `admin`: an existing client, for frequent callers.
-    """
-    admin = admin or create_admin_client(cluster)
-    topics = admin.list_topics(timeout=10).topics
-    there = [name for name in (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC) if name in topics]
-    if not there:
-        return
-    for gone in admin.delete_topics(there, operation_timeout=30).values():
-        gone.result(timeout=40)
-    deadline = time.monotonic() + 30
-    while not admin.list_topics(timeout=10).topics.keys().isdisjoint(there) and time.monotonic() < deadline:
-        time.sleep(0.02)
-
-
-def topic_id(cluster: Cluster, topic: str) -> bytes:
-    with closing(KafkaCluster(cluster)) as kafka:
-        return kafka.metadata([topic]).topics[topic].topic_id
-
-
-def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Deletes each log's records below the offset; returns the new log starts."""
-    admin = create_admin_client(cluster)
-    asked = admin.delete_records(
-        [ClientTopicPartition(partition.topic, partition.partition, at) for partition, at in before.items()]
-    )
-    return {
-        TopicPartition(one.topic, one.partition): done.result(timeout=40).low_watermark for one, done in asked.items()
-    }
-
-
-def add_partitions(cluster: Cluster, topic: str, total: int) -> None:
-    admin = create_admin_client(cluster)
-    admin.create_partitions([NewPartitions(topic, total)], operation_timeout=30)[topic].result(timeout=40)
-
-
-def alter_topic(cluster: Cluster, topic: str, settings: Mapping[str, str | None]) -> None:
-    """Changes topic settings; None restores the default."""
-    _alter(create_admin_client(cluster), ConfigResource.Type.TOPIC, topic, settings)
-
-
-def set_scram_password(cluster: Cluster, user: str, password: str, mechanism: SaslMechanism) -> None:
-    kind = ScramMechanism.SCRAM_SHA_256 if mechanism is SaslMechanism.SCRAM_SHA_256 else ScramMechanism.SCRAM_SHA_512
-    admin = create_admin_client(cluster)
-    change = UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), password.encode(), os.urandom(16))
-    admin.alter_user_scram_credentials([change])[user].result(timeout=30)
-
-
-def alter_brokers(cluster: Cluster, node_ids: tuple[int, ...], settings: Mapping[str, str]) -> None:
-    admin = create_admin_client(cluster)
-    for node_id in node_ids:
-        _alter(admin, ConfigResource.Type.BROKER, str(node_id), settings)
-
-
-def _alter(admin: AdminClient, kind: Any, name: str, settings: Mapping[str, str | None]) -> None:
-    entries = [
-        ConfigEntry(
-            key,
-            value or "",
-            incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
-        )
-        for key, value in settings.items()
-    ]
-    resource = ConfigResource(kind, name, incremental_configs=entries)
-    for done in admin.incremental_alter_configs([resource]).values():
-        done.result(timeout=30)
-
-
-def add_acl(cluster: Cluster, user: str, operation: str, kind: str, name: str, *, prefixed: bool = False) -> None:
-    """Allows the user one operation on one resource, named as in Kafka: "read" "topic" "orders".
-
-    `prefixed`: on all resources whose names begin so.
-    """
-    what, do = ResourceType[kind.upper()], AclOperation[operation.upper()]
-    pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
-    acl = AclBinding(what, name, pattern, f"User:{user}", "*", do, AclPermissionType.ALLOW)
-    admin = create_admin_client(cluster)
-    for done in admin.create_acls([acl]).values():
-        done.result(timeout=30)
-    # The controller has it now; brokers a moment later.
-    here = AclBindingFilter(what, name, pattern, f"User:{user}", "*", do, AclPermissionType.ALLOW)
-    deadline = time.monotonic() + 10
-    while not admin.describe_acls(here).result(timeout=30):
-        if time.monotonic() > deadline:
-            raise LabError("lab.acl-not-seen", cluster=cluster.name, user=user)
-        time.sleep(0.02)
+def read_high_watermarks(
+    admin: AdminClient, partitions: Iterable[ClientTopicPartition]
+) -> Iterator[tuple[ClientTopicPartition, int]]:
+    """Yields the high watermarks, without partitions that do not answer."""
+    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    question = dict.fromkeys(partitions, latest)
+    for partition, answer in admin.list_offsets(question, request_timeout=_END_OFFSETS_S).items() if question else ():
+        try:
+            yield partition, answer.result(_END_OFFSETS_S).offset
+        except (KafkaException, TimeoutError):
+            continue

@@ -1,15 +1,13 @@
-"""Finds Java; fetches jars from Maven Central by PySpark's Ivy, and Python packages for benches by pip, each once."""
+"""Finds Java, and fetches jars from Maven Central by PySpark's Ivy, each once."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -88,47 +86,22 @@ class IvyProgress(NamedTuple):
         return f"{self.files} of {self.modules} files"
 
 
-# The compiler needs only a Java runtime, `javac` a whole JDK.
-_COMPILER = MavenModule("org.eclipse.jdt", "ecj", "3.38.0")
-
 # Kafka's jars have only the logging facade; this binding logs every Kafka from 3.0 to 4.x to standard error.
 _LOGGING = MavenModule("org.slf4j", "slf4j-simple", "1.7.36")
 
 
 def fetch_kafka_classpath(version: str = KAFKA_NEWEST) -> str:
     """The class path of a broker of this version; fetched by the first call on this machine."""
-    core = fetch_jars(f"Kafka {version}", MavenModule("org.apache.kafka", "kafka_2.13", version))
-    return _class_path(core, fetch_jars("the brokers' logger", _LOGGING))
+    return classpath_of(fetch_jars(f"Kafka {version}", MavenModule("org.apache.kafka", "kafka_2.13", version)))
 
 
-def fetch_mirrormaker_classpath() -> str:
-    mirror = fetch_jars(f"MirrorMaker {KAFKA_NEWEST}", MavenModule("org.apache.kafka", "connect-mirror", KAFKA_NEWEST))
-    return _class_path(mirror, fetch_jars("the brokers' logger", _LOGGING))
-
-
-def fetch_tools_classpath(version: str = KAFKA_NEWEST) -> str:
-    """The class path of Kafka's command-line tools, such as `kafka-acls.sh`."""
-    tools = fetch_jars(f"Kafka's tools {version}", MavenModule("org.apache.kafka", "kafka-tools", version))
-    core = fetch_jars(f"Kafka {version}", MavenModule("org.apache.kafka", "kafka_2.13", version))
-    return _class_path(tools, core, fetch_jars("the brokers' logger", _LOGGING))
-
-
-def fetch_streams_classpath() -> str:
-    streams = fetch_jars(
-        f"Kafka Streams {KAFKA_NEWEST}", MavenModule("org.apache.kafka", "kafka-streams", KAFKA_NEWEST)
-    )
-    return _class_path(streams, fetch_jars("the brokers' logger", _LOGGING))
-
-
-def compile_java(source: Path, classpath: str, folder: Path) -> str:
-    """Compiles a Java source into the folder; returns the class path with the result."""
-    jars = fetch_jars("a compiler of Java", _COMPILER, with_dependencies=False)
-    words = ["-source", "17", "-target", "17", "-classpath", classpath, "-d", str(folder), str(source)]
-    command = [find_java(), ONE_COMPILER_FLAG, "-jar", _class_path(jars), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode:
-        raise LabError("lab.cannot-compile", file=source.name, cause=(done.stderr or done.stdout).strip()[-2000:])
-    return os.pathsep.join([str(folder), classpath])
+def classpath_of(*folders: Path) -> str:
+    """The class path of these folders' jars, each jar once, and of the logger."""
+    jars: dict[str, Path] = {}
+    for folder in (*folders, fetch_jars("the brokers' logger", _LOGGING)):
+        for jar in sorted(folder.glob("*.jar")):
+            jars.setdefault(jar.name, jar)
+    return os.pathsep.join(str(jar) for jar in jars.values())
 
 
 def fetch_jars(what: str, module: MavenModule, *, with_dependencies: bool = True) -> Path:
@@ -145,14 +118,6 @@ def find_ivy_jar() -> Path:
         for jar in sorted(Path(place, "jars").glob("ivy-*.jar"), reverse=True):
             return jar
     raise ConfigError("lab.no-pyspark")
-
-
-def _class_path(*folders: Path) -> str:
-    jars: dict[str, Path] = {}
-    for folder in folders:
-        for jar in sorted(folder.glob("*.jar")):
-            jars.setdefault(jar.name, jar)
-    return os.pathsep.join(str(jar) for jar in jars.values())
 
 
 def _fetch(what: str, module: MavenModule, target: Path, *, with_dependencies: bool) -> None:
@@ -202,26 +167,3 @@ def _reason(said: str) -> str:
             if mark in line:
                 return line.strip(" \t:")
     return said.strip().splitlines()[-1] if said.strip() else "Ivy said nothing"
-
-
-_WITHIN_S = 600.0
-
-
-def fetch_python_packages(*pinned: str) -> Path:
-    """The folder for a Python's path with these packages (as `name==version`) and their dependencies.
-
-    Wheels only, nothing is built. Raises LabError if a package is unavailable.
-    """
-    digest = hashlib.sha256(" ".join((sys.implementation.cache_tag or "", *pinned)).encode()).hexdigest()[:8]
-    folder = cache_folder() / "wheels" / f"{'+'.join(pinned).replace('==', '-')}-{digest}"
-    return make_once(folder, "wheels", lambda target: _pip(pinned, target))
-
-
-def _pip(pinned: tuple[str, ...], target: Path) -> None:
-    print_notice(f"fetching {', '.join(pinned)} (once; kept in {target.parent})")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    command += ["--only-binary", ":all:", "--target", str(target), *pinned]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_WITHIN_S, check=False)
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if "ERROR" in line] or ["pip said nothing"]
-        raise LabError("lab.no-packages", packages=", ".join(pinned), cause=said[-1].removeprefix("ERROR: "))

@@ -1,13 +1,11 @@
-"""Twinshore as users start it: settings files, and verbs as separate processes, monitors included."""
+"""Twinshore as users start it: settings files, and verbs as separate processes."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -52,19 +50,6 @@ def own_code() -> dict[str, str]:
     sources = Path(twinshore.__file__).resolve().parent.parent
     paths = (str(sources), str(sources.parent), os.environ.get("PYTHONPATH", ""))
     return {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
-
-
-def run_verb(words: Sequence[str], settings: Path, *, command: str = COMMAND, within_s: float = 60.0) -> str:
-    """Returns the output of `twinshore WORDS`. Raises LabError on failure."""
-    asked = [sys.executable, "-m", command, *words, "--settings", str(settings)]
-    environment = {**os.environ, **own_code()}
-    done = subprocess.run(
-        asked, cwd=settings.parent, env=environment, capture_output=True, text=True, timeout=within_s, check=False
-    )
-    if done.returncode:
-        said = f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
-        raise LabError("lab.process-ended", process=f"twinshore {' '.join(words)}", exit_code=done.returncode, log=said)
-    return done.stdout
 
 
 class VerbProcess:
@@ -193,36 +178,3 @@ def _is(process: psutil.Process, so: Callable[[psutil.Process], bool]) -> bool:
         return so(process)
     except psutil.Error:
         return False
-
-
-# The default: on a machine with everything else on it, a shorter period leaves too little time.
-PERIOD_S = 5.0
-DELAY: Mapping[str, object] = {
-    "period_s": PERIOD_S,
-    "sample_s": 0.25,
-    "recovery_point_s": 3,
-    "heartbeat_s": 60,
-    "clear_s": 1,
-    "windows": '"plain"',
-}
-
-
-def delay_text(folder: Path, delay: Mapping[str, object] | None = None) -> str:
-    values = {**DELAY, "folder": f'"{folder / "delay"}"', **(delay or {})}
-    return "[delay]\n" + "\n".join(f"{name} = {value}" for name, value in values.items()) + "\n"
-
-
-class Verb(VerbProcess):
-    def __init__(self, folder: Path, name: str, settings: str) -> None:
-        file = folder / f"{name}.toml"
-        file.write_text(settings, encoding="utf-8")
-        super().__init__(("delay", name), file, folder / f"{name}.log")
-
-
-def until(holds: Callable[[], bool], within_s: float, what: str, said: Callable[[], str]) -> float:
-    """Waits until `holds`; returns the seconds waited."""
-    began_s = time.monotonic()
-    while not holds():
-        assert time.monotonic() - began_s < within_s, f"not within {within_s} s: {what}\n{said()[-3000:]}"
-        time.sleep(0.05)
-    return time.monotonic() - began_s

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from testkit.databases import PostgresServer
 from testkit.errors import raises
 from tests.switch.config_service.served import PushProcess, request
 from twinshore.client.discovery.http import PushServer
 from twinshore.config.errors import ConfigError
-from twinshore.lab.databases import PostgresServer
 
 pytestmark = pytest.mark.usefixtures("a_terminal")
 

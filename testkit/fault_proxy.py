@@ -100,7 +100,7 @@ class FaultProxy:
             try:
                 os.write(self._child.stdin, json.dumps(order).encode() + b"\n")
             except OSError as error:
-                raise LabError("lab.fault-proxy-ended", address=self.address) from error
+                raise LabError(f"the fault proxy at {self.address} has ended") from error
             answer = json.loads(self._line())
         names = ProxyCounters._fields
         return ProxyCounters(*(int(answer[name]) for name in names))
@@ -111,6 +111,6 @@ class FaultProxy:
             ready, _, _ = select.select([self._child.stdout], [], [], _ANSWER_WITHIN_S)
             got = os.read(self._child.stdout, 65_536) if ready else b""
             if not got:
-                raise LabError("lab.fault-proxy-silent", address=self.address)
+                raise LabError(f"the fault proxy at {self.address} does not answer")
             line += got
         return line

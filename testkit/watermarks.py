@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from twinshore.config.model import Cluster, TopicPartition
-from twinshore.lab.clients import client_settings, create_admin_client
+from twinshore.config.model import Cluster
+from twinshore.lab.clients import client_settings, create_admin_client, read_high_watermarks
 
 NO_WATERMARKS = (-1, -1)
 _ANSWER_S = 5.0
-_LOOK_S = 10.0
 # By default a client reports the first open transaction's start as the end, and waits up to ten seconds before it
 # reconnects to a broker that was away.
 _LOOKING = {
@@ -77,50 +74,16 @@ class TopicEndReader:
 
     def __init__(self, cluster: Cluster, topic: str, partitions: int) -> None:
         self._admin = create_admin_client(cluster)
-        self._places = [ClientTopicPartition(topic, number) for number in range(partitions)]
+        self._partitions = [ClientTopicPartition(topic, number) for number in range(partitions)]
 
     def records(self) -> int:
         """Offsets in use over all partitions. A partition without answer counts 0."""
-        return sum(end for _, end in _answers(self._admin, self._places))
+        return sum(end for _, end in read_high_watermarks(self._admin, self._partitions))
 
     def wait_ready(self, within_s: float = 30.0) -> None:
         """Returns when every partition answers. Raises KafkaException if one does not in time."""
         deadline = time.monotonic() + within_s
-        while sum(1 for _ in _answers(self._admin, self._places)) < len(self._places):
+        while sum(1 for _ in read_high_watermarks(self._admin, self._partitions)) < len(self._partitions):
             if time.monotonic() > deadline:
-                raise KafkaException(f"not every partition of {self._places[0].topic} answers")
+                raise KafkaException(f"not every partition of {self._partitions[0].topic} answers")
             time.sleep(0.05)
-
-
-class LogEndReader:
-    """Reads the ends of topics that may not exist yet."""
-
-    def __init__(self, cluster: Cluster, topics: Mapping[str, int]) -> None:
-        self._admin = create_admin_client(cluster)
-        self._missing = set(topics)
-        self._places: list[ClientTopicPartition] = []
-
-    def read(self) -> dict[TopicPartition, int]:
-        """The high watermarks, without partitions that do not exist or do not answer."""
-        if self._missing:
-            self._look()
-        return {TopicPartition(one.topic, one.partition): end for one, end in _answers(self._admin, self._places)}
-
-    def _look(self) -> None:
-        # Asked about topics before all of them exist, the client would keep calling the late ones unknown.
-        known = self._admin.list_topics(timeout=_LOOK_S).topics
-        for topic in self._missing & set(known):
-            partitions = known[topic].partitions
-            if partitions and all(one.leader >= 0 for one in partitions.values()):
-                self._missing.discard(topic)
-                self._places += [ClientTopicPartition(topic, partition) for partition in partitions]
-
-
-def _answers(admin: AdminClient, places: Iterable[ClientTopicPartition]) -> Iterator[tuple[ClientTopicPartition, int]]:
-    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    question = dict.fromkeys(places, latest)
-    for place, answer in admin.list_offsets(question, request_timeout=_ANSWER_S).items() if question else ():
-        try:
-            yield place, answer.result(_ANSWER_S).offset
-        except (KafkaException, TimeoutError):
-            continue

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from twinshore.config.errors import ConfigError
+from testkit.certificates import CertificateAuthority, TokenIssuer, replace_secret_file
+from testkit.clients import alter_brokers, set_scram_password
 from twinshore.config.model import Cluster, SaslMechanism, Secret, Security
-from twinshore.lab.certificates import CertificateAuthority, TokenIssuer, replace_secret_file
-from twinshore.lab.clients import alter_brokers, set_scram_password
+from twinshore.lab.errors import LabError
 
 ADMIN = "admin"
 
@@ -71,15 +71,13 @@ class LabAccess:
         release = tuple(int(part) for part in version.split(".")[:2])
         first = _SINCE.get(kind, (0, 0))
         if release < first:
-            raise ConfigError(
-                "lab.needs-newer-kafka", version=version, feature=str(kind), since=f"{first[0]}.{first[1]}"
-            )
+            raise LabError(f"Kafka {version} has no {kind} with KRaft: take {first[0]}.{first[1]} or newer")
         if authorizer and kind in (LabSecurity.PLAINTEXT, LabSecurity.TLS):
-            raise ConfigError("lab.authorizer-needs-users", security=str(kind))
+            raise LabError(f"an authorizer needs users, but {kind} clients have no name")
         if authorizer and release < _AUTHORIZER_SINCE:
-            raise ConfigError("lab.needs-newer-kafka", version=version, feature="authorizer", since="3.3")
+            raise LabError(f"Kafka {version} has no authorizer with KRaft: take 3.3 or newer")
         if tls and kind is LabSecurity.PLAINTEXT:
-            raise ConfigError("lab.tls-with-plaintext")
+            raise LabError("tls=True asks for TLS, security asks for plaintext: take LabSecurity.TLS")
 
     def prepare(self, folder: Path) -> None:
         """Makes the keys. Call before reading any broker settings."""
@@ -169,7 +167,7 @@ class LabAccess:
 
     def security_of(self, name: str) -> Security:
         if name not in self._passwords:
-            raise ConfigError("lab.unknown-user", cluster=self._cluster, user=name, users=", ".join(self._passwords))
+            raise LabError(f"cluster {self._cluster} has no user {name}", user=name)
         ca_file = str(self._authority.ca_file) if self.tls else ""
         if self.kind is LabSecurity.MTLS:
             cert_file, key_file = (str(self._folder / f"{name}.{kind}.pem") for kind in ("cert", "key"))
@@ -201,7 +199,7 @@ class LabAccess:
 
     def _cluster_inside(self) -> Cluster:
         if self._running is None:
-            raise ConfigError("lab.not-running", cluster=self._cluster)
+            raise LabError(f"cluster {self._cluster} does not run")
         return self._running
 
     def _jaas(self) -> str:

