@@ -1,5 +1,4 @@
-"""Real servers on this machine for the demo, tests and benches: Kafka, databases, a network that fails on demand.
+"""Real Kafka clusters on this machine, for `twinshore lab` and the demo.
 
-A version, brokers, security and settings enter; a running LabCluster leaves. The lab ends what it started, and nothing
-else.
+A version, brokers and settings enter; a running LabCluster leaves. The lab ends what it started, and nothing else.
 """
