@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.app import JSON, SETTINGS, load_cli_settings, run_steps, write_text_file
+from twinshore.cli import options
+from twinshore.cli.app import load_cli_settings, run_steps, write_text_file
 from twinshore.config.errors import ConfigError
 from twinshore.kafka.clock import wall_ms
 
@@ -18,13 +19,10 @@ if TYPE_CHECKING:
     from twinshore.advisor.operations.advice_on_cluster import AdviceResult
     from twinshore.config.model import Cluster
 
-CLUSTER = typer.Option("", "--cluster", help="The cluster to check; optional if the settings have only one.")
 TOPICS = typer.Option([], "--topic", help="Only topics whose whole name matches this regular expression; repeatable.")
-POLICY = typer.Option(None, "--policy", help="File with rules, limits and waived findings.")
 SINCE = typer.Option(None, "--since", help="Earlier --json output of this cluster: show new and resolved findings.")
 APART = typer.Option(10.0, "--apart", min=0, help="Seconds between the two checks of groups.")
 WITHIN = typer.Option(60.0, "--within", min=1, help="Timeout in seconds for all requests of a check.")
-HTML = typer.Option(None, "--html", help="Also write a self-contained HTML page to this file.")
 FIX = typer.Option(False, "--fix", help="Show the topic settings that are safe to change automatically.")
 YES = typer.Option(False, "--yes", help="With --fix: change them, and read them back.")
 LOSS = typer.Option(
@@ -41,7 +39,6 @@ AVAILABILITY = typer.Option(
     help="Writes go on with a broker down (one), with the last replica (last), or need not (none).",
 )
 REPLICAS = typer.Option(3, "--replicas", help="Possible replicas of each partition.")
-ALL = typer.Option(False, "--all", help="Show all findings, not ten of each kind.")
 
 
 def register(app: typer.Typer) -> None:
@@ -53,18 +50,18 @@ def register(app: typer.Typer) -> None:
 
 def advise(
     context: typer.Context,
-    settings: Path = SETTINGS,
-    cluster: str = CLUSTER,
+    settings: Path = options.SETTINGS,
+    cluster: str = options.CLUSTER,
     topic: list[str] = TOPICS,
-    policy: Path | None = POLICY,
+    policy: Path | None = options.POLICY,
     since: Path | None = SINCE,
     apart: float = APART,
     within: float = WITHIN,
-    everything: bool = ALL,
-    html: Path | None = HTML,
+    everything: bool = options.ALL_FINDINGS,
+    html: Path | None = options.HTML,
     fix: bool = FIX,
-    yes: bool = YES,
-    json_output: bool = JSON,
+    yes: bool = options.YES,
+    json_output: bool = options.JSON,
 ) -> None:
     """Checks a live cluster: what is at risk, when, and which command fixes it.
 
@@ -102,7 +99,7 @@ def settings_for(
     latency: str = LATENCY,
     availability: str = AVAILABILITY,
     replicas: int = REPLICAS,
-    json_output: bool = JSON,
+    json_output: bool = options.JSON,
 ) -> None:
     """Derives the settings of a producer, topic and consumer from an application's needs, each with a reason.
 

@@ -280,10 +280,6 @@ class _Row(Protocol):
 
 R = TypeVar("R", bound=_Row)
 
-SETTINGS = typer.Option(Path("twinshore.toml"), "--settings", help="Settings file.")
-LINKS = typer.Option([], "--link", help="Only this link; repeatable.")
-JSON = typer.Option(False, "--json", help="Print JSON.")
-
 
 def load_cli_settings(path: Path, *, logs: bool = False) -> Settings:
     """The settings with the store's links. Waits are reported on stderr, unless the verb `logs` them."""

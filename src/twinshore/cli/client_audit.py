@@ -8,15 +8,13 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.app import JSON, SETTINGS, load_settings_file, write_text_file
+from twinshore.cli import options
+from twinshore.cli.app import load_settings_file, write_text_file
 from twinshore.kafka.clock import wall_ms
 from twinshore.runtime.process import catch_stop_request
 
 LAST = typer.Option("1h", "--last", help="How far back to look: 10m, 1h, 1d.")
-POLICY = typer.Option(None, "--policy", help="File with rules, limits and waived findings.")
-HTML = typer.Option(None, "--html", help="Also write a self-contained HTML page to this file.")
 HERE = typer.Option(False, "--here", help="Run in this process, without Spark.")
-ALL = typer.Option(False, "--all", help="Show all findings, not ten of each kind.")
 
 
 def register(proxy: typer.Typer) -> None:
@@ -25,12 +23,12 @@ def register(proxy: typer.Typer) -> None:
 
 def audit(
     last: str = LAST,
-    policy: Path | None = POLICY,
-    html: Path | None = HTML,
+    policy: Path | None = options.POLICY,
+    html: Path | None = options.HTML,
     here: bool = HERE,
-    everything: bool = ALL,
-    settings: Path = SETTINGS,
-    json_output: bool = JSON,
+    everything: bool = options.ALL_FINDINGS,
+    settings: Path = options.SETTINGS,
+    json_output: bool = options.JSON,
 ) -> None:
     """Audits clients by what proxies counted: wasteful or unsafe use, its cost, and the setting that fixes it.
 

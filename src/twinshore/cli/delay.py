@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.app import (
-    JSON,
-    LINKS,
-    SETTINGS,
-    get_operator_name,
-    load_cli_settings,
-    print_result,
-    run_steps,
-    server_log,
-)
+from twinshore.cli import options
+from twinshore.cli.app import get_operator_name, load_cli_settings, print_result, run_steps, server_log
 from twinshore.kafka.clock import wall_ms
 
 if TYPE_CHECKING:
@@ -43,10 +35,10 @@ def register(app: typer.Typer) -> None:
 
 def show(
     context: typer.Context,
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
     topic: str = TOPIC,
-    json_output: bool = JSON,
+    json_output: bool = options.JSON,
 ) -> None:
     """Shows how far behind each topic is, as a monitor last saw it, and the open alarms. Asks no cluster."""
     if context.invoked_subcommand:
@@ -65,7 +57,7 @@ def show(
         typer.echo(sentence)
 
 
-def watch(settings: Path = SETTINGS, link: list[str] = LINKS) -> None:
+def watch(settings: Path = options.SETTINGS, link: list[str] = options.LINKS) -> None:
     """Monitors the links until stopped: samples both clusters, keeps the history and sends alarms. Works with any
     mirroring tool.
     """
@@ -76,7 +68,7 @@ def watch(settings: Path = SETTINGS, link: list[str] = LINKS) -> None:
         Monitor(loaded, loaded.chosen(link)).run()
 
 
-def watch_watchers(settings: Path = SETTINGS) -> None:
+def watch_watchers(settings: Path = options.SETTINGS) -> None:
     """Checks, until stopped, that every monitor and mirror of the store is alive. Run it on another machine."""
     from twinshore.monitoring.watchers import Watcher
 
@@ -86,7 +78,8 @@ def watch_watchers(settings: Path = SETTINGS) -> None:
 
 
 def forget(
-    name: str = typer.Argument(help="The name before the colon in `twinshore delay`."), settings: Path = SETTINGS
+    name: str = typer.Argument(help="The name before the colon in `twinshore delay`."),
+    settings: Path = options.SETTINGS,
 ) -> None:
     """Removes a monitor, or a watch-watchers, that will not come back, so that it raises no alarm."""
     from twinshore.monitoring.operations import ForgetWatcher, act, plan
@@ -98,8 +91,8 @@ def forget(
 
 
 def check(
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
     topic: str = TOPIC,
     item: str = typer.Option("", "--item", help="Print only this number: lag, recovery-point or alarms."),
     discovery: bool = typer.Option(False, "--discovery", help="Print Zabbix low-level discovery of links and topics."),
@@ -132,10 +125,10 @@ def check(
 
 
 def alarms(
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
     limit: int = typer.Option(50, "--limit", help="Number of alarms.", min=1),
-    json_output: bool = JSON,
+    json_output: bool = options.JSON,
 ) -> None:
     """Shows the history of alarms, newest first."""
     from twinshore.monitoring.operations import describe_alarm_durations, read_alarm_history

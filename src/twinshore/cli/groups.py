@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.app import JSON, LINKS, SETTINGS, get_operator_name, load_cli_settings, print_result, run_steps
+from twinshore.cli import options
+from twinshore.cli.app import get_operator_name, load_cli_settings, print_result, run_steps
 
 if TYPE_CHECKING:
     from twinshore.groups.view import GroupView
@@ -17,8 +18,6 @@ GROUP = typer.Option(".*", "--group", help="Regular expression for whole group n
 PARTITIONS = typer.Option(False, "--partitions", help="Also show each partition's committed offsets.")
 BACK = typer.Option(False, "--back", help="From the target to the source.")
 TOPIC = typer.Option("", "--topic", help="The topic, by its name on the side of the offset.")
-PARTITION = typer.Option(0, "--partition", min=0, help="The partition.")
-DRY_RUN = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
 
 
 def register(app: typer.Typer) -> None:
@@ -31,11 +30,11 @@ def register(app: typer.Typer) -> None:
 
 def show(
     context: typer.Context,
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
     group: str = GROUP,
     partitions: bool = PARTITIONS,
-    json_output: bool = JSON,
+    json_output: bool = options.JSON,
 ) -> None:
     """Shows consumer groups on both sides of links, and their difference in records and seconds. Asks both clusters."""
     from twinshore.state.opening import open_existing
@@ -57,12 +56,12 @@ def show(
 
 def translate(
     what: str = typer.Argument(help="A group, or an offset of --topic and --partition."),
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
     topic: str = TOPIC,
-    partition: int = PARTITION,
+    partition: int = options.PARTITION,
     back: bool = BACK,
-    json_output: bool = JSON,
+    json_output: bool = options.JSON,
 ) -> None:
     """Translates an offset, or a group's offsets, to the other side. With --topic it asks the store, no cluster."""
     from twinshore.groups.operations import TranslationRequest
@@ -81,11 +80,11 @@ def translate(
 
 def move(
     group: str = typer.Argument(help="Regular expression for whole group names."),
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
-    back: bool = typer.Option(False, "--back", help="From the target to the source."),
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
+    back: bool = BACK,
     lower: bool = typer.Option(False, "--backwards", help="Even if the committed offset there is higher."),
-    dry_run: bool = DRY_RUN,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Commits a group's offsets on the other side now, even if a running mirror would wait. Never for a group with
     members there.

@@ -8,15 +8,12 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.app import JSON, LINKS, SETTINGS, load_cli_settings, print_page
+from twinshore.cli import options
+from twinshore.cli.app import load_cli_settings, print_page
 
-LAST = typer.Option(50, "--last", min=1, max=10_000, help="Number of entries, newest first.")
-BEFORE = typer.Option(0, "--before", min=0, help="Only entries older than this id.")
 KIND = typer.Option("", "--kind", help='Only this kind, such as "stale dropped".')
 TOPIC = typer.Option("", "--topic", help="Only this source topic.")
 OPEN = typer.Option(False, "--open", help="Only open incidents.")
-CHANGES = typer.Option(50, "--last", min=1, max=10_000, help="Number of changes, newest first.")
-BEFORE_CHANGE = typer.Option(0, "--before", min=0, help="Only changes older than this id.")
 BY = typer.Option("", "--by", help='Only changes by this operator, or by "the mirror".')
 KIND_OF_CHANGE = typer.Option(
     "", "--kind", help='Only this kind, such as acl, twin, control, group or "topic setting".'
@@ -26,14 +23,14 @@ GROUP = typer.Option("", "--group", help="Only this consumer group.")
 
 
 def incidents(
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
-    last: int = LAST,
-    before: int = BEFORE,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
+    last: int = options.LAST,
+    before: int = options.BEFORE,
     kind: str = KIND,
     topic: str = TOPIC,
     open_only: bool = OPEN,
-    json_output: bool = JSON,
+    json_output: bool = options.JSON,
 ) -> None:
     """Shows the incident log: what made twins differ from their sources, with offsets; also closed incidents.
 
@@ -55,15 +52,15 @@ def incidents(
 
 
 def audit(
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
-    last: int = CHANGES,
-    before: int = BEFORE_CHANGE,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
+    last: int = options.LAST,
+    before: int = options.BEFORE,
     by: str = BY,
     kind: str = KIND_OF_CHANGE,
     topic: str = CHANGED,
     group: str = GROUP,
-    json_output: bool = JSON,
+    json_output: bool = options.JSON,
 ) -> None:
     """Shows what links changed on their targets besides records: settings, ACLs, quotas, users, deleted twins.
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.app import JSON, print_result
+from twinshore.cli import options
+from twinshore.cli.app import print_result
 
 DIR = typer.Option(None, "--dir", help="Folder of the clusters; default: in Twinshore's cache.")
 CLUSTERS = typer.Option("east,west", "--clusters", help="Cluster names, separated by commas.")
@@ -26,7 +27,6 @@ RECORDS = typer.Option(
     help="Number of records; 0: only create the topic.",
 )
 PARTITIONS = typer.Option(4, "--partitions", min=1, max=1_000, help="Partitions of a new topic.")
-DRY_RUN = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
 
 
 def register(app: typer.Typer) -> None:
@@ -45,8 +45,8 @@ def up(
     brokers: int = BROKERS,
     version: str = VERSION,
     dir: Path | None = DIR,
-    as_json: bool = JSON,
-    dry_run: bool = DRY_RUN,
+    as_json: bool = options.JSON,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Starts clusters in the background; running ones stay as they are.
 
@@ -100,7 +100,7 @@ def fill(
     typer.echo(f"{cluster}: {said} {count_phrase(found, 'partition')}")
 
 
-def stop(clusters: list[str] = NAMED, dir: Path | None = DIR, dry_run: bool = DRY_RUN) -> None:
+def stop(clusters: list[str] = NAMED, dir: Path | None = DIR, dry_run: bool = options.DRY_RUN) -> None:
     """Kills the clusters' brokers, like a power failure. Their data and addresses stay."""
     from twinshore.lab.background_clusters import default_folder, kill_clusters
 
@@ -108,7 +108,7 @@ def stop(clusters: list[str] = NAMED, dir: Path | None = DIR, dry_run: bool = DR
         typer.echo("none of them runs")
 
 
-def start(clusters: list[str] = NAMED, dir: Path | None = DIR, dry_run: bool = DRY_RUN) -> None:
+def start(clusters: list[str] = NAMED, dir: Path | None = DIR, dry_run: bool = options.DRY_RUN) -> None:
     """Restarts stopped or dead brokers with their data."""
     from twinshore.lab.background_clusters import default_folder, restart_clusters
 
@@ -116,7 +116,9 @@ def start(clusters: list[str] = NAMED, dir: Path | None = DIR, dry_run: bool = D
         typer.echo("all of them are up")
 
 
-def down(clusters: str = ONLY, dir: Path | None = DIR, as_json: bool = JSON, dry_run: bool = DRY_RUN) -> None:
+def down(
+    clusters: str = ONLY, dir: Path | None = DIR, as_json: bool = options.JSON, dry_run: bool = options.DRY_RUN
+) -> None:
     """Stops the clusters and deletes their data. No error if there are none."""
     from twinshore.lab.background_clusters import bring_down, default_folder
 
@@ -124,7 +126,7 @@ def down(clusters: str = ONLY, dir: Path | None = DIR, as_json: bool = JSON, dry
     print_result({"ended": ended}, (), as_json=as_json, none="" if ended else "no clusters stand")
 
 
-def status(dir: Path | None = DIR, as_json: bool = JSON) -> None:
+def status(dir: Path | None = DIR, as_json: bool = options.JSON) -> None:
     """Shows the started clusters, and whether their brokers are alive."""
     from twinshore.lab.background_clusters import default_folder, list_background_clusters
 

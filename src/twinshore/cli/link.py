@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.app import JSON, LINKS, SETTINGS, get_operator_name, load_cli_settings, print_result, run_steps
+from twinshore.cli import options
+from twinshore.cli.app import get_operator_name, load_cli_settings, print_result, run_steps
 from twinshore.kafka.clock import wall_ms
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ NEW = typer.Argument(help="`source->target`, with the clusters' names from the s
 VALUES = typer.Argument(None, help='Values as in the settings, such as `topics=["orders.*"]`.', metavar="NAME=VALUE...")
 UNSET = typer.Option([], "--unset", help="Value to set back to its default, such as `groups.enabled`; repeatable.")
 AS_SETTINGS = typer.Option(False, "--as-settings", help="Take all values from the settings file.")
-DRY_RUN = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
 DRY_RECOVER = typer.Option(
     False, "--dry-run", help="Show what would be restored, and which store has the link; change nothing."
 )
@@ -48,7 +48,9 @@ def register(app: typer.Typer) -> None:
     app.add_typer(link, name="link")
 
 
-def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
+def list_links(
+    settings: Path = options.SETTINGS, link: list[str] = options.LINKS, json_output: bool = options.JSON
+) -> None:
     """Shows the values in force for each link, and whether they come from the settings or the store."""
     from twinshore.replication.operations.control import list_effective_links
     from twinshore.replication.operations.link_admin import list_link_remarks
@@ -70,7 +72,9 @@ def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: 
     print_result([overview.as_values() for overview in shown], [*lines, *map(str, about)], as_json=json_output)
 
 
-def pause(link: str = LINK, topic: list[str] = TOPICS, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
+def pause(
+    link: str = LINK, topic: list[str] = TOPICS, settings: Path = options.SETTINGS, dry_run: bool = options.DRY_RUN
+) -> None:
     """Pauses the link, or these topics, until you resume them. Nothing is lost while the source retains it."""
     from twinshore.replication.operations.control import PauseRequest
 
@@ -81,8 +85,8 @@ def resume(
     link: str = LINK,
     topic: list[str] = TOPICS,
     every: bool = EVERY,
-    settings: Path = SETTINGS,
-    dry_run: bool = DRY_RUN,
+    settings: Path = options.SETTINGS,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Resumes the link, or these topics; with `--all`, both. Other paused topics stay paused."""
     from twinshore.replication.operations.control import ResumeRequest
@@ -94,8 +98,8 @@ def throttle(
     link: str = LINK,
     bytes_s: int = typer.Argument(help="Bytes per second; 0: unlimited."),
     topic: str | None = typer.Option(None, "--topic", help="Limit each matching topic, not the whole link."),
-    settings: Path = SETTINGS,
-    dry_run: bool = DRY_RUN,
+    settings: Path = options.SETTINGS,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Limits the throughput of a link, or of each matching topic."""
     from twinshore.replication.operations.control import ThrottleRequest
@@ -107,8 +111,8 @@ def priority(
     link: str = LINK,
     topic: str = typer.Argument(help="Regular expression for whole topic names."),
     weight: int = typer.Argument(help="1 to 100; 0: the default, 10."),
-    settings: Path = SETTINGS,
-    dry_run: bool = DRY_RUN,
+    settings: Path = options.SETTINGS,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Sets which topics go first when not all can be replicated at once. A higher weight goes first."""
     from twinshore.replication.operations.control import PriorityRequest
@@ -122,8 +126,8 @@ def filter_names(
     exclude: list[str] = EXCLUDED,
     groups: list[str] = GROUPS,
     exclude_groups: list[str] = EXCLUDED_GROUPS,
-    settings: Path = SETTINGS,
-    dry_run: bool = DRY_RUN,
+    settings: Path = options.SETTINGS,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Replaces the given filters of a link; its other filters stay."""
     from twinshore.replication.operations.control import FilterRequest
@@ -134,8 +138,8 @@ def filter_names(
 def reset(
     link: str = LINK,
     name: list[str] = NAMES,
-    settings: Path = SETTINGS,
-    dry_run: bool = DRY_RUN,
+    settings: Path = options.SETTINGS,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Removes operators' changes: the settings apply again."""
     from twinshore.replication.operations.control import ResetRequest
@@ -146,8 +150,8 @@ def reset(
 def add(
     link: str = NEW,
     values: list[str] | None = VALUES,
-    settings: Path = SETTINGS,
-    dry_run: bool = DRY_RUN,
+    settings: Path = options.SETTINGS,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Adds a link between two clusters of the settings.
 
@@ -164,8 +168,8 @@ def set_values(
     values: list[str] | None = VALUES,
     unset: list[str] = UNSET,
     as_settings: bool = AS_SETTINGS,
-    settings: Path = SETTINGS,
-    dry_run: bool = DRY_RUN,
+    settings: Path = options.SETTINGS,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Overrides the settings of a link. A running mirror restarts the link."""
     from twinshore.replication.operations.link_admin import ChangeLink
@@ -173,21 +177,21 @@ def set_values(
     _change_links(settings, ChangeLink(link, values or (), unset, as_settings), dry_run=dry_run)
 
 
-def reverse(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
+def reverse(link: str = LINK, settings: Path = options.SETTINGS, dry_run: bool = options.DRY_RUN) -> None:
     """Reverses a link: swaps source and target. Refused if the link has written a twin."""
     from twinshore.replication.operations.link_admin import ReverseLink
 
     _change_links(settings, ReverseLink(link), dry_run=dry_run)
 
 
-def remove(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
+def remove(link: str = LINK, settings: Path = options.SETTINGS, dry_run: bool = options.DRY_RUN) -> None:
     """Removes a link and ends its replication. Its twins stay, and so does what the store knows of them."""
     from twinshore.replication.operations.link_admin import RemoveLink
 
     _change_links(settings, RemoveLink(link), dry_run=dry_run)
 
 
-def recover(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RECOVER) -> None:
+def recover(link: str = LINK, settings: Path = options.SETTINGS, dry_run: bool = DRY_RECOVER) -> None:
     """Restores a lost store from the link's target, or takes the link over from another store.
 
     If the other store's mirror still runs, stop it first. Restores positions, base sequences and the link's producer
@@ -203,7 +207,7 @@ def recover(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_REC
         run_steps(planned, act(planned, loaded, store, by=get_operator_name()), dry_run=dry_run)
 
 
-def homes(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
+def homes(settings: Path = options.SETTINGS, link: list[str] = options.LINKS, json_output: bool = options.JSON) -> None:
     """Shows the home of each topic that a pair of links can replicate both ways, and the topics without a home."""
     from twinshore.replication.operations.homes import list_homes
     from twinshore.state.opening import open_or_temporary
@@ -223,9 +227,9 @@ def homes(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool 
 def home(
     topic: str = typer.Argument(help="The topic."),
     cluster: str = typer.Argument(help="The cluster where the topic is written."),
-    settings: Path = SETTINGS,
+    settings: Path = options.SETTINGS,
     link: list[str] = PAIR,
-    dry_run: bool = DRY_RUN,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Sets the home of a topic that has none, or that holds records on both sides.
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.app import JSON, read_text_file
+from twinshore.cli import options
+from twinshore.cli.app import read_text_file
 from twinshore.config.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(migrate, name="migrate")
 
 
-def mm2(file: Path = FILE, output: Path | None = OUTPUT, json_output: bool = JSON) -> None:
+def mm2(file: Path = FILE, output: Path | None = OUTPUT, json_output: bool = options.JSON) -> None:
     """Reads MirrorMaker 2's settings, proposes the same links, and shows what each property became.
 
     Asks no cluster and changes nothing. Copies no password: the proposal names where to put each.

@@ -8,24 +8,11 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.app import (
-    JSON,
-    LINKS,
-    SETTINGS,
-    get_operator_name,
-    load_cli_settings,
-    print_result,
-    run_steps,
-    server_log,
-)
+from twinshore.cli import options
+from twinshore.cli.app import get_operator_name, load_cli_settings, print_result, run_steps, server_log
 from twinshore.cli.switch import run_plan
 from twinshore.runtime.process import exit_on_interrupt
 
-DRY_RUN = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
-DRY_FORGET = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
-DRY_RESUME = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
-DRY_AGREE = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
-DRY_REBUILD = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
 DETAILS = typer.Option(False, "--details", help="Show each step, with every setting, ACL, quota and user.")
 STOPPED = typer.Option(None, "--partition", min=0, help="Only this partition; default: all stopped partitions.")
 RATE_MB_S = typer.Option(
@@ -39,7 +26,6 @@ UNREPLICATED = typer.Option(
     "--even-unreplicated",
     help="Also delete the records that the link did not replicate, as the plan shows them.",
 )
-PARTITION = typer.Option(0, "--partition", help="The partition.", min=0)
 SOURCE_OFFSET = typer.Option(None, "--source-offset", help="Find this source offset on the target.")
 TARGET_OFFSET = typer.Option(None, "--target-offset", help="Find this target offset on the source.")
 MOST = typer.Option(
@@ -47,9 +33,7 @@ MOST = typer.Option(
 )
 REBUILT = typer.Argument(help="The link of the twins, as east->west or east..west.", metavar="LINK")
 TOPICS = typer.Argument(help="Topic names.", metavar="TOPIC...")
-FOLDER = typer.Option(None, "--folder", help="Folder for rescued records; default: `rescued` beside the settings file.")
 ANYWAY = typer.Option(False, "--anyway", help="Even if consumer groups have members there, or clients write there.")
-YES = typer.Option(False, "--yes", help="Do not ask for confirmation.")
 
 
 def register(app: typer.Typer) -> None:
@@ -59,7 +43,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(mirror, name="mirror")
 
 
-def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_RUN) -> None:
+def run(settings: Path = options.SETTINGS, link: list[str] = options.LINKS, dry_run: bool = options.DRY_RUN) -> None:
     """Replicates the links until stopped. Ctrl-C, SIGTERM or a closed terminal stops it cleanly. Changes of links take
     effect while it runs.
     """
@@ -79,10 +63,10 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
 
 
 def plan(
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
     details: bool = DETAILS,
-    json_output: bool = JSON,
+    json_output: bool = options.JSON,
     rate_mb_s: float = RATE_MB_S,
 ) -> None:
     """Shows what `mirror run` would do, with a line for each topic, and how long it would take. Changes nothing.
@@ -103,9 +87,9 @@ def plan(
 
 def forget(
     topic: str = typer.Argument(help="The topic whose twin to forget."),
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
-    dry_run: bool = DRY_FORGET,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Forgets a topic's twin, so that a new one can begin. Changes neither cluster; the incident log stays.
 
@@ -124,9 +108,9 @@ def forget(
 def resume(
     topic: str = typer.Argument(help="The source topic with stopped partitions."),
     partition: int | None = STOPPED,
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
-    dry_run: bool = DRY_RESUME,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Resumes partitions that an incident stopped. The running mirror continues them within seconds.
 
@@ -143,10 +127,10 @@ def resume(
 
 def recreate(
     topic: str = typer.Argument(help="The source topic that was recreated, or whose twin was deleted."),
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
     even_unreplicated: bool = UNREPLICATED,
-    dry_run: bool = DRY_AGREE,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Lets the running mirror replace a topic's twin: it deletes the old twin with all its records and creates a new
     one.
@@ -166,7 +150,11 @@ def recreate(
 
 
 def keep(
-    topic: str = KEPT, settings: Path = SETTINGS, link: list[str] = LINKS, every: bool = EVERY, undo: bool = UNDO
+    topic: str = KEPT,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
+    every: bool = EVERY,
+    undo: bool = UNDO,
 ) -> None:
     """Protects a topic's twin from deletion by any policy or agreement, until you run it with --undo.
 
@@ -184,9 +172,9 @@ def keep(
 
 def delete(
     topic: str = typer.Argument(help="The deleted source topic whose twin waits for approval."),
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
-    dry_run: bool = DRY_AGREE,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Allows the deletion of a twin that waits because too many twins would be deleted at once.
 
@@ -205,13 +193,13 @@ def delete(
 
 def offset_map(
     topic: str = typer.Argument(help="The source topic."),
-    partition: int = PARTITION,
+    partition: int = options.PARTITION,
     source_offset: int | None = SOURCE_OFFSET,
     target_offset: int | None = TARGET_OFFSET,
     most: int = MOST,
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
-    json_output: bool = JSON,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
+    json_output: bool = options.JSON,
 ) -> None:
     """Translates an offset of a mapped topic, or shows the topic's offset runs.
 
@@ -233,11 +221,11 @@ def offset_map(
 def rebuild(
     link: str = REBUILT,
     topics: list[str] = TOPICS,
-    folder: Path = FOLDER,
+    folder: Path = options.RESCUE_FOLDER,
     anyway: bool = ANYWAY,
-    settings: Path = SETTINGS,
-    yes: bool = YES,
-    dry_run: bool = DRY_REBUILD,
+    settings: Path = options.SETTINGS,
+    yes: bool = options.YES,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Deletes damaged twins and replicates them again. First saves records that their home lacks to files.
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.app import JSON, LINKS, SETTINGS, load_cli_settings
+from twinshore.cli import options
+from twinshore.cli.app import load_cli_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.runtime.process import StopRequest, catch_stop_request
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from twinshore.proof.operations import PreparedProof, ProofRequest
     from twinshore.proof.rounds import ProofReport
 
-TOPICS = typer.Option([], "--topic", help="Only this source topic; repeatable.")
 AGAIN = typer.Option(False, "--again", help="Start at the beginning of the logs, not where the last proof ended.")
 SAMPLE = typer.Option(
     0.0, "--sample", min=0, max=1, help="Compare only this fraction of offsets, such as 0.05; 0: all."
@@ -50,9 +50,9 @@ def register(app: typer.Typer) -> None:
 
 
 def prove(
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
-    topic: list[str] = TOPICS,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
+    topic: list[str] = options.TOPICS,
     again: bool = AGAIN,
     sample: float = SAMPLE,
     seed: int = SEED,
@@ -65,7 +65,7 @@ def prove(
     metrics_port: int = METRICS,
     behind_max: int = BEHIND,
     everything: bool = ALL,
-    json_output: bool = JSON,
+    json_output: bool = options.JSON,
 ) -> None:
     """Compares both sides of links record by record, up to the lower of both ends, while traffic flows.
 

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from twinshore.cli import client_audit
+from twinshore.cli import client_audit, options
 from twinshore.cli.app import (
-    JSON,
-    SETTINGS,
     confirm_and_run,
     get_operator_name,
     load_settings_file,
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from twinshore.proxy.operations.breakers import BreakerStep
 
 CUT_TOPIC = typer.Argument(help="A topic, or a prefix followed by `*`.", metavar="TOPIC")
-CUT_CLIENT = typer.Option("*", "--client", help="Only this client id, or a prefix followed by `*`.")
 PRODUCE = typer.Option(False, "--produce", help="Only for producers.")
 FETCH = typer.Option(False, "--fetch", help="Only for consumers.")
 POLICY = typer.Option(
@@ -40,14 +37,12 @@ BYTES_S = typer.Option(0, "--bytes-s", help="Open above this many bytes per seco
 LATENCY_MS = typer.Option(0, "--latency-ms", help="Open if brokers take longer to answer producers.")
 ABOVE_S = typer.Option(5, "--above-s", help="Seconds above a limit before it opens.")
 QUIET_S = typer.Option(30, "--quiet-s", help="Seconds below half of every limit before it closes.")
-DRY_RUN = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
 BY = typer.Option(
     "topic", "--by", help="Group by topic, client, cluster, way (proxy to cluster), or flow (all of these)."
 )
 SORT = typer.Option("bytes", "--sort", help="Sort by bytes, requests, records, errors or latency; largest first.")
 LAST = typer.Option("5m", "--last", help="How far back to look: 90s, 5m, 2h.")
 TOPIC = typer.Option("*", "--topic", help="Only this topic, or a prefix followed by `*`.")
-CLIENT = typer.Option("*", "--client", help="Only this client id, or a prefix followed by `*`.")
 PAGE = typer.Option(1, "--page", help="Page number.", min=1)
 SIZE = typer.Option(20, "--lines", help="Lines per page.", min=1)
 GROUP = typer.Argument(help="The consumer group.", metavar="GROUP")
@@ -62,7 +57,6 @@ SHIFT = typer.Option(None, "--shift-by", help="Forward by this many offsets; bac
 RESUME = typer.Option(False, "--resume", help="Finish an unfinished reset.")
 UNDO = typer.Option(False, "--undo", help="Undo an unfinished reset: restore the earlier offsets.")
 GATHER_S = typer.Option(10.0, "--gather-s", min=0.0, help="Seconds to wait for members to rejoin.")
-YES = typer.Option(False, "--yes", help="Do not ask for confirmation.")
 NAME = typer.Argument(..., metavar="NAME", help="The user name with which clients log in.")
 TOPICS = typer.Argument(None, metavar="[TOPIC]...", help="Also show which cluster serves these topics, and why.")
 PASSWORD_FILE = typer.Option(..., "--password-file", help="File with the password.")
@@ -80,14 +74,14 @@ def register_breaker(proxy: typer.Typer) -> None:
 
 def open_breaker(
     topic: str = CUT_TOPIC,
-    client: str = CUT_CLIENT,
+    client: str = options.CLIENT,
     produce: bool = PRODUCE,
     fetch: bool = FETCH,
-    policy: str = POLICY,
+    policy: str = options.POLICY,
     reason: str = REASON,
     lasts: str = FOR,
-    settings: Path = SETTINGS,
-    dry_run: bool = DRY_RUN,
+    settings: Path = options.SETTINGS,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Opens a breaker at every proxy: producers retry, consumers get no new records, brokers get no requests.
 
@@ -110,18 +104,18 @@ def open_breaker(
 
 def limit(
     topic: str = CUT_TOPIC,
-    client: str = CUT_CLIENT,
+    client: str = options.CLIENT,
     produce: bool = PRODUCE,
     fetch: bool = FETCH,
-    policy: str = POLICY,
+    policy: str = options.POLICY,
     reason: str = REASON,
     records_s: int = RECORDS_S,
     bytes_s: int = BYTES_S,
     latency_ms: int = LATENCY_MS,
     above_s: int = ABOVE_S,
     quiet_s: int = QUIET_S,
-    settings: Path = SETTINGS,
-    dry_run: bool = DRY_RUN,
+    settings: Path = options.SETTINGS,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Sets limits at which a breaker opens by itself. It closes after traffic has been low for some time.
 
@@ -146,11 +140,11 @@ def limit(
 
 def close(
     topic: str = CUT_TOPIC,
-    client: str = CUT_CLIENT,
+    client: str = options.CLIENT,
     produce: bool = PRODUCE,
     fetch: bool = FETCH,
-    settings: Path = SETTINGS,
-    dry_run: bool = DRY_RUN,
+    settings: Path = options.SETTINGS,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Closes a breaker and removes its limits. Clients continue where they were."""
     from twinshore.proxy.operations.breakers import plan_close, select_breakers
@@ -161,7 +155,7 @@ def close(
         _carry_out(plan_close(selection, store, by=get_operator_name()), store, dry_run=dry_run)
 
 
-def list_breakers(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
+def list_breakers(settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Shows all breakers: state, reason, author, and the number of requests that each answered."""
     from twinshore.proxy.operations.breakers import list_breakers
     from twinshore.state.opening import open_or_temporary
@@ -179,7 +173,7 @@ def _breaker_in_words(one: Mapping[str, Any]) -> str:
     return f"{line} with {count_phrase(one['records'], 'record')}, {count_phrase(one['bytes'], 'byte')}"
 
 
-def drops(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
+def drops(settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Shows the records that breakers acknowledged and dropped, newest first."""
     from dataclasses import asdict
 
@@ -209,11 +203,11 @@ def traffic(
     sort: str = SORT,
     last: str = LAST,
     topic: str = TOPIC,
-    client: str = CLIENT,
+    client: str = options.CLIENT,
     page: int = PAGE,
     size: int = SIZE,
-    settings: Path = SETTINGS,
-    json_output: bool = JSON,
+    settings: Path = options.SETTINGS,
+    json_output: bool = options.JSON,
 ) -> None:
     """Shows traffic through the proxies: bytes, requests and records per second, latency, connections, errors.
 
@@ -239,9 +233,9 @@ def offsets(
     resume: bool = RESUME,
     undo: bool = UNDO,
     gather_s: float = GATHER_S,
-    settings: Path = SETTINGS,
-    dry_run: bool = DRY_RUN,
-    yes: bool = YES,
+    settings: Path = options.SETTINGS,
+    dry_run: bool = options.DRY_RUN,
+    yes: bool = options.YES,
 ) -> None:
     """Shows the committed offsets of a proxy clients' group, or resets them while its members run.
 
@@ -289,7 +283,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    settings: Path = SETTINGS,
+    settings: Path = options.SETTINGS,
     processes: int = typer.Option(0, "--processes", min=0, help="Number of processes; 0: as in [proxy] processes."),
 ) -> None:
     """Serves clients at [proxy] address and port until stopped. Ctrl-C, SIGTERM or a closed terminal stops it cleanly.
@@ -305,8 +299,8 @@ def run(
 
 def plan(
     topics: list[str] = TOPICS,
-    settings: Path = SETTINGS,
-    json_output: bool = JSON,
+    settings: Path = options.SETTINGS,
+    json_output: bool = options.JSON,
 ) -> None:
     """Shows what clients would see: addresses, ports, versions, the cluster of each topic, and conflicts.
 
@@ -320,7 +314,7 @@ def plan(
     raise typer.Exit(found.exit_code)
 
 
-def list_proxies(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
+def list_proxies(settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Shows the proxies, their start times, and which have not read the latest breakers."""
     from twinshore.proxy.operations.breakers import list_proxy_instances
     from twinshore.state.opening import open_or_temporary
@@ -336,12 +330,12 @@ def list_proxies(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
 
 def groups(
-    settings: Path = SETTINGS,
+    settings: Path = options.SETTINGS,
     to: str = typer.Option("", "--to", help="Move the groups to this cluster."),
     force: bool = typer.Option(False, "--force", help="Move even if the old home does not answer."),
     gather_s: float = typer.Option(30.0, "--gather-s", min=0.0, help="Seconds to wait for running members."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Show the steps; change nothing."),
-    yes: bool = typer.Option(False, "--yes", help="Do not ask for confirmation."),
+    dry_run: bool = options.DRY_RUN,
+    yes: bool = options.YES,
 ) -> None:
     """Shows which cluster is the home of proxy clients' consumer groups, or moves all of them to another cluster.
 

@@ -8,21 +8,12 @@ from typing import Any
 
 import typer
 
-from twinshore.cli.app import (
-    JSON,
-    SETTINGS,
-    get_operator_name,
-    load_settings_file,
-    print_result,
-    read_text_file,
-    run_steps,
-    server_log,
-)
+from twinshore.cli import options
+from twinshore.cli.app import get_operator_name, load_settings_file, print_result, read_text_file, run_steps, server_log
 from twinshore.config.sentences import escape_line, format_time
 
 APP = typer.Argument(help="The application's name, as its clients give it.", metavar="APP")
 FILE = typer.Argument(help="File with the settings, a JSON object; `-` reads standard input.", metavar="FILE")
-DRY_RUN = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
 MAY_PUSH = typer.Option(False, "--may-push", help="The token may also change settings, not only read them.")
 BEGINNING = typer.Argument(help="First characters of the token's digest, as `push tokens` shows it.", metavar="TOKEN")
 
@@ -36,7 +27,9 @@ def register(app: typer.Typer) -> None:
     app.add_typer(push, name="push")
 
 
-def set_push(app: str = APP, file: Path = FILE, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
+def set_push(
+    app: str = APP, file: Path = FILE, settings: Path = options.SETTINGS, dry_run: bool = options.DRY_RUN
+) -> None:
     """Changes the settings of an application's clients. A running server sends them within a second.
 
     Refused if clients would reject the settings, or if they hold a secret: the store keeps no secrets.
@@ -50,7 +43,7 @@ def set_push(app: str = APP, file: Path = FILE, settings: Path = SETTINGS, dry_r
         run_steps(plan, apply_push(plan, store, by=get_operator_name()), dry_run=dry_run)
 
 
-def show(app: str = APP, settings: Path = SETTINGS, json_output: bool = JSON) -> None:
+def show(app: str = APP, settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Shows the settings pushed to an application."""
     from twinshore.state.opening import open_or_temporary
     from twinshore.switch.config_service.push import read_pushes
@@ -64,7 +57,7 @@ def show(app: str = APP, settings: Path = SETTINGS, json_output: bool = JSON) ->
     typer.echo(json.dumps(json.loads(found["push"]), indent=2))
 
 
-def list_pushes(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
+def list_pushes(settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Lists the applications with pushed settings, since when, and who pushed them."""
     from twinshore.state.opening import open_or_temporary
     from twinshore.switch.config_service.push import read_pushes
@@ -78,7 +71,7 @@ def _said(found: dict[str, Any]) -> str:
     return f"{found['app']}: revision {found['revision']}, by {found['set_by']}, {format_time(found['changed_ms'])}"
 
 
-def remove(app: str = APP, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
+def remove(app: str = APP, settings: Path = options.SETTINGS, dry_run: bool = options.DRY_RUN) -> None:
     """Removes an application's pushed settings. Running clients keep them; one that starts uses the last it saved."""
     from twinshore.state.opening import open_or_temporary
     from twinshore.switch.config_service.push import apply_push, plan_remove
@@ -88,7 +81,7 @@ def remove(app: str = APP, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -
         run_steps(plan, apply_push(plan, store, by=get_operator_name()), dry_run=dry_run)
 
 
-def token(app: str = APP, settings: Path = SETTINGS, may_push: bool = MAY_PUSH) -> None:
+def token(app: str = APP, settings: Path = options.SETTINGS, may_push: bool = MAY_PUSH) -> None:
     """Creates a token for an application's clients and prints it, this once."""
     from twinshore.state.opening import open_or_create
     from twinshore.switch.config_service.tokens import NewToken, make_token
@@ -97,7 +90,7 @@ def token(app: str = APP, settings: Path = SETTINGS, may_push: bool = MAY_PUSH) 
         typer.echo(make_token(NewToken(app, may_push), store, by=get_operator_name()))
 
 
-def tokens(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
+def tokens(settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Lists the valid tokens, each by the first characters of its digest."""
     from twinshore.state.opening import open_or_temporary
     from twinshore.switch.config_service.tokens import read_tokens
@@ -111,7 +104,7 @@ def tokens(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     print_result(found, lines, as_json=json_output, none="none")
 
 
-def revoke(beginning: str = BEGINNING, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
+def revoke(beginning: str = BEGINNING, settings: Path = options.SETTINGS, dry_run: bool = options.DRY_RUN) -> None:
     """Revokes a token, within a second."""
     from twinshore.state.opening import open_or_temporary
     from twinshore.switch.config_service import tokens as operations
@@ -123,7 +116,7 @@ def revoke(beginning: str = BEGINNING, settings: Path = SETTINGS, dry_run: bool 
     typer.echo(f"{row.digest[:8]} of {row.app} {'would count' if dry_run else 'counts'} no more")
 
 
-def serve(settings: Path = SETTINGS) -> None:
+def serve(settings: Path = options.SETTINGS) -> None:
     """Serves pushed settings to clients until stopped. Ctrl-C, SIGTERM or a closed terminal stops it cleanly."""
     from twinshore.switch.config_service.tokens import serve as run
 

@@ -6,17 +6,15 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.app import JSON, SETTINGS, confirm_and_run, get_operator_name, load_cli_settings, print_result
+from twinshore.cli import options
+from twinshore.cli.app import confirm_and_run, get_operator_name, load_cli_settings, print_result
 from twinshore.config.sentences import escape_line
 
-FOLDER = typer.Option(None, "--folder", help="Folder for rescued records; default: `rescued` beside the settings file.")
 FILE = typer.Argument(..., help="A file of rescued records.", metavar="FILE")
 FILES = typer.Argument(..., help="Files of rescued records.", metavar="FILE...")
 TO_TOPIC = typer.Option("", "--to", help="Write to this topic, at its home; default: the original topic.")
 UNCOMMITTED = typer.Option(False, "--uncommitted", help="Also records of transactions that did not commit.")
 LIMIT = typer.Option(10, "--limit", help="Number of records to show.")
-YES = typer.Option(False, "--yes", help="Do not ask for confirmation.")
-DRY_RUN = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
 
 
 def verbs() -> typer.Typer:
@@ -28,7 +26,9 @@ def verbs() -> typer.Typer:
     return found
 
 
-def list_files(settings: Path = SETTINGS, folder: Path = FOLDER, json_output: bool = JSON) -> None:
+def list_files(
+    settings: Path = options.SETTINGS, folder: Path = options.RESCUE_FOLDER, json_output: bool = options.JSON
+) -> None:
     """Lists rescued records: where they were, and how many. Clusters keep them; `export` writes files."""
     from twinshore.switch.operations.rescued import add_replayed_records, list_kept_rescues, list_rescued_files
     from twinshore.switch.operations.returning import rescue_folder
@@ -47,7 +47,7 @@ def list_files(settings: Path = SETTINGS, folder: Path = FOLDER, json_output: bo
         typer.echo(escape_line(line), err=True)
 
 
-def export(settings: Path = SETTINGS, folder: Path = FOLDER) -> None:
+def export(settings: Path = options.SETTINGS, folder: Path = options.RESCUE_FOLDER) -> None:
     """Writes the rescued records that clusters keep and the folder lacks to files."""
     from twinshore.switch.operations.rescued import export_missing, list_kept_rescues
     from twinshore.switch.operations.returning import rescue_folder
@@ -60,7 +60,7 @@ def export(settings: Path = SETTINGS, folder: Path = FOLDER) -> None:
         typer.echo(escape_line(line), err=True)
 
 
-def show(file: Path = FILE, limit: int = LIMIT, json_output: bool = JSON) -> None:
+def show(file: Path = FILE, limit: int = LIMIT, json_output: bool = options.JSON) -> None:
     """Shows a file of rescued records: a summary, and the first records."""
     from twinshore.switch.operations.rescued import describe_record, inspect_rescued_file, read_first_records
 
@@ -72,9 +72,9 @@ def reinject(
     files: list[Path] = FILES,
     to: str = TO_TOPIC,
     uncommitted: bool = UNCOMMITTED,
-    settings: Path = SETTINGS,
-    yes: bool = YES,
-    dry_run: bool = DRY_RUN,
+    settings: Path = options.SETTINGS,
+    yes: bool = options.YES,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Writes rescued records from files to their topics, or to one topic. Writes each record once, even if repeated.
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.app import JSON, SETTINGS, load_cli_settings, write_text_file
+from twinshore.cli import options
+from twinshore.cli.app import load_cli_settings, write_text_file
 
 NAME = typer.Argument("", help="The story; default: list all.")
 REPLICAS = typer.Option(3, "--replicas", help="Replicas of the partition.")
@@ -43,7 +44,6 @@ HARM = typer.Option([], "--harm", help="Only this harm: lost, twice, reordered; 
 FAULTS = typer.Option(2, "--faults", help="Maximum number of faults.")
 AWAY = typer.Option(0, "--away", help="Replicas that are down and out of sync at the start.")
 TOPIC = typer.Argument(help="The topic.")
-CLUSTER = typer.Option("", "--cluster", help="Its cluster; optional if the settings have only one.")
 ACKS_SAID = typer.Option("", "--acks", help="The producer's acks: 0, 1, all; default: each of them.")
 HTML = typer.Option(None, "--html", help="Also write an HTML page to this file, to step through by keyboard.")
 STATES = typer.Option(
@@ -59,7 +59,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="simulate")
 
 
-def story(name: str = NAME, html: Path | None = HTML, json_output: bool = JSON) -> None:
+def story(name: str = NAME, html: Path | None = options.HTML, json_output: bool = options.JSON) -> None:
     """Plays a classic data loss, or its fix, step by step; lists all without a name. Asks no cluster.
 
     --html writes the named story, or all.
@@ -96,8 +96,8 @@ def explore(
     faults: int = FAULTS,
     states: int = STATES,
     away: int = AWAY,
-    html: Path | None = HTML,
-    json_output: bool = JSON,
+    html: Path | None = options.HTML,
+    json_output: bool = options.JSON,
 ) -> None:
     """Finds the fewest faults that lose, duplicate or reorder an acknowledged record. Asks no cluster.
 
@@ -123,8 +123,8 @@ def explore(
 
 def topic(
     name: str = TOPIC,
-    settings: Path = SETTINGS,
-    cluster: str = CLUSTER,
+    settings: Path = options.SETTINGS,
+    cluster: str = options.CLUSTER,
     acks: str = ACKS_SAID,
     idempotence: bool | None = IDEMPOTENCE,
     retries: bool = RETRIES,
@@ -135,8 +135,8 @@ def topic(
     fault: list[str] = FAULT,
     faults: int = FAULTS,
     states: int = STATES,
-    html: Path | None = HTML,
-    json_output: bool = JSON,
+    html: Path | None = options.HTML,
+    json_output: bool = options.JSON,
 ) -> None:
     """Reads a live topic's settings and finds the fewest faults that lose an acknowledged record, step by step.
 

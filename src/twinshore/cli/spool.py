@@ -6,15 +6,14 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.app import JSON, SETTINGS, load_settings_file, print_result, run_steps
+from twinshore.cli import options
+from twinshore.cli.app import load_settings_file, print_result, run_steps
 
 FOLDER = typer.Argument(help="The `spool` folder of a FailoverProducer.", metavar="DIR")
-TOPICS = typer.Option([], "--topic", help="Only this topic; repeatable.")
 TOPIC = typer.Option(..., "--topic", help="The topic.")
 FIRST = typer.Option("", "--first", help="The cluster for topics whose home no cluster knows.")
 PAST_DAMAGE = typer.Option(False, "--past-damage", help="Skip what cannot be read, and continue with the rest.")
 WITHIN_S = typer.Option(60.0, "--within-s", help="Timeout in seconds until brokers have acknowledged all records.")
-DRY_RUN = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
 YES = typer.Option(False, "--yes", help="Delete; without it, only show what would be deleted.")
 
 
@@ -25,7 +24,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(spool, name="spool")
 
 
-def show(folder: Path = FOLDER, json_output: bool = JSON) -> None:
+def show(folder: Path = FOLDER, json_output: bool = options.JSON) -> None:
     """Shows each topic's unsent records, since when, and what is damaged. Changes nothing.
 
     The producer may run. Exit code 1: records are lost, because bytes on disk cannot be read.
@@ -39,12 +38,12 @@ def show(folder: Path = FOLDER, json_output: bool = JSON) -> None:
 
 def send(
     folder: Path = FOLDER,
-    settings: Path = SETTINGS,
-    topics: list[str] = TOPICS,
+    settings: Path = options.SETTINGS,
+    topics: list[str] = options.TOPICS,
     first: str = FIRST,
     past_damage: bool = PAST_DAMAGE,
     within_s: float = WITHIN_S,
-    dry_run: bool = DRY_RUN,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Sends the records to the clusters of the settings, each topic to its home, in order.
 
@@ -60,7 +59,7 @@ def send(
     run_steps(plan, doing, dry_run=dry_run)
 
 
-def drop(folder: Path = FOLDER, topic: str = TOPIC, past_damage: bool = PAST_DAMAGE, yes: bool = YES) -> None:
+def drop(folder: Path = FOLDER, topic: str = TOPIC, past_damage: bool = PAST_DAMAGE, yes: bool = options.YES) -> None:
     """Deletes a topic's records: they reach no cluster.
 
     Without --yes, only shows what it would delete. Refused while a producer has the folder.

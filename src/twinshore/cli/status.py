@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.app import JSON, LINKS, SETTINGS, load_cli_settings
+from twinshore.cli import options
+from twinshore.cli.app import load_cli_settings
 from twinshore.config.sentences import escape_line
 from twinshore.kafka.clock import wall_ms
 
@@ -35,10 +36,10 @@ def register(app: typer.Typer) -> None:
 
 
 def status(
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
     topics: bool = TOPICS,
-    json_output: bool = JSON,
+    json_output: bool = options.JSON,
     watch: bool = WATCH,
 ) -> None:
     """Shows the rate, lag, latency and incidents of each link, from the store.

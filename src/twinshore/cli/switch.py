@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli import rescue
+from twinshore.cli import options, rescue
 from twinshore.cli.app import (
-    JSON,
-    LINKS,
-    SETTINGS,
     confirm_and_run,
     get_operator_name,
     load_cli_settings,
@@ -49,16 +46,13 @@ HOLD_S = typer.Option(
     model.WRITE_PAUSE_S, "--hold-s", help="Seconds that writers may wait before the switch rolls back."
 )
 GROUPS = typer.Option(False, "--groups", help="Move all groups of proxy clients too, in the same pause.")
-YES = typer.Option(False, "--yes", help="Do not ask for confirmation.")
 ALIVE = typer.Option("", "--alive", help="With --force --yes: the old home's name, to switch although it answers.")
 WHICH = typer.Argument("", help="First characters of the switch's id; default: the open switch.")
 UNKNOWN = typer.Argument("", help="First characters of the switch's id; optional if only one is unknown.")
 OLD = typer.Option(..., "--old", help="The old home of a forced switch, now back.")
-FOLDER = typer.Option(None, "--folder", help="Folder for rescued records; default: `rescued` beside the settings file.")
 MAPPED = typer.Option(
     False, "--mapped", help="Delete nothing: twins continue behind the records that were not replicated."
 )
-DRY_RUN = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
 
 
 def register(app: typer.Typer) -> None:
@@ -80,8 +74,8 @@ def plan(
     of: str = OF,
     producer: str = PRODUCER,
     without_data: bool = BARE,
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
 ) -> None:
     """Shows the steps of a switch, what blocks it, and which records would be lost. Changes nothing."""
     from twinshore.state.opening import open_existing
@@ -124,11 +118,11 @@ def run(
     producer: str = PRODUCER,
     without_data: bool = BARE,
     groups: bool = GROUPS,
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
-    yes: bool = YES,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
+    yes: bool = options.YES,
     alive: str = ALIVE,
-    dry_run: bool = DRY_RUN,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Moves topics to another home: planned, without loss; or with --force, if the home is gone. Moves one group with
     --group, a whole cluster in waves with --all.
@@ -162,12 +156,12 @@ def run(
 def failback(
     topics: list[str] = NAMED,
     old: str = OLD,
-    folder: Path = FOLDER,
+    folder: Path = options.RESCUE_FOLDER,
     mapped: bool = MAPPED,
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
-    yes: bool = YES,
-    dry_run: bool = DRY_RUN,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
+    yes: bool = options.YES,
+    dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Makes the old home of a forced switch a twin again, once it is back. First saves records that were not replicated
     to files.
@@ -184,8 +178,8 @@ def failback(
 def drill(
     topics: list[str] = NAMED,
     to: str = TO,
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
 ) -> None:
     """Rehearses a planned switch and estimates its duration. Pauses and moves nothing.
 
@@ -197,7 +191,7 @@ def drill(
     run_plan(plan_switch, SwitchPlanRequest(topics, to, link, drill=True), settings, yes=True)
 
 
-def status(which: str = WHICH, settings: Path = SETTINGS, json_output: bool = JSON) -> None:
+def status(which: str = WHICH, settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Shows the open switches, or one switch with its history."""
     from twinshore.state.opening import open_existing
     from twinshore.switch.operations.show import find_switch, list_switches, mark_lifeless
@@ -212,7 +206,7 @@ def status(which: str = WHICH, settings: Path = SETTINGS, json_output: bool = JS
     print_result([view.as_values() for view in found], lines, as_json=json_output)
 
 
-def history(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
+def history(settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Lists all switches, newest first."""
     from twinshore.state.opening import open_existing
     from twinshore.switch.operations.show import list_switches
@@ -223,7 +217,7 @@ def history(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     print_result([view.as_values() for view in found], lines, as_json=json_output, none="no switch was begun yet")
 
 
-def resume(which: str = WHICH, settings: Path = SETTINGS) -> None:
+def resume(which: str = WHICH, settings: Path = options.SETTINGS) -> None:
     """Continues a switch whose process ended, from its current step, and the waves after it."""
     from twinshore.state.opening import open_existing
     from twinshore.switch.operations.waves import resume as go_on
@@ -233,7 +227,7 @@ def resume(which: str = WHICH, settings: Path = SETTINGS) -> None:
         ended(go_on(which, loaded, store, caller))
 
 
-def rollback(which: str = WHICH, settings: Path = SETTINGS) -> None:
+def rollback(which: str = WHICH, settings: Path = options.SETTINGS) -> None:
     """Rolls back a switch whose process ended: the topics keep their home.
 
     Refused after the point of no return.
@@ -246,7 +240,9 @@ def rollback(which: str = WHICH, settings: Path = SETTINGS) -> None:
         typer.echo(escape_line(roll_back(which, loaded, store, caller).verdict()))
 
 
-def free(which: str = UNKNOWN, settings: Path = SETTINGS, yes: bool = YES, dry_run: bool = DRY_RUN) -> None:
+def free(
+    which: str = UNKNOWN, settings: Path = options.SETTINGS, yes: bool = options.YES, dry_run: bool = options.DRY_RUN
+) -> None:
     """Removes from the clusters what a switch left there that ended or that no store knows.
 
     Another switch can then move the topics, and clients go to the topics' home.

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.app import JSON, SETTINGS, load_cli_settings, print_result
+from twinshore.cli import options
+from twinshore.cli.app import load_cli_settings, print_result
 
 
 def register(app: typer.Typer) -> None:
     app.command("topology")(topology)
 
 
-def topology(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
+def topology(settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Draws what really runs between the clusters of the settings: links, chains, age of the last heartbeat."""
     from twinshore.replication.core.topology_view import draw_topology
     from twinshore.replication.heartbeat import read_topology
