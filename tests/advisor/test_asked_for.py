@@ -36,5 +36,5 @@ def test_the_advisor_takes_what_was_asked_for_as_asked_for() -> None:
         # How many replicas there can be is what a policy says.
         policy = AdvisorPolicy(limits={("", "copies"): min(3, needs.replicas)})
         for one in build_advice(seen, policy, RULES).findings:
-            warned = needs.loss is LossTolerance.ANY and one.story == "unclean" and one.weight is Severity.WARNING
-            assert one.safe is None and (warned or one.weight is Severity.NOTE), (needs, one)
+            warned = needs.loss is LossTolerance.ANY and one.story == "unclean" and one.severity is Severity.WARNING
+            assert one.safe is None and (warned or one.severity is Severity.NOTE), (needs, one)

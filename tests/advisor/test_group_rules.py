@@ -120,7 +120,7 @@ def test_a_group_behind_its_logs_end() -> None:
 def test_partitions_without_a_place() -> None:
     ours = replace(group(place(1, 1)), unplaced=("orders-1",))
     (one,) = found(with_group(ours), "group-unplaced")
-    assert one.evidence == "no place in orders-1, which hold records"
+    assert one.evidence == "no committed offset in orders-1, which hold records"
     assert not found(with_group(group(place(1, 1))), "group-unplaced")
 
 

@@ -137,7 +137,7 @@ def test_a_group_that_hangs_before_its_first_commit(east: RigCluster, unique_top
     finally:
         consumer.close()
     assert at(advice, f"group {unique_topic}") == {
-        "group-unplaced": f"no place in {unique_topic}-0, which hold records"
+        "group-unplaced": f"no committed offset in {unique_topic}-0, which hold records"
     }
 
 

@@ -52,7 +52,7 @@ def test_settings_agree_with_each_other_whatever_is_needed() -> None:
             assert value("retries") != "0"
         if value("transactional.id"):
             assert (value("enable.idempotence"), value("isolation.level")) == ("true", "read_committed"), needs
-            assert value("results and places") == "in one transaction"
+            assert value("results and offsets") == "in one transaction"
 
 
 def test_each_need_is_met_unless_a_contradiction_says_otherwise() -> None:

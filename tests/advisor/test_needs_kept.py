@@ -41,7 +41,7 @@ CHOICES = [
 
 
 def commit_of(choice: SettingsChoice) -> CommitMode:
-    if choice.value("results and places") == "in one transaction":
+    if choice.value("results and offsets") == "in one transaction":
         assert choice.value("commit") is None, "one way to keep a place, not two"
         return CommitMode.WITH_RESULTS
     if choice.value("enable.auto.commit") == "true":
@@ -121,7 +121,7 @@ def test_more_replicas_keep_them_through_as_many() -> None:
 def test_what_is_handled_once_is_committed_in_one_way() -> None:
     for loss in (LossTolerance.NONE, LossTolerance.FEW):
         value = choose_settings(ApplicationNeeds(loss, duplicates=DuplicateTolerance.NONE)).value
-        assert value("results and places") == "in one transaction" and value("commit") is None
+        assert value("results and offsets") == "in one transaction" and value("commit") is None
         assert (value("isolation.level"), value("auto.offset.reset")) == ("read_committed", "none")
         assert value("transactional.id")
     for choice in CHOICES:

@@ -70,15 +70,15 @@ def test_what_an_owner_asked_for_is_a_note() -> None:
     kept = topic("orders", also={"min.insync.replicas": "1", unclean: "false"})
     other = topic("other", min_insync_replicas="1")
     told = found(having(kept, other), "min-insync-low")
-    assert [(one.subject, one.weight) for one in told] == [("topic other", "warning"), ("topic orders", "note")]
+    assert [(one.subject, one.severity) for one in told] == [("topic other", "warning"), ("topic orders", "note")]
     text = "\n".join(advice_report.describe_advice(build_advice(having(kept, other), AdvisorPolicy(), RULES)))
     assert "WARNING min-insync-low" in text and "NOTE min-insync-low" in text
     (one,) = found(having(topic("orders", also={"min.insync.replicas": "1", unclean: "true"})), "unclean-election")
-    assert (one.weight, one.safe) == ("warning", None), "neither CP nor AP: what was acknowledged is lost"
+    assert (one.severity, one.safe) == ("warning", None), "neither CP nor AP: what was acknowledged is lost"
     (one,) = found(having(topic("orders", also={"min.insync.replicas": "2", unclean: "true"})), "unclean-election")
-    assert one.weight == "grave" and one.safe, "the one promises what the other one breaks"
+    assert one.severity == "grave" and one.safe, "the one promises what the other one breaks"
     two = topic("orders", part(0, 1, 2), also={"min.insync.replicas": "2", unclean: "false"})
-    assert [one.weight for one in found(having(two), "min-insync-high")] == ["note"]
+    assert [one.severity for one in found(having(two), "min-insync-high")] == ["note"]
     few = AdvisorPolicy(limits={("", "copies"): 1})
     assert not found(having(topic("orders", part(0, 1), min_insync_replicas="1")), "single-copy", few)
 

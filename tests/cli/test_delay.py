@@ -149,7 +149,7 @@ def test_a_link_that_no_living_monitor_watches_is_critical(settings: Path, tmp_p
         both = WatcherRow(build_monitor_name(two), "links", "b", 1, 1_000, now_ms, now_ms, "watches", two)
         store.delay.save_heartbeat(both)
     empty = run(settings, "check")
-    assert (empty.exit_code, empty.output.split(": nothing")[0]) == (1, "WARNING: west->east: no place is watched")
+    assert (empty.exit_code, empty.output.split(": nothing")[0]) == (1, "WARNING: west->east: no partition is watched")
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         store.delay.save_partitions(
             [PartitionDelayRow("west->east", "bills", 0, "", now_ms, 9, 9, 0, 0, "exact", "watched")]
@@ -164,7 +164,7 @@ def test_where_no_place_is_watched_nothing_is_said_to_be_well(settings: Path, tm
         store.delay.forget_topics(LINK, ["orders", "theirs"])
     found = run(settings, "check")
     assert found.exit_code == 1
-    assert found.output.startswith(f"WARNING: {LINK}: no place is watched: nothing was read yet, or no topic")
+    assert found.output.startswith(f"WARNING: {LINK}: no partition is watched: nothing was read yet, or no topic")
     assert run(settings, "check", "--item", "lag").exit_code == 2
 
 
@@ -225,7 +225,7 @@ def test_a_pause_is_named_where_all_is_well(settings: Path, tmp_path: Path) -> N
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         store.delay.save_partitions(held)
     some = run(settings, "check")
-    assert (some.exit_code, f"; 2 places of {LINK} are paused" in some.output) == (0, True), some.output
+    assert (some.exit_code, f"; 2 partitions of {LINK} are paused" in some.output) == (0, True), some.output
     whole = run(settings, "check", "--topic", "orders")
     assert (whole.exit_code, whole.output.strip().endswith(f"; orders of {LINK} is paused")) == (0, True), whole.output
 

@@ -136,7 +136,9 @@ def test_how_a_link_with_a_silent_mirror_stands_is_unknown_and_what_was_known_ha
 def test_a_mirror_that_only_stood_by_is_not_said_to_be_killed(store: Store, settings_file: Path) -> None:
     store.links.save_status(_word(100, "carried by b-host process 3; standing by", "standby"))
     text = _status(settings_file)
-    assert re.search(r"east->west: no word for 10\d s, .* carried nothing \(a-host process 7\): start `twinshore", text)
+    assert re.search(
+        r"east->west: no status for 10\d s, .* replicated nothing \(a-host process 7\): start `twinshore", text
+    )
     assert "killed" not in text
 
 

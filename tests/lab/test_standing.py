@@ -93,7 +93,7 @@ def test_clusters_stay_after_up_and_are_gone_after_down(tmp_path: Path) -> None:
     assert json.loads(down.stdout) == {"ended": 2}
     assert not any(mark.alive() for mark in marks)
     assert not list(folder.glob("*/*"))
-    assert lab("down", "--dir", folder).stdout == "no clusters stand\n"
+    assert lab("down", "--dir", folder).stdout == "no clusters are up\n"
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_a_topic_that_is_not_carried_has_no_lag_of_nought(store: Store) -> None:
     orders, theirs = found.topics()
     assert (orders.stopped, orders.unknown) == ("", False)
     assert theirs.unknown and why in theirs.stopped
-    assert found.sentences()[0] == f"not carried: {theirs.stopped}"
+    assert found.sentences()[0] == f"not replicated: {theirs.stopped}"
     assert not any("elsewhere" in sentence for sentence in found.sentences())
     assert {"link": LINK, "topic": "theirs", "why": theirs.stopped} in found.as_values()["not_replicated"]
     assert read_delays((), "orders", SETTINGS, store, clock=lambda: NOW_MS).stopped == {}

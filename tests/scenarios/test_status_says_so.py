@@ -209,7 +209,7 @@ def test_without_a_mirror_the_source_is_asked_and_a_stopped_one_is_called_so(sta
         time.sleep(0.1)
     assert (left["last_state"], left["lag_records"], left["lag_seen_by"]) == ("flowing", 200, "source")
     assert stage.missing() == 200
-    assert "no word for" in left["says"]
+    assert "no status for" in left["says"]
     assert left["records_per_s"] is None
 
     stage.rig.process.start()

@@ -98,13 +98,15 @@ class GroupCollector:
         for name, one in groups.items():
             wanted.setdefault(one.coordinator, {})[name] = None
         places, away = self._groups.places(wanted, {})
-        self._missed("places of groups at broker", {str(node): error for node, error in away.items()})
+        self._missed("committed offsets of groups at broker", {str(node): error for node, error in away.items()})
         errors = {name: self._refused(name, one.error) for name, one in places.items() if one.error}
-        self._missed("places of group", errors)
+        self._missed("committed offsets of group", errors)
         return {name: one for name, one in places.items() if not one.error}
 
     def _refused(self, group: str, code: int) -> KafkaError:
-        return kafka_error(code, f"{self._kafka.name}: places of group {group}", right=f"Describe on group {group}")
+        return kafka_error(
+            code, f"{self._kafka.name}: committed offsets of group {group}", right=f"Describe on group {group}"
+        )
 
     def _with_ends(
         self,

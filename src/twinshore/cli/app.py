@@ -355,7 +355,7 @@ def get_operator_name() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        return "somebody without a name"
+        return "unknown user"
 
 
 S = TypeVar("S", bound="PlanStep")

@@ -124,7 +124,7 @@ def _table(views: list[GroupView], remarks: list[str], *, partitions: bool) -> N
     console = Console() if Console().is_terminal else Console(width=1000)
     for remark in remarks:
         console.print(Text(remark))
-    console.print(table if views else "no group has a place in a topic that these links carry")
+    console.print(table if views else "no group has a committed offset in a topic that these links replicate")
 
 
 def _count(number: int | None) -> str:

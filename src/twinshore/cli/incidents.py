@@ -47,7 +47,7 @@ def incidents(
         typer.echo(json.dumps([incident_values(row) for row in rows[:last]], indent=2))
         return
     narrowed = link or kind or topic or open_only or before
-    none = "nothing of that is in the ledger" if narrowed else "the ledger is empty"
+    none = "the incident log has no such entry" if narrowed else "the incident log is empty"
     print_page(rows, describe_incident, last=last, none=none)
 
 

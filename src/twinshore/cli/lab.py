@@ -123,7 +123,7 @@ def down(
     from twinshore.lab.background_clusters import bring_down, default_folder
 
     ended = bring_down(dir or default_folder(), _names(clusters), tell=_tell, dry_run=dry_run)
-    print_result({"ended": ended}, (), as_json=as_json, none="" if ended else "no clusters stand")
+    print_result({"ended": ended}, (), as_json=as_json, none="" if ended else "no clusters are up")
 
 
 def status(dir: Path | None = DIR, as_json: bool = options.JSON) -> None:
@@ -138,7 +138,7 @@ def status(dir: Path | None = DIR, as_json: bool = options.JSON) -> None:
             f"{cluster.name}  {cluster.state}  Kafka {cluster.version or '?'}  {','.join(cluster.bootstrap)} "
             f" brokers {pids}"
         )
-    none = "no clusters stand; `twinshore lab up` starts two"
+    none = "no clusters are up; `twinshore lab up` starts two"
     print_result([cluster.as_json() for cluster in stand], lines, as_json=as_json, none=none, indent=2)
 
 

@@ -217,10 +217,10 @@ def homes(settings: Path = options.SETTINGS, link: list[str] = options.LINKS, js
         found = list_homes(link, loaded, store)
     lines = []
     for entry in found.topics:
-        where = f"{entry.topic}: home {entry.home}, term {entry.term}, " if entry.home else ""
+        where = f"{entry.topic}: home {entry.home}, epoch {entry.term}, " if entry.home else ""
         lines.append(f"{entry.pair}: {where}{entry.sentence}")
     lines += [f"{pair}: which topics have no home cannot be told now: {why}" for pair, why in found.away]
-    none = "no two links carry topics to each other under the same names, or there is no such topic yet"
+    none = "no two links replicate topics to each other under the same names, or there is no such topic yet"
     print_result(found.as_values(), lines, as_json=json_output, none=none)
 
 

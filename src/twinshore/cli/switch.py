@@ -214,7 +214,7 @@ def history(settings: Path = options.SETTINGS, json_output: bool = options.JSON)
     with open_existing(load_cli_settings(settings)) as store:
         found = list_switches(store)
     lines = [view.sentence() for view in found]
-    print_result([view.as_values() for view in found], lines, as_json=json_output, none="no switch was begun yet")
+    print_result([view.as_values() for view in found], lines, as_json=json_output, none="no switch was started yet")
 
 
 def resume(which: str = WHICH, settings: Path = options.SETTINGS) -> None:

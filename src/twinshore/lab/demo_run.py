@@ -153,7 +153,9 @@ class _Play:
         self._say(f"a consumer group, {GROUP}, reads there")
         self._tail = TwinTail(self._stage.west.cluster, plan.topics)
         self._say("look at lag, the records that west lacks, and at delay, from produce on east to a consumer on west:")
-        self._watch_until(lambda: sum(self._target.read().values()) > 0, FIRST_RECORD_TIMEOUT_S, "no record crossed")
+        self._watch_until(
+            lambda: sum(self._target.read().values()) > 0, FIRST_RECORD_TIMEOUT_S, "no record was replicated"
+        )
         self._watch(plan.carry_s)
         self._come_level()
 
@@ -180,7 +182,7 @@ class _Play:
         tail.begin_watch()
         killed = self._mirror.kill_one_worker()
         killed_s = time.monotonic()
-        self._say(f"kill -9 to process {killed}, a Spark worker that carries a task; look at lag and delay:")
+        self._say(f"kill -9 to process {killed}, a Spark worker that runs a task; look at lag and delay:")
         self._watch(1.5 * STALLED_PARTITION_S)
         # Written after the kill, so arrival proves a living task; records under way at the kill prove nothing.
         goal = self._source.read()
@@ -252,9 +254,9 @@ class _Play:
     def _lose_east(self) -> None:
         assert self._writers is not None
         writers, others = self._writers, [topic for topic in self._plan.topics if topic != MOVED_TOPIC]
-        self._until(self._stands_on_west, GROUP_TIMEOUT_S, f"the places of {GROUP} are not on west")
+        self._until(self._stands_on_west, GROUP_TIMEOUT_S, f"the committed offsets of {GROUP} are not on west")
         had = writers.acknowledged(others)
-        self._say("the mirror's workers are stopped for a moment, so that something cannot cross; then")
+        self._say("the mirror's workers are stopped for a moment, so that some records are not replicated; then")
         with PausedWorkers(self._mirror):
             self._until(
                 lambda: writers.acknowledged(others) >= had + UNREPLICATED_RECORDS, 30, "east takes nothing more"

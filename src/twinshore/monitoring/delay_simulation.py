@@ -136,8 +136,8 @@ SIMULATED_FAULTS = (
     SimulatedFault(
         "it stands still, and producers fall silent", FAULT_BEGIN_S, FAULT_BEGIN_S + FAULT_DURATION_S, mute=True
     ),
-    SimulatedFault("it carries half", FAULT_BEGIN_S, FAULT_BEGIN_S + FAULT_DURATION_S, carries=0.5),
-    SimulatedFault("it carries a quarter", FAULT_BEGIN_S, FAULT_BEGIN_S + FAULT_DURATION_S, carries=0.25),
+    SimulatedFault("it replicates half", FAULT_BEGIN_S, FAULT_BEGIN_S + FAULT_DURATION_S, carries=0.5),
+    SimulatedFault("it replicates a quarter", FAULT_BEGIN_S, FAULT_BEGIN_S + FAULT_DURATION_S, carries=0.25),
 )
 
 

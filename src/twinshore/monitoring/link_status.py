@@ -157,22 +157,22 @@ class LinkView:
             last = f"last said: {self.status.state}: {self.status.sentence}"
             if self.age_s < 0:
                 return (
-                    f"{CLOCK_AHEAD_MESSAGE.format(format_age(-self.age_s))}, so nobody knows how old its word is; "
+                    f"{CLOCK_AHEAD_MESSAGE.format(format_age(-self.age_s))}, so the age of its status is unknown; "
                     f"{last}"
                 )
             if self.status.state == STANDBY:
                 return (
-                    f"no word for {format_age(self.age_s)}, and the last one is of a mirror that carried nothing"
+                    f"no status for {format_age(self.age_s)}, and the last one is of a mirror that replicated nothing"
                     f" ({_who(self.status.owner)}): start `twinshore mirror run`; {last}"
                 )
             return (
-                f"no word for {format_age(self.age_s)} from its mirror ({_who(self.status.owner)}), which was not "
+                f"no status for {format_age(self.age_s)} from its mirror ({_who(self.status.owner)}), which was not "
                 "stopped in"
                 f" good order: it was killed, or cannot write the store. {self._who_follows}; {last}"
             )
         if self.state == STOPPED:
             since = format_age(max(0.0, self.age_s))
-            return f"{self.status.sentence}, {since} ago; nothing is carried until `twinshore mirror run` is started"
+            return f"{self.status.sentence}, {since} ago; nothing is replicated until `twinshore mirror run` is started"
         return self.status.sentence
 
     @property

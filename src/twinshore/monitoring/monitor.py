@@ -210,7 +210,7 @@ class Monitor:
             for name in find_replaced_watches(self.states.keys(), store.delay.watchers()):
                 # Killed, and watched these links under another name: no other process would ever end the watch.
                 store.delay.remove_watcher(name)
-                log.info(f"takes the place of {name}")
+                log.info(f"replaces {name}")
             threads = [threading.Thread(target=self._sample, args=(link, store), daemon=True) for link in self._links]
             for thread in threads:
                 thread.start()
@@ -343,7 +343,7 @@ class Monitor:
                 self._load(alarms)
         except StoreError as error:
             log.warning(f"the store cannot be written: {error.message}")
-            away = f"the store cannot be written, so nobody else knows what is seen here: {error.message}."
+            away = f"the store cannot be written, so no other process sees what this monitor sees: {error.message}."
             alarms.judge([AlertCondition(STORE_ALARM_KEY, True, away)], now_ms)
             self._store_again_s = time.monotonic() + STORE_RETRY_INTERVAL_S
             self._silences.restart_timers(time.monotonic())

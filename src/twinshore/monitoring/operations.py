@@ -157,7 +157,7 @@ def _unseen(links: Sequence[str], watchers: Sequence[WatcherRow], now_ms: int) -
 
 def _in_figures(rows: Sequence[PartitionDelayRow]) -> str:
     worst_ms = max((row.recovery_point_ms for row in rows if not row.group), default=0)
-    return f"{count_phrase(len(rows), 'place')} watched, recovery point {worst_ms / 1000:.1f} s"
+    return f"{count_phrase(len(rows), 'partition')} watched, recovery point {worst_ms / 1000:.1f} s"
 
 
 def _sentences(
@@ -286,7 +286,7 @@ class Delays:
         """Topics that are not replicated, alarms with their consequences, and the watchers."""
         heads = find_alarm_causes(self.standing)
         shown = {(row.link, row.topic) for row in self.rows}
-        found = [f"not carried: {why}" for at, why in sorted(self.stopped.items()) if at in shown]
+        found = [f"not replicated: {why}" for at, why in sorted(self.stopped.items()) if at in shown]
         for alarm in [row for row in self.standing if heads[row] == row]:
             parts = [row for row in self.standing if heads[row] == alarm and row != alarm]
             that = "" if self.watch.watches(alarm) else "that "
@@ -296,7 +296,7 @@ class Delays:
                 for alarm_row in parts
             ]
         found += [f"{row.name}: {row.sentence}, {self._age_s(row.heartbeat_ms):.0f} s ago" for row in self.watchers]
-        return [*found, *([] if self.watchers else ["nobody watches: start `twinshore delay watch`"])]
+        return [*found, *([] if self.watchers else ["no monitor watches: start `twinshore delay watch`"])]
 
     def as_values(self) -> dict[str, Any]:
         heads = find_alarm_causes(self.standing)

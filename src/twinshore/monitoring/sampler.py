@@ -320,7 +320,7 @@ class Sampler:
             untold = sorted(group for group in wanted if group not in told or told[group].error)
             if untold:
                 more = f" and {len(untold) - 1} more" if untold[1:] else ""
-                failures.setdefault(GROUPS_PART, f"{name} does not tell the places of {untold[0]}{more}")
+                failures.setdefault(GROUPS_PART, f"{name} does not tell the committed offsets of {untold[0]}{more}")
         for why in [*errors.values(), *away.values(), *away_there.values()][:1]:
             failures[GROUPS_PART] = why.message
         return list(self._placed(readings, found, there))

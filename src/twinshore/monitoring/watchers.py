@@ -45,8 +45,8 @@ WATCHER = "watcher of watchers"
 
 
 SILENCE_CONSEQUENCES = (
-    "nobody knows any more how far behind its links are. Start `twinshore delay watch`",
-    "nobody would miss the monitor now. Start `twinshore delay watch-watchers`",
+    "the lag of its links is unknown. Start `twinshore delay watch`",
+    "no process watches the monitor now. Start `twinshore delay watch-watchers`",
 )
 
 
@@ -116,7 +116,7 @@ def check_watchers(
         silent_s = silences.of(f"mirror {status.link}", (status.owner, status.updated_ms), now_s)
         wrong = silent_s > word_s
         said = (
-            f"{status.link}: its mirror ({status.owner}) has said nothing for {silent_s:.0f} s; its last word was:"
+            f"{status.link}: its mirror ({status.owner}) has said nothing for {silent_s:.0f} s; its last status was:"
             f" {status.sentence}. Start `twinshore mirror run` again."
         )
         signs.append(AlertCondition(AlarmKey(status.link, AlarmKind.MIRROR), wrong, said if wrong else ""))
@@ -162,9 +162,7 @@ def _patience_s(row: WatcherRow) -> float:
 def check_store_silence(silent_s: float, why: str = "") -> AlertCondition:
     """Whether the store is silent for too long to watch others."""
     key = AlarmKey(WATCHER, AlarmKind.BLIND)
-    said = (
-        f"the store has not answered for {silent_s:.0f} s, so nobody knows which monitors and mirrors are alive: {why}."
-    )
+    said = f"the store has not answered for {silent_s:.0f} s, so it is unknown which monitors and mirrors are alive: {why}."
     return AlertCondition(key, True, said) if silent_s > SILENCE_MIN_S else AlertCondition(key, False)
 
 
@@ -215,7 +213,7 @@ class Watcher:
                     links, revision = there, now
                 status = [one for one in store.links.statuses() if one.link in links]
             except StoreError as error:
-                trouble.say(f"the store cannot be read, so nobody is watched: {error.message}")
+                trouble.say(f"the store cannot be read, so no monitor and no mirror is watched: {error.message}")
                 # Messages work without the store; the history follows once the store is back.
                 silences.restart_timers(time.monotonic())
                 alarms.judge([check_store_silence(time.monotonic() - heard_s, error.message)], now_ms)

@@ -108,11 +108,11 @@ def test_what_never_arrives_is_not_called_acknowledged() -> None:
 def test_the_sentences_of_a_group_whose_place_is_forgotten() -> None:
     lines = list(stories.describe_story(stories.find_story("offsets-retention")))
     assert [line for line in lines if line[:1].isdigit()][3:] == [
-        "4. The consumer commits place 1.",
-        "5. Fault: The group has no member for so long that its place is forgotten (offsets.retention.minutes).",
+        "4. The consumer commits offset 1.",
+        "5. Fault: The group has no member for so long that its committed offset expires (offsets.retention.minutes).",
         "6. The producer sends record 2 to broker 1; it is appended at offset 1; the high watermark is 2; record 2 is"
         " acknowledged.",
-        "7. The consumer has no place there, and goes to offset 2 (auto.offset.reset=latest).",
+        "7. The consumer has no valid offset there, and goes to offset 2 (auto.offset.reset=latest).",
     ]
     assert "     consumer | reads next offset 2 | committed nothing | handled 1" in lines
 

@@ -98,7 +98,7 @@ class Advice:
 
     def exit_code(self, policy: AdvisorPolicy) -> int:
         """1: a finding fails the policy. 2: none does, but something could not be read. 0: neither."""
-        if any(policy.fails(one.weight) for one in self.findings):
+        if any(policy.fails(one.severity) for one in self.findings):
             return 1
         return 2 if self.unseen else 0
 
@@ -128,7 +128,7 @@ def build_advice(snapshot: ClusterSnapshot, policy: AdvisorPolicy, rules: Sequen
         if rule.name not in policy.off
         for case in rule.judge(snapshot, policy.limits_of(rule))
     ]
-    found.sort(key=lambda one: SEVERITIES.index(one.weight))
+    found.sort(key=lambda one: SEVERITIES.index(one.severity))
     waived = {
         one.key: WaivedFinding(one, waiver) for one in found if (waiver := policy.waiver_of(one, day)) is not None
     }
@@ -535,29 +535,29 @@ def describe_advice(advice: Advice, *, everything: bool = False) -> Iterator[str
     """The verdict, then each rule's findings by severity: ten of a rule, or all with `everything`."""
     yield describe_verdict(advice)
     most = len(advice.findings) if everything else FINDINGS_PER_RULE_MAX
-    for kind in dict.fromkeys((one.rule, one.weight) for one in advice.findings):
+    for kind in dict.fromkeys((one.rule, one.severity) for one in advice.findings):
         yield ""
-        yield from _of_rule([one for one in advice.findings if (one.rule, one.weight) == kind], most)
+        yield from _of_rule([one for one in advice.findings if (one.rule, one.severity) == kind], most)
     yield from _beside(advice, most)
 
 
 def describe_verdict(advice: Advice) -> str:
     return (
         f"{advice.cluster}: "
-        f"{describe_counts([one.weight for one in advice.findings], len(advice.waived), len(advice.unseen))}"
+        f"{describe_counts([one.severity for one in advice.findings], len(advice.waived), len(advice.unseen))}"
     )
 
 
-def describe_counts(weights: Sequence[Severity], waived: int, unseen: int) -> str:
-    by_weight = ", ".join(f"{count} {severity}" for severity in SEVERITIES if (count := weights.count(severity)))
-    found = f"{count_phrase(len(weights), 'finding')}: {by_weight}" if weights else "nothing was found"
+def describe_counts(severities: Sequence[Severity], waived: int, unseen: int) -> str:
+    counted = ", ".join(f"{count} {severity}" for severity in SEVERITIES if (count := severities.count(severity)))
+    found = f"{count_phrase(len(severities), 'finding')}: {counted}" if severities else "nothing was found"
     passed = f"; {waived} waived" if waived else ""
     return found + passed + (f"; {count_phrase(unseen, 'thing')} could not be seen" if unseen else "")
 
 
 def _of_rule(findings: list[Finding], most: int) -> Iterator[str]:
     first = findings[0]
-    yield f"{first.weight.upper()} {first.rule}: {first.says}"
+    yield f"{first.severity.upper()} {first.rule}: {first.says}"
     yield f"  at risk: {first.risk}"
     yield f"  when: {first.event}"
     if first.story:
@@ -615,7 +615,7 @@ article.grave{border-color:var(--grave)}article.warning{border-color:var(--warni
 pre{overflow-x:auto;white-space:pre-wrap;background:#8881;padding:.6rem;border-radius:.3rem;user-select:all}
 li pre{white-space:pre}
 table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.3rem .6rem;border-bottom:1px solid var(--line);
-vertical-align:top}summary{cursor:pointer}.weight{font-weight:600;text-transform:uppercase;font-size:.8rem}
+vertical-align:top}summary{cursor:pointer}.severity{font-weight:600;text-transform:uppercase;font-size:.8rem}
 """
 FINDINGS_SHOWN_MAX = 20
 
@@ -630,9 +630,9 @@ def render_advice_page(advice: Advice, changed: AdviceDifference | None = None) 
 
 def _body(advice: Advice, changed: AdviceDifference | None) -> Iterator[str]:
     for severity in SEVERITIES:
-        rules = dict.fromkeys(one.rule for one in advice.findings if one.weight is severity)
+        rules = dict.fromkeys(one.rule for one in advice.findings if one.severity is severity)
         for rule in rules:
-            yield _rule([one for one in advice.findings if one.rule == rule and one.weight is severity])
+            yield _rule([one for one in advice.findings if one.rule == rule and one.severity is severity])
     if changed is not None:
         yield render_list(
             "New since the earlier look", (f"{one.rule}, {one.subject}: {one.evidence}" for one in changed.new)
@@ -684,8 +684,8 @@ def _rule(findings: list[Finding]) -> str:
     some, more = findings[:FINDINGS_SHOWN_MAX], findings[FINDINGS_SHOWN_MAX:]
     rest = f"<details><summary>{len(more):,} more</summary>{''.join(map(_finding, more))}</details>" if more else ""
     return (
-        f'<article class="{first.weight}" id="{escape(first.rule)}-{first.weight}">\n'
-        f'<h2><span class="weight">{first.weight}</span> {escape(first.says)}</h2>\n'
+        f'<article class="{first.severity}" id="{escape(first.rule)}-{first.severity}">\n'
+        f'<h2><span class="severity">{first.severity}</span> {escape(first.says)}</h2>\n'
         f"<p><b>At risk:</b> {escape(first.risk)}.<br><b>When:</b> {escape(first.event)}.{_see(first)}</p>\n"
         f"{''.join(map(_finding, some))}{rest}</article>"
     )

@@ -387,7 +387,7 @@ class TopicConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class RuleCase:
-    """`commands` fix the case as typed lines; `by_hand`: what no command can do. `safe` alone fixes all of it. `weight`
+    """`commands` fix the case as typed lines; `by_hand`: what no command can do. `safe` alone fixes all of it. `severity`
     overrides the rule's, where an owner asked for it.
     """
 
@@ -421,7 +421,7 @@ class AdvisorRule:
 @dataclass(frozen=True, slots=True)
 class Finding:
     rule: str
-    weight: Severity
+    severity: Severity
     subject: str
     says: str
     risk: str

@@ -307,7 +307,7 @@ SETTING_ADVICE: Final = (
     _p(
         "transactional.id",
         "ONE NAME FOR EACH INSTANCE, THE SAME AFTER A RESTART",
-        "records and the places of the input are written together or not at all, and a zombie is fenced",
+        "records and the committed offsets of the input are written together or not at all, and a zombie is fenced",
         lambda n: n.once,
     ),
     _p(
@@ -340,32 +340,36 @@ SETTING_ADVICE: Final = (
     _c(
         "enable.auto.commit",
         "true",
-        "a place is committed by the clock, whether its records were handled or not",
+        "an offset is committed by the clock, whether its records were handled or not",
         lambda n: n.loss is LossTolerance.ANY and n.duplicates is DuplicateTolerance.FEW,
     ),
     _c("enable.auto.commit", "false", "only the application knows when a record is done"),
     _c(
         "auto.offset.reset",
         "none",
-        "without a place it stops, and a person says where to go on: earliest would repeat, latest would skip",
+        "without a committed offset it stops, and a person says where to go on: earliest would repeat, latest would skip",
         lambda n: n.once,
         librdkafka="error",
     ),
     _c(
         "auto.offset.reset",
         "latest",
-        "without a place it goes on with what comes",
+        "without a committed offset it goes on with what comes",
         lambda n: n.loss is LossTolerance.ANY,
     ),
-    _c("auto.offset.reset", "earliest", "without a place it repeats rather than skips; retention bounds how far back"),
+    _c(
+        "auto.offset.reset",
+        "earliest",
+        "without a committed offset it repeats rather than skips; retention bounds how far back",
+    ),
     _c("fetch.min.bytes", "1", "an answer waits for no second record", lambda n: n.latency is LatencyNeed.LOW),
     _c("fetch.min.bytes", "65536", "fewer and larger answers; fetch.max.wait.ms bounds the wait"),
     SettingAdvice(
         SettingOwner.APPLICATION,
-        "results and places",
+        "results and offsets",
         "in one transaction",
         lambda n: n.once,
-        "of its database, where it keeps its places beside its results and seeks there at start; or of the producer, by"
+        "of its database, where it keeps its offsets beside its results and seeks there at start; or of the producer, by"
         " sendOffsetsToTransaction",
     ),
     SettingAdvice(
@@ -402,7 +406,7 @@ SETTING_ADVICE: Final = (
         "offsets.retention.minutes",
         "10080",
         lambda n: n.loss is not LossTolerance.ANY,
-        "a group that rests for a week still knows its place",
+        "a group that rests for a week still has its committed offset",
     ),
     SettingAdvice(
         SettingOwner.BROKERS,

@@ -44,11 +44,11 @@ def describe_stale_figures(rows: Iterable[PartitionDelayRow], now_ms: int, bound
         old = [row for row in ours if now_ms - row.at_ms > bound_s * 1000]
         if old:
             age_s = (now_ms - min(row.at_ms for row in old)) / 1000
-            which = f"{len(old)} of {len(ours)} places" if len(old) < len(ours) else f"all {len(ours)} places"
+            which = f"{len(old)} of {len(ours)} partitions" if len(old) < len(ours) else f"all {len(ours)} partitions"
             lag, behind_ms = sum(one.lag_records for one in old), max(one.recovery_point_ms for one in old)
             found.append(
                 f"{link}: the figures of {which} are old, the oldest {age_s:.0f} s (last known: lag {lag:,}, recovery"
-                f" point {behind_ms / 1000:.1f} s): what has crossed since is not known"
+                f" point {behind_ms / 1000:.1f} s): what was replicated since is unknown"
             )
     return found
 
@@ -56,7 +56,7 @@ def describe_stale_figures(rows: Iterable[PartitionDelayRow], now_ms: int, bound
 def describe_unread_links(links: Iterable[str], rows: Iterable[PartitionDelayRow]) -> list[str]:
     seen = _by_link(rows)
     return [
-        f"{link}: no place is watched: nothing was read yet, or no topic of the link is on both sides"
+        f"{link}: no partition is watched: nothing was read yet, or no topic of the link is on both sides"
         for link in links
         if link not in seen
     ]
@@ -69,7 +69,9 @@ def describe_paused(rows: Iterable[PartitionDelayRow], topic: str = "") -> list[
     for link, ours in _by_link(rows).items():
         count = sum(row.state == "paused" for row in ours)
         if count:
-            found.append(f"{whole}{link} is paused" if count == len(ours) else f"{count} places of {link} are paused")
+            found.append(
+                f"{whole}{link} is paused" if count == len(ours) else f"{count} partitions of {link} are paused"
+            )
     return found
 
 
@@ -107,7 +109,7 @@ def explain_missing_figure(
     if item == "alarms" and (unseen or ours or not topic):
         return "; ".join(unseen)
     if not ours:
-        return f"nobody has read {topic or 'anything'} yet"
+        return f"{topic or 'anything'} was never read"
     oldest = min(ours, key=lambda row: row.at_ms)
     age_s = (now_ms - oldest.at_ms) / 1000
     if age_s <= bound_s:
@@ -451,7 +453,7 @@ def _listed(intro: str, sentences: tuple[str, ...]) -> list[str]:
 
 
 NAMED_MAX = 5
-PAUSED_NOTE = "It has been paused since, which does not mean that it is well. Nobody is told again until it is resumed."
+PAUSED_NOTE = "It is paused since then, and may still be behind. No further message is sent until it is resumed."
 
 
 class WindowVerdict(NamedTuple):
@@ -497,7 +499,11 @@ def _window_sign(
     what = (
         f"{who} moved by {moved:,} on {source} within {period_s:g} s, and by {came:,} on {target} in {3 * period_s:g} s"
     )
-    remedy = "`twinshore delay` shows both places" if group else "`twinshore status` says whether the mirror carries"
+    remedy = (
+        "`twinshore delay` shows both committed offsets"
+        if group
+        else "`twinshore status` says whether the mirror replicates"
+    )
     numbers = [one.place.partition for one in wrong]
     return AlertCondition(
         key,
@@ -571,7 +577,7 @@ def check_lost_records(link: str, lost: Mapping[str, LostRecords]) -> list[Alert
     signs = []
     for topic, one in sorted(lost.items()):
         sentence = (
-            f"{link}: {one.why} before all of it had crossed: {one.lag_records:,} records of {topic} were on"
+            f"{link}: {one.why} before all of it was replicated: {one.lag_records:,} records of {topic} were on"
             f" {link.partition('->')[0]} alone, the oldest for {one.oldest_ms / 1000:.1f} s, and are lost if nothing"
             f" else holds them. `twinshore status` says what the twin holds."
         )
@@ -602,7 +608,7 @@ def check_away_clusters(away: Mapping[str, Mapping[str, str]]) -> list[AlertCond
         AlertCondition(
             get_cluster_alarm_key(cluster),
             bool(why),
-            f"{cluster} does not answer: {why}. Nobody knows how far behind its links are." if why else "",
+            f"{cluster} does not answer: {why}. The lag of its links is unknown." if why else "",
         )
         for cluster, why in sorted(found.items())
     ]
@@ -618,15 +624,15 @@ def check_heartbeats(
     if paused:
         return [
             AlertCondition(
-                key, False, f"{link}: no heartbeat crossed when the link was paused. {PAUSED_NOTE}", held=True
+                key, False, f"{link}: no heartbeat arrived when the link was paused. {PAUSED_NOTE}", held=True
             )
         ]
     if silent_ms <= bound_s * 1000:
         return [AlertCondition(key, False)] if alive else []
     source, _, target = link.partition("->")
     sentence = (
-        f"{link}: no heartbeat of {source} has reached {target} for {silent_ms / 1000:.0f} s. Either nothing crosses,"
-        " or no mirror runs: `twinshore topology` shows what does."
+        f"{link}: no heartbeat of {source} has reached {target} for {silent_ms / 1000:.0f} s. Either nothing is replicated,"
+        " or no mirror runs: `twinshore topology` shows which links run."
     )
     return [AlertCondition(key, True, sentence)]
 
@@ -655,7 +661,7 @@ def check_blind_spots(
             continue
         of = f"{topic} of {link}" if topic else link
         why = failures.get(topic) or failures.get("") or "nothing was answered"
-        sentence = f"{link}: nobody knows how far behind {of} is: it could not be read for {unseen_s:.0f} s: {why}."
+        sentence = f"{link}: the lag of {of} is unknown: it could not be read for {unseen_s:.0f} s: {why}."
         if lasts.get(topic):
             sentence += f" {lasts[topic].capitalize()}."
         signs.append(AlertCondition(AlarmKey(link, AlarmKind.BLIND, topic), wrong, sentence if wrong else ""))
@@ -711,7 +717,7 @@ def check_unjudged_windows(
 def _left_in_words(link: str, left: Mapping[MonitoredPartition, tuple[int, str]]) -> str:
     place, (longest_ms, why) = max(left.items(), key=lambda one: one[1][0])
     more = f" and {len(left) - 1:,} more" if len(left) > 1 else ""
-    again = f"; theirs begin anew again and again, last because {why}" if why else ""
+    again = f"; theirs start again and again, last because {why}" if why else ""
     return (
         f"{link}: the published windows have judged nothing of {str(place).removeprefix(link).strip()}{more} for"
         f" {longest_ms / 1000:.0f} s{again}. Recovery points go on."
@@ -743,14 +749,14 @@ def check_unproven_partitions(
     if not waiting:
         return [
             AlertCondition(
-                key, True, f"{link}: nothing is carried and nothing proven (asked for: {asked_h:g} h). {advice}"
+                key, True, f"{link}: nothing is replicated and nothing proven (asked for: {asked_h:g} h). {advice}"
             )
         ]
     old = sorted(one for one in waiting if now_ms - one.since_ms > asked_h * 3_600_000)
     if not old:
         return [AlertCondition(key, False)]
     first = old[0]
-    since = f"{(now_ms - first.since_ms) / 3_600_000:,.1f} h ago" if first.since_ms else "nobody knows when"
+    since = f"{(now_ms - first.since_ms) / 3_600_000:,.1f} h ago" if first.since_ms else "unknown since when"
     said = f"was last proven whole {since}" if (first.topic, first.partition) in proven else "was never proven"
     never = sum((one.topic, one.partition) not in proven for one in old)
     sentence = (

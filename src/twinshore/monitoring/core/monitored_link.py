@@ -242,7 +242,11 @@ class MonitoredLink:
         if not key.group or self.parts.get(GROUPS_PART) or self.failures or now_ms - self.began_ms < GROUP_LAG_KEPT_MS:
             return ""
         seen = [lag.at_ms for place, lag in self.lags.items() if (place.topic, place.group) == (key.topic, key.group)]
-        return f"{key.group} has no place there any more" if now_ms - max(seen, default=0) > GROUP_LAG_KEPT_MS else ""
+        return (
+            f"{key.group} has no committed offset there any more"
+            if now_ms - max(seen, default=0) > GROUP_LAG_KEPT_MS
+            else ""
+        )
 
     def rows(self) -> list[PartitionDelayRow]:
         return [

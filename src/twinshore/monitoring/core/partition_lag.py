@@ -116,7 +116,7 @@ def explain_missing_topic(link: Link, name: str, source: int | None, target: int
     if is_heartbeats_topic(name):
         return MissingTopic(True, "heartbeats are watched by themselves")
     if not admits(link, name):
-        return MissingTopic(True, f"the link does not carry {name} any more")
+        return MissingTopic(True, f"the link does not replicate {name} any more")
     if source == Code.UNKNOWN_TOPIC_OR_PARTITION:
         return MissingTopic(True, f"{name} was deleted on {link.source}", deleted=True)
     twin = link.twin_of(name)
@@ -333,7 +333,7 @@ def _moved(ring: OffsetRing, times: int, until: int) -> int:
 
 
 # Valid reasons for no verdict.
-PAUSED_REASON, NO_COMMITTED_OFFSET_REASON = "paused", "the group has no place on the source"
+PAUSED_REASON, NO_COMMITTED_OFFSET_REASON = "paused", "the group has no committed offset on the source"
 
 
 class WindowState(NamedTuple):
@@ -395,7 +395,7 @@ def _why_anew(before: WindowState, reading: LagReading, seen: TickOffsets | None
         ("target", before.target_id, reading.target_id),
     ):
         if was and now and was != now:
-            return f"the {side}'s topic was made anew"
+            return f"the {side}'s topic was created again"
     names = ("the source's end", "the target's end", "the group on the source", "the group on the target")
     back = [name for name, was, now in zip(names, before.last, seen, strict=True) if now < was]
     return f"{back[0]} went back" if back else ""

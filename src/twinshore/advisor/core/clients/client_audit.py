@@ -52,7 +52,7 @@ class ClientAudit:
 
     def exit_code(self, policy: AdvisorPolicy) -> int:
         """As for `twinshore advise`."""
-        if any(policy.fails(client_finding.weight) for client_finding in self.findings):
+        if any(policy.fails(client_finding.severity) for client_finding in self.findings):
             return 1
         return 2 if self.unseen else 0
 
@@ -103,7 +103,7 @@ def build_client_audit(
     findings = sorted(
         found,
         key=lambda client_finding: (
-            SEVERITIES.index(client_finding.weight),
+            SEVERITIES.index(client_finding.severity),
             client_finding.rule,
             client_finding.subject,
         ),
@@ -153,7 +153,7 @@ FINDINGS_PER_RULE_MAX = 10
 
 def describe_verdict(audit: ClientAudit) -> str:
     found = describe_counts(
-        [client_finding.weight for client_finding in audit.findings], len(audit.waived), len(audit.unseen)
+        [client_finding.severity for client_finding in audit.findings], len(audit.waived), len(audit.unseen)
     )
     between = f"{format_time(audit.from_ms)} to {format_time(audit.to_ms)}"
     return f"{count_phrase(audit.clients, 'client')}, {between}: {found}"
@@ -177,7 +177,7 @@ def describe_client_audit(audit: ClientAudit, *, everything: bool = False) -> It
 
 def _of_rule(findings: list[ClientFinding], most: int) -> Iterable[str]:
     first = findings[0]
-    yield f"{first.weight.upper()} {first.rule}: {first.says}"
+    yield f"{first.severity.upper()} {first.rule}: {first.says}"
     yield f"  it costs: {first.costs}"
     for client_finding in findings[:most]:
         yield f"  {client_finding.subject}: {client_finding.evidence}"
@@ -208,7 +208,7 @@ def render_audit_page(audit: ClientAudit) -> str:
 def _body(audit: ClientAudit) -> Iterator[str]:
     for severity in SEVERITIES:
         for rule in dict.fromkeys(
-            client_finding.rule for client_finding in audit.findings if client_finding.weight is severity
+            client_finding.rule for client_finding in audit.findings if client_finding.severity is severity
         ):
             yield _rule([client_finding for client_finding in audit.findings if client_finding.rule == rule], audit)
     yield _flows("What producers send, bytes", audit, TrafficKind.PRODUCE)
@@ -234,8 +234,8 @@ def _rule(findings: Sequence[ClientFinding], audit: ClientAudit) -> str:
     )
     hidden = f"<details><summary>{len(more):,} more</summary><ul>{rest}</ul></details>" if more else ""
     return (
-        f'<article class="{first.weight}" id="{escape(first.rule)}">\n'
-        f'<h2><span class="weight">{first.weight}</span> {escape(first.says)}</h2>\n'
+        f'<article class="{first.severity}" id="{escape(first.rule)}">\n'
+        f'<h2><span class="severity">{first.severity}</span> {escape(first.says)}</h2>\n'
         f"<p><b>It costs:</b> {escape(first.costs)}.</p>\n"
         f"{''.join(_finding(client_finding, audit) for client_finding in some)}{hidden}</article>"
     )

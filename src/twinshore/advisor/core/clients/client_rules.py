@@ -137,7 +137,7 @@ ANY_CLIENT_RULES = (
     ClientRule(
         "reconnects",
         Severity.WARNING,
-        "a client connects anew all the time",
+        "a client connects again all the time",
         "handshakes and logins, and the time of each record that waits for them",
         ("one producer for the life of the process, not one for each record", "reconnect.backoff.max.ms=1000"),
         _reconnects,

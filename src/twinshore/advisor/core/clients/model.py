@@ -193,7 +193,7 @@ class ClientFinding:
     """`subject`: the client, with topic and cluster if the rule is about one."""
 
     rule: str
-    weight: Severity
+    severity: Severity
     subject: str
     client: str
     topic: str

@@ -210,11 +210,11 @@ BROKER_RULES = (
     AdvisorRule(
         "offsets-retention",
         Severity.WARNING,
-        "places of groups are forgotten soon",
+        "committed offsets of groups expire soon",
         "records never read (auto.offset.reset=latest) or read again (earliest)",
         "a group is without members for so long, then comes back",
         _offsets_retention,
-        (RuleLimit("hours", 168, "hours for which places should be kept; Kafka's default is 168"),),
+        (RuleLimit("hours", 168, "hours for which committed offsets should be kept; Kafka's default is 168"),),
         story="offsets-retention",
     ),
     AdvisorRule(
@@ -440,7 +440,7 @@ def _unplaced(snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
         if group.unplaced:
             yield RuleCase(
                 f"group {group.name}",
-                f"no place in {join_names(group.unplaced, ITEMS_NAMED_MAX)}, which hold records",
+                f"no committed offset in {join_names(group.unplaced, ITEMS_NAMED_MAX)}, which hold records",
                 (advice_report.build_describe_group_command(snapshot, group.name),),
                 "let it commit at its first poll, or set auto.offset.reset=earliest",
             )
@@ -473,7 +473,7 @@ GROUP_RULES = (
         "group-abandoned",
         Severity.WARNING,
         "a group without members has records to read",
-        "these records, when retention deletes them; its places, when offsets.retention.minutes are over",
+        "these records, when retention deletes them; its committed offsets, when offsets.retention.minutes are over",
         "nobody starts it again",
         _abandoned,
         (RuleLimit("records", 0, "records to read that are fine"),),
@@ -491,7 +491,7 @@ GROUP_RULES = (
     AdvisorRule(
         "group-beyond-end",
         Severity.CRITICAL,
-        "a group's place is past the end of its log",
+        "a group's committed offset is past the end of its log",
         "records: they were lost from the log, or the group will skip or repeat what comes, by its auto.offset.reset",
         "it reads on",
         _beyond,
@@ -500,7 +500,7 @@ GROUP_RULES = (
     AdvisorRule(
         "group-unplaced",
         Severity.NOTE,
-        "a group has no place in partitions with records, and has others of the topic, or members that hold them",
+        "a group has no committed offset in partitions with records, and has others of the topic, or members that hold them",
         "records that are there already, if auto.offset.reset=latest",
         "its first reader of such a partition is restarted before it commits",
         _unplaced,
@@ -543,7 +543,10 @@ def _stopped(cluster_snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[Rule
             why = f"; {join_names(link.incidents, ITEMS_NAMED_MAX, '; ')}" if link.incidents else ""
             by_hand = "each incident names what lets its partition go on"
             yield RuleCase(
-                f"link {link.name}", f"not carried: {join_names(rest, ITEMS_NAMED_MAX)}{why}", (_status(link),), by_hand
+                f"link {link.name}",
+                f"not replicated: {join_names(rest, ITEMS_NAMED_MAX)}{why}",
+                (_status(link),),
+                by_hand,
             )
 
 
@@ -587,7 +590,7 @@ LINK_RULES = (
     AdvisorRule(
         "link-not-running",
         Severity.CRITICAL,
-        "no mirror carries a link that has twins",
+        "no mirror replicates a link that has twins",
         "all that is written from now on, on the other side",
         "this cluster is lost, and clients move to the other one",
         _not_running,

@@ -27,7 +27,7 @@ def update_rules_table(page: str) -> str:
         (_code(rule.name), rule.severity, rule.says, rule.risk, rule.event, _limits(rule.limits), _code(rule.story))
         for rule in RULES
     )
-    names = ("rule", "weight", "it is found where", "at risk", "when", "limits", "story")
+    names = ("rule", "severity", "it is found where", "at risk", "when", "limits", "story")
     return _with(page, f"In `[limits]`, for all rules:\n\n{shared}\n\n{_table(names, rows)}")
 
 
@@ -36,7 +36,7 @@ def update_client_rules_table(page: str) -> str:
         (_code(rule.name), rule.severity, rule.says, rule.costs, "; ".join(rule.settings), _limits(rule.limits))
         for rule in CLIENT_RULES
     )
-    return _with(page, _table(("rule", "weight", "it is found where", "it costs", "settings", "limits"), rows))
+    return _with(page, _table(("rule", "severity", "it is found where", "it costs", "settings", "limits"), rows))
 
 
 def _with(page: str, told: str) -> str:

@@ -471,8 +471,8 @@ INTERNAL_RULES = (
     AdvisorRule(
         "offsets-topic",
         Severity.CRITICAL,
-        "places of consumer groups are kept weakly",
-        "places of all groups, so records read again or never; and reading of groups, while their coordinator is away",
+        "committed offsets of consumer groups are kept weakly",
+        "committed offsets of all groups, so records read again or never; and reading of groups, while their coordinator is away",
         "one or two brokers are lost",
         _weak(OFFSETS_TOPIC, "offsets.topic.replication.factor"),
     ),

@@ -44,8 +44,8 @@ _BROKER = {
     ModelAction.HANDLE: "The consumer handles record {o}",
     ModelAction.CRASH: "The process of broker {b} dies",
     ModelAction.CUT: "Broker {b} is cut off from the other brokers and the controller, not from clients",
-    ModelAction.READER: "The consumer dies, and another one goes on from the committed place",
-    ModelAction.REST: "The group has no member for so long that its place is forgotten (offsets.retention.minutes)",
+    ModelAction.READER: "The consumer dies, and another one goes on from the committed offset",
+    ModelAction.REST: "The group has no member for so long that its committed offset expires (offsets.retention.minutes)",
     ModelAction.DELETE: "Retention deletes record {o}",
 }
 
@@ -74,10 +74,10 @@ def _deed(config: ModelConfig, move: ModelEvent, before: ModelPartition, after: 
         nobody = " and has nobody to lead" if before.leader and not after.leader else ""
         return f"The controller misses broker {broker}{heir}{nobody}"
     if move.deed is ModelAction.COMMIT and after.reader is not None:
-        return f"The consumer commits place {after.reader.committed}"
+        return f"The consumer commits offset {after.reader.committed}"
     if move.deed is ModelAction.SEEK and after.reader is not None:
         to = f"offset {after.reader.place} (auto.offset.reset={config.reset})"
-        return f"The consumer has no place there, and goes to {to}"
+        return f"The consumer has no valid offset there, and goes to {to}"
     if move.deed is ModelAction.POWER:
         return f"Broker {broker} loses its power, and with it what was not on disk"
     if move.deed is ModelAction.SLOW:

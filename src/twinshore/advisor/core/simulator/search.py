@@ -408,7 +408,7 @@ STORIES: Final = (
     ),
     Story(
         "auto-commit",
-        "A place is committed before its record is handled",
+        "An offset is committed before its record is handled",
         ModelConfig(replicas=1, records=1, commit=CommitMode.AUTO),
         (*_READ, ModelEvent(ModelAction.COMMIT), _DIES),
         Anomaly.LOST,
@@ -417,7 +417,7 @@ STORIES: Final = (
     ),
     Story(
         "commit-after",
-        "A place is committed after its record was handled",
+        "An offset is committed after its record was handled",
         ModelConfig(replicas=1, records=1, commit=CommitMode.AFTER),
         (
             *_READ,
@@ -431,12 +431,12 @@ STORIES: Final = (
     ),
     Story(
         "together",
-        "The place is kept with the result, in one transaction: neither lost nor repeated",
+        "The offset is kept with the result, in one transaction: neither lost nor repeated",
         ModelConfig(replicas=1, records=1, commit=CommitMode.WITH_RESULTS),
         (*_READ, _DIES, ModelEvent(ModelAction.POLL, 1, 1), ModelEvent(ModelAction.HANDLE, 0, 1), _DIES),
         None,
-        "Wherever the consumer dies, result and place are both there or both not: the application's own store has both,"
-        " and a consumer that starts seeks to the place there.",
+        "Wherever the consumer dies, result and offset are both there or both not: the application's own store has both,"
+        " and a consumer that starts seeks to the offset there.",
     ),
     Story(
         "newest",
@@ -464,7 +464,7 @@ STORIES: Final = (
     ),
     Story(
         "offsets-retention",
-        "A group rests until its place is forgotten, and latest skips what came",
+        "A group rests until its committed offset expires, and latest skips what came",
         replace(_AGAIN, reset=AutoOffsetReset.LATEST),
         (*_READ, *_HANDLED, ModelEvent(ModelAction.REST), _send(2), ModelEvent(ModelAction.SEEK, 1)),
         Anomaly.LOST,
