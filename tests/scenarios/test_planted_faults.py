@@ -99,7 +99,7 @@ class Stage:
         done = CliRunner().invoke(app, [*words, "--apart", str(apart_s)])
         values = json.loads(done.stdout)
         assert len(values["unseen"]) == unseen, done.output
-        assert done.exit_code == any(one["weight"] in ("grave", "warning") for one in values["findings"])
+        assert done.exit_code == any(one["severity"] in ("grave", "warning") for one in values["findings"])
         return {(one["rule"], one["subject"]) for one in values["findings"]}
 
     def restart(self, changed: Mapping[int, Mapping[str, str]]) -> None:

@@ -110,7 +110,7 @@ def _table(views: list[GroupView], remarks: list[str], *, partitions: bool) -> N
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("link", "group", "kind", "at source", "at target", "stands"):
         table.add_column(column, no_wrap=True)
-    for column in ("partitions", "no place", "records behind", "s behind"):
+    for column in ("partitions", "no offset", "records behind", "s behind"):
         table.add_column(column, justify="right", no_wrap=True)
     for view in views:
         words = [view.link, view.group, view.kind, view.source_state, view.target_state, view.state]

@@ -153,9 +153,7 @@ class _Play:
         self._say(f"a consumer group, {GROUP}, reads there")
         self._tail = TwinTail(self._stage.west.cluster, plan.topics)
         self._say("look at lag, the records that west lacks, and at delay, from produce on east to a consumer on west:")
-        self._watch_until(
-            lambda: sum(self._target.read().values()) > 0, FIRST_RECORD_TIMEOUT_S, "no record was replicated"
-        )
+        self._watch_until(lambda: sum(self._target.read().values()) > 0, FIRST_RECORD_TIMEOUT_S, "west has no record")
         self._watch(plan.carry_s)
         self._come_level()
 

@@ -162,7 +162,7 @@ def _patience_s(row: WatcherRow) -> float:
 def check_store_silence(silent_s: float, why: str = "") -> AlertCondition:
     """Whether the store is silent for too long to watch others."""
     key = AlarmKey(WATCHER, AlarmKind.BLIND)
-    said = f"the store has not answered for {silent_s:.0f} s, so it is unknown which monitors and mirrors are alive: {why}."
+    said = f"the store has not answered for {silent_s:.0f} s. Which monitors and mirrors are alive is unknown: {why}."
     return AlertCondition(key, True, said) if silent_s > SILENCE_MIN_S else AlertCondition(key, False)
 
 

@@ -109,7 +109,7 @@ def test_the_sentences_of_a_group_whose_place_is_forgotten() -> None:
     lines = list(stories.describe_story(stories.find_story("offsets-retention")))
     assert [line for line in lines if line[:1].isdigit()][3:] == [
         "4. The consumer commits offset 1.",
-        "5. Fault: The group has no member for so long that its committed offset expires (offsets.retention.minutes).",
+        "5. Fault: The group has no member for offsets.retention.minutes, so its committed offset expires.",
         "6. The producer sends record 2 to broker 1; it is appended at offset 1; the high watermark is 2; record 2 is"
         " acknowledged.",
         "7. The consumer has no valid offset there, and goes to offset 2 (auto.offset.reset=latest).",

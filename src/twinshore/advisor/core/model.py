@@ -387,8 +387,8 @@ class TopicConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class RuleCase:
-    """`commands` fix the case as typed lines; `by_hand`: what no command can do. `safe` alone fixes all of it. `severity`
-    overrides the rule's, where an owner asked for it.
+    """`commands` fix the case as typed lines; `by_hand`: what no command can do. `safe` alone fixes all of it.
+    `severity` overrides the rule's, where an owner asked for it.
     """
 
     subject: str

@@ -347,7 +347,7 @@ SETTING_ADVICE: Final = (
     _c(
         "auto.offset.reset",
         "none",
-        "without a committed offset it stops, and a person says where to go on: earliest would repeat, latest would skip",
+        "without a committed offset it stops, and a person decides: earliest would repeat, latest would skip",
         lambda n: n.once,
         librdkafka="error",
     ),
@@ -360,7 +360,7 @@ SETTING_ADVICE: Final = (
     _c(
         "auto.offset.reset",
         "earliest",
-        "without a committed offset it repeats rather than skips; retention bounds how far back",
+        "without a committed offset it repeats rather than skips, up to retention",
     ),
     _c("fetch.min.bytes", "1", "an answer waits for no second record", lambda n: n.latency is LatencyNeed.LOW),
     _c("fetch.min.bytes", "65536", "fewer and larger answers; fetch.max.wait.ms bounds the wait"),
@@ -369,8 +369,8 @@ SETTING_ADVICE: Final = (
         "results and offsets",
         "in one transaction",
         lambda n: n.once,
-        "of its database, where it keeps its offsets beside its results and seeks there at start; or of the producer, by"
-        " sendOffsetsToTransaction",
+        "of its database, where it keeps its offsets beside its results and seeks there at start; or of the producer,"
+        " by sendOffsetsToTransaction",
     ),
     SettingAdvice(
         SettingOwner.APPLICATION,

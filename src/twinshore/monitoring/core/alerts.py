@@ -499,11 +499,7 @@ def _window_sign(
     what = (
         f"{who} moved by {moved:,} on {source} within {period_s:g} s, and by {came:,} on {target} in {3 * period_s:g} s"
     )
-    remedy = (
-        "`twinshore delay` shows both committed offsets"
-        if group
-        else "`twinshore status` says whether the mirror replicates"
-    )
+    remedy = "`twinshore delay` shows both offsets" if group else "`twinshore status` shows whether the mirror runs"
     numbers = [one.place.partition for one in wrong]
     return AlertCondition(
         key,
@@ -631,8 +627,8 @@ def check_heartbeats(
         return [AlertCondition(key, False)] if alive else []
     source, _, target = link.partition("->")
     sentence = (
-        f"{link}: no heartbeat of {source} has reached {target} for {silent_ms / 1000:.0f} s. Either nothing is replicated,"
-        " or no mirror runs: `twinshore topology` shows which links run."
+        f"{link}: no heartbeat of {source} has reached {target} for {silent_ms / 1000:.0f} s. Either the link stands"
+        " still or no mirror runs: `twinshore topology` shows which links run."
     )
     return [AlertCondition(key, True, sentence)]
 

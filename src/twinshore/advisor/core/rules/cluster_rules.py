@@ -500,7 +500,7 @@ GROUP_RULES = (
     AdvisorRule(
         "group-unplaced",
         Severity.NOTE,
-        "a group has no committed offset in partitions with records, and has others of the topic, or members that hold them",
+        "a group has no committed offset in partitions with records, though it reads them or others of the topic",
         "records that are there already, if auto.offset.reset=latest",
         "its first reader of such a partition is restarted before it commits",
         _unplaced,

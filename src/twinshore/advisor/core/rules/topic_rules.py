@@ -472,7 +472,7 @@ INTERNAL_RULES = (
         "offsets-topic",
         Severity.CRITICAL,
         "committed offsets of consumer groups are kept weakly",
-        "committed offsets of all groups, so records read again or never; and reading of groups, while their coordinator is away",
+        "these offsets, so records read again or never; and reading of groups, while their coordinator is away",
         "one or two brokers are lost",
         _weak(OFFSETS_TOPIC, "offsets.topic.replication.factor"),
     ),

@@ -45,7 +45,7 @@ _BROKER = {
     ModelAction.CRASH: "The process of broker {b} dies",
     ModelAction.CUT: "Broker {b} is cut off from the other brokers and the controller, not from clients",
     ModelAction.READER: "The consumer dies, and another one goes on from the committed offset",
-    ModelAction.REST: "The group has no member for so long that its committed offset expires (offsets.retention.minutes)",
+    ModelAction.REST: "The group has no member for offsets.retention.minutes, so its committed offset expires",
     ModelAction.DELETE: "Retention deletes record {o}",
 }
 
