@@ -87,7 +87,8 @@ def test_what_the_policy_names_makes_the_answer_no() -> None:
         (replace(WEAK, unseen=blind.unseen), "", 1),
     ):
         policy = policy_of(text)
-        assert build_advice(seen, policy, RULES).exit_code(policy) == code, text
+        advice = build_advice(seen, policy, RULES)
+        assert policy.exit_code(advice.findings, advice.unseen) == code, text
 
 
 def test_a_rule_is_left_out_and_a_limit_is_another() -> None:

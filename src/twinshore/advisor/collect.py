@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
 from twinshore.advisor.core.advice_report import RecordedPosition, add_earlier_positions, record_positions
@@ -37,11 +37,10 @@ from twinshore.kafka.consumer_groups import CLASSIC_TYPE, ConsumerGroups, GroupL
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.metadata import ClusterMetadata, TopicMetadata
 from twinshore.kafka.pool import ConnectionPool
-from twinshore.kafka.protocol.access_control import Acl
 from twinshore.kafka.protocol.error_codes import Code, kafka_error
 from twinshore.kafka.protocol.offsets import GroupOffsets
 from twinshore.kafka.protocol.record_batch import CONTROL_FLAG, BatchHeader, split_batches
-from twinshore.monitoring.link_status import LinkView, read_link_views
+from twinshore.monitoring.link_status import read_link_views
 from twinshore.replication.core.link_config import effective_link
 from twinshore.replication.core.ownership import homes_elsewhere, pair_name
 from twinshore.replication.links import load_links
@@ -54,19 +53,36 @@ from twinshore.state.store import Store
 AGED_BATCHES_MAX = 500
 # A log's end of so few offsets may hold only markers, as exactly-once applications leave them.
 TRAILING_MARKERS_MAX, TRAILING_MARKERS_BYTES = 100, 64 * 1024
-OnMissed = Callable[[str, Mapping[str, KafkaError]], None]
 LogBounds = tuple[dict[TopicPartition, int], dict[TopicPartition, int]]
 
 
-class GroupCollector:
-    """Reads groups' committed offsets and the age of their next records. `missed` and `trying` record what is
-    unreadable.
-    """
+@dataclass(slots=True)
+class BlindSpotCollector:
+    blind_spots: list[BlindSpot] = field(default_factory=list)
 
-    def __init__(
-        self, kafka: KafkaCluster, missed: OnMissed, trying: Callable[[str], AbstractContextManager[None]]
-    ) -> None:
-        self._kafka, self._missed, self._trying = kafka, missed, trying
+    def missed(self, what: str, refused: Mapping[str, KafkaError]) -> None:
+        """Notes similar failures as one, with their number and an example."""
+        if refused:
+            name, error = next(iter(refused.items()))
+            these = f"{what} {name}" if len(refused) == 1 else f"{what} {name} and {len(refused) - 1} more"
+            self.blind_spots.append(BlindSpot(these, error.message, error.hint))
+
+    @contextmanager
+    def trying(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except TwinshoreError as error:
+            self.blind_spots.append(BlindSpot(what, error.message, error.hint))
+
+    def distinct(self) -> tuple[BlindSpot, ...]:
+        return tuple(dict.fromkeys(self.blind_spots))
+
+
+class GroupCollector:
+    """Reads groups' committed offsets and the age of their next records."""
+
+    def __init__(self, kafka: KafkaCluster, blind_spots: BlindSpotCollector) -> None:
+        self._kafka, self._missed, self._trying = kafka, blind_spots.missed, blind_spots.trying
         self._groups = ConsumerGroups(kafka)
 
     def groups(self, topics: Mapping[str, TopicSnapshot]) -> tuple[ConsumerGroupSnapshot, ...]:
@@ -346,28 +362,6 @@ class CollectScope:
         return not self.topics or any(re.fullmatch(one, topic) for one in self.topics)
 
 
-@dataclass(slots=True)
-class BlindSpotCollector:
-    blind_spots: list[BlindSpot] = field(default_factory=list)
-
-    def note_failure(self, what: str, error: TwinshoreError) -> None:
-        self.blind_spots.append(BlindSpot(what, error.message, error.hint))
-
-    def missed(self, what: str, refused: Mapping[str, KafkaError]) -> None:
-        """Notes similar failures as one, with their number and an example."""
-        if refused:
-            name, error = next(iter(refused.items()))
-            these = f"{what} {name}" if len(refused) == 1 else f"{what} {name} and {len(refused) - 1} more"
-            self.note_failure(these, error)
-
-    @contextmanager
-    def trying(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except TwinshoreError as error:
-            self.note_failure(what, error)
-
-
 def collect_cluster(
     cluster: Cluster,
     wanted: CollectScope,
@@ -386,10 +380,9 @@ def collect_cluster(
         with kafka.errand():
             metadata = kafka.metadata(None)
             told = {name: topic for name, topic in metadata.topics.items() if topic.internal or wanted.admits(name)}
-            topics = _topics(kafka, told, _moves(each, metadata, blind_spots), blind_spots)
-            brokers, features = _brokers(each, metadata, blind_spots)
-        watching = GroupCollector(kafka, blind_spots.missed, blind_spots.trying)
-        by_name = {topic.name: topic for topic in topics}
+            snapshot = _without_groups(cluster, kafka, each, metadata, told, blind_spots)
+        watching = GroupCollector(kafka, blind_spots)
+        by_name = {topic.name: topic for topic in snapshot.topics}
         with kafka.errand():
             groups = watching.groups(by_name)
         at_ms = clock()
@@ -402,21 +395,8 @@ def collect_cluster(
         with kafka.errand():
             groups = watching.waiting(watching.without_markers(groups), at_ms, wanted.waited_ms)
             groups = watching.aged(groups, by_name, at_ms, wanted.horizon_ms, wanted.part)
-        _may_hide(brokers, blind_spots)
-        found = ClusterSnapshot(
-            cluster.name,
-            cluster.bootstrap,
-            at_ms,
-            cluster_id=metadata.cluster_id,
-            secured=cluster.security.protocol != "PLAINTEXT",
-            finalized=features.finalized,
-            eligible=features.eligible,
-            in_part=bool(wanted.topics),
-            brokers=brokers,
-            topics=topics,
-            groups=groups,
-            unseen=tuple(dict.fromkeys(blind_spots.blind_spots)),
-        )
+        _may_hide(snapshot.brokers, blind_spots)
+    found = replace(snapshot, at_ms=at_ms, in_part=bool(wanted.topics), groups=groups, unseen=blind_spots.distinct())
     return add_earlier_positions(found, *before) if before is not None else found
 
 
@@ -426,19 +406,35 @@ def collect_topic(cluster: Cluster, name: str) -> ClusterSnapshot:
     with _opened(cluster, COLLECT_TIMEOUT_S) as (kafka, each), kafka.errand():
         metadata = kafka.metadata([name])
         told = {one: topic for one, topic in metadata.topics.items() if topic.error != Code.UNKNOWN_TOPIC_OR_PARTITION}
-        topics = _topics(kafka, told, _moves(each, metadata, blind_spots), blind_spots)
-        brokers, features = _brokers(each, metadata, blind_spots)
+        snapshot = _without_groups(cluster, kafka, each, metadata, told, blind_spots)
+    return replace(snapshot, unseen=blind_spots.distinct())
+
+
+def _without_groups(
+    cluster: Cluster,
+    kafka: KafkaCluster,
+    each: KafkaCluster,
+    metadata: ClusterMetadata,
+    told: Mapping[str, TopicMetadata],
+    blind_spots: BlindSpotCollector,
+) -> ClusterSnapshot:
+    """The brokers and these topics, without a time."""
+    moves: Mapping[TopicPartition, PartitionReassignment] = {}
+    with blind_spots.trying("which partitions are on the move"):
+        moves = each.at(metadata.controller, "which partitions are on the move", read_reassignments)
+    topics = _topics(kafka, told, moves, blind_spots)
+    brokers, features = _brokers(each, metadata, blind_spots)
     return ClusterSnapshot(
         cluster.name,
         cluster.bootstrap,
         0,
         cluster_id=metadata.cluster_id,
+        secured=cluster.security.protocol != "PLAINTEXT",
         finalized=features.finalized,
         eligible=features.eligible,
         in_part=True,
         brokers=brokers,
         topics=topics,
-        unseen=tuple(dict.fromkeys(blind_spots.blind_spots)),
     )
 
 
@@ -451,14 +447,6 @@ def _opened(cluster: Cluster, patience_s: float) -> Iterator[tuple[KafkaCluster,
         closing(KafkaCluster(cluster, patience_s=BROKER_TIMEOUT_S, call_s=BROKER_TIMEOUT_S, **ways)) as each,  # type: ignore[arg-type]
     ):
         yield kafka, each
-
-
-def _moves(
-    each: KafkaCluster, metadata: ClusterMetadata, blind_spots: BlindSpotCollector
-) -> Mapping[TopicPartition, PartitionReassignment]:
-    with blind_spots.trying("which partitions are on the move"):
-        return each.at(metadata.controller, "which partitions are on the move", read_reassignments)
-    return {}
 
 
 def _topics(
@@ -560,31 +548,36 @@ def collect_links(
             continue
         (view,) = read_link_views(store, settings, [link.name], clock=clock, topics=True, pool=shared.pool)
         away = homes_elsewhere(link, store.homes.of(pair_name(link)))
-        topics = [topic.topic for topic in view.topics if topic.topic not in away]
-        compared = _compared(link, settings, store, topics, blind_spots, shared) if topics else TwinComparison()
-        found.append(_seen(link, settings, view, topics, compared, blind_spots))
+        topics = [topic for topic in view.topics if topic.topic not in away]
+        target = settings.cluster(link.target)
+        snapshot = LinkSnapshot(
+            link.name,
+            target.bootstrap,
+            target.security.protocol != "PLAINTEXT",
+            view.runs,
+            view.says,
+            tuple(
+                TwinSnapshot(topic.topic, link.twin_of(topic.topic), topic.lag_records, topic.stopped)
+                for topic in topics
+            ),
+            tuple(row.incident.sentence for row in view.incidents),
+        )
+        found.append(_compared(snapshot, link, settings, store, blind_spots, shared) if topics else snapshot)
+        if view.says_of_lag:
+            blind_spots.blind_spots.append(BlindSpot(f"how far {link.name} is behind", view.says_of_lag))
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class TwinComparison:
-    """`differs`: by topic, the twin's settings and the expected ones. The rest as in `LinkSnapshot`."""
-
-    differs: Mapping[str, tuple[tuple[str, str | None, str | None], ...]] = field(default_factory=dict)
-    lacks: tuple[Acl, ...] = ()
-    left: tuple[Acl, ...] = ()
-    open: bool = False
-
-
 def _compared(
+    snapshot: LinkSnapshot,
     link: Link,
     settings: Settings,
     store: Store,
-    topics: list[str],
     blind_spots: BlindSpotCollector,
     shared: SharedConnections,
-) -> TwinComparison:
-    found = TwinComparison()
+) -> LinkSnapshot:
+    """Adds what differs between the topics and their twins, as far as both clusters answer."""
+    topics = [twin.topic for twin in snapshot.twins]
     clients = LinkClients(link, settings, patience_s=LINK_TIMEOUT_S, shared=shared)
     with blind_spots.trying(f"settings of twins of {link.name}"), clients:
         now = effective_link(link, store.controls.of(link.name)).link
@@ -592,66 +585,28 @@ def _compared(
         plan = comparison.settings(topics)
         for name, why in plan.silent.items():
             blind_spots.blind_spots.append(BlindSpot(f"settings of {name} for {link.name}", why))
-        differs = {
-            topic: tuple((name, before, after) for name, (before, after) in changes.items())
-            for topic, changes in plan.wanted.items()
-        }
-        found = TwinComparison(differs)
+        twins = [
+            replace(twin, differs=tuple((name, *change) for name, change in plan.wanted.get(twin.topic, {}).items()))
+            for twin in snapshot.twins
+        ]
+        snapshot = replace(snapshot, twins=tuple(twins))
         with blind_spots.trying(f"ACLs of twins of {link.name}"):
-            found = _with_rights(found, comparison, topics, blind_spots)
-    return found
+            snapshot = _with_rights(snapshot, comparison, topics, blind_spots)
+    return snapshot
 
 
 def _with_rights(
-    found: TwinComparison, comparison: ClusterComparison, topics: list[str], blind_spots: BlindSpotCollector
-) -> TwinComparison:
+    snapshot: LinkSnapshot, comparison: ClusterComparison, topics: list[str], blind_spots: BlindSpotCollector
+) -> LinkSnapshot:
     """Compares ACLs as `mirror plan` does, even if not synced. An ACL that waits for a switch is not missing."""
     name = comparison.link.name
     theirs = read_acls(comparison.source)
     if theirs is None:
-        return found
+        return snapshot
     ours = read_acls(comparison.target)
     if ours is None:
-        return replace(found, open=True)
+        return replace(snapshot, open=True)
     sight = comparison.acls(theirs, ours, topics, comparison.store.link_states.of(name, ACL_WRITTEN_KIND))
     if sight.reason:
         blind_spots.blind_spots.append(BlindSpot(f"whether ACLs of {name} are the same on both sides", sight.reason))
-    return replace(found, lacks=sight.plan.create, left=sight.plan.remove)
-
-
-def _seen(
-    link: Link,
-    settings: Settings,
-    view: LinkView,
-    topics: list[str],
-    compared: TwinComparison,
-    blind_spots: BlindSpotCollector,
-) -> LinkSnapshot:
-    if view.says_of_lag:
-        blind_spots.blind_spots.append(BlindSpot(f"how far {link.name} is behind", view.says_of_lag))
-    target = settings.cluster(link.target)
-    twins = tuple(
-        TwinSnapshot(
-            topic.topic,
-            link.twin_of(topic.topic),
-            topic.lag_records,
-            topic.stopped,
-            compared.differs.get(topic.topic, ()),
-        )
-        for topic in view.topics
-        if topic.topic in topics
-    )
-    secured = target.security.protocol != "PLAINTEXT"
-    incidents = tuple(row.incident.sentence for row in view.incidents)
-    return LinkSnapshot(
-        link.name,
-        target.bootstrap,
-        secured,
-        view.runs,
-        view.says,
-        twins,
-        incidents,
-        compared.lacks,
-        compared.left,
-        compared.open,
-    )
+    return replace(snapshot, lacks=sight.plan.create, left=sight.plan.remove)

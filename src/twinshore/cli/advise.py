@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -129,7 +128,7 @@ def _mended(advice: AdviceResult, cluster: Cluster, *, yes: bool) -> int:
     steps = run_steps(plan, mend.act(plan, advice.advice, cluster), dry_run=not yes)
     if not yes:
         return advice.exit_code
-    return replace(advice.advice, findings=mend.find_unmended(advice.advice, steps)).exit_code(advice.policy)
+    return advice.policy.exit_code(mend.find_unmended(advice.advice, steps), advice.advice.unseen)
 
 
 def _show(advice: AdviceResult, *, as_json: bool, everything: bool) -> None:

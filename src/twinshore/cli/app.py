@@ -332,16 +332,6 @@ def print_result(
         typer.echo(escape_line(line))
 
 
-def read_text_file(path: Path) -> str:
-    """The file's text, or standard input for `-`. Raises ConfigError if unreadable."""
-    try:
-        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError("config.unreadable-file", path=str(path), cause=error.strerror) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError("config.file-not-text", path=str(path), byte=error.start) from error
-
-
 def write_text_file(path: Path, text: str) -> None:
     """Raises ConfigError if the file cannot be written."""
     try:

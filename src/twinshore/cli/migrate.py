@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli import options
-from twinshore.cli.app import read_text_file
 from twinshore.config.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ def mm2(file: Path = FILE, output: Path | None = OUTPUT, json_output: bool = opt
     Asks no cluster and changes nothing. Copies no password: the proposal names where to put each.
     """
     from twinshore.config.import_mirrormaker import propose
+    from twinshore.config.settings import read_text_file
 
     proposal = propose(read_text_file(file), "standard input" if str(file) == "-" else file.name)
     if output is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from twinshore.cli import options
-from twinshore.cli.app import get_operator_name, load_settings_file, print_result, read_text_file, run_steps, server_log
+from twinshore.cli.app import get_operator_name, load_settings_file, print_result, run_steps, server_log
 from twinshore.config.sentences import escape_line, format_time
 
 APP = typer.Argument(help="The application's name, as its clients give it.", metavar="APP")
@@ -34,6 +34,7 @@ def set_push(
 
     Refused if clients would reject the settings, or if they hold a secret: the store keeps no secrets.
     """
+    from twinshore.config.settings import read_text_file
     from twinshore.state.opening import open_or_create, open_or_temporary
     from twinshore.switch.config_service.push import SetPush, apply_push, plan_set
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -107,6 +108,16 @@ class Settings:
 def parse_link_name(name: str) -> str:
     """A link's name as in settings; `east..west` becomes east->west."""
     return name if "->" in name else name.replace("..", "->", 1)
+
+
+def read_text_file(path: Path) -> str:
+    """The file's text, or standard input for `-`. Raises ConfigError if unreadable."""
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("config.unreadable-file", path=str(path), cause=error.strerror) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError("config.file-not-text", path=str(path), byte=error.start) from error
 
 
 def load_settings(path: Path, env: Mapping[str, str]) -> Settings:

@@ -36,6 +36,7 @@ from twinshore.advisor.core.model import (
     Severity,
     TopicConfigChange,
     TopicSnapshot,
+    WaivedFinding,
     Waiver,
     build_finding,
     build_profiles,
@@ -65,12 +66,6 @@ CONSUMER_CONFIG_BLIND_SPOT = BlindSpot(
 
 
 @dataclass(frozen=True, slots=True)
-class WaivedFinding:
-    finding: Finding
-    waiver: Waiver
-
-
-@dataclass(frozen=True, slots=True)
 class RecordedPosition:
     """A group's committed offset, kept for a later reading."""
 
@@ -89,18 +84,12 @@ class Advice:
     cluster_id: str
     at_ms: int
     findings: tuple[Finding, ...]
-    waived: tuple[WaivedFinding, ...] = ()
+    waived: tuple[WaivedFinding[Finding], ...] = ()
     unseen: tuple[BlindSpot, ...] = ()
     untold: tuple[BlindSpot, ...] = (ACKS_BLIND_SPOT, CONSUMER_CONFIG_BLIND_SPOT)
     profiles: tuple[ReliabilityProfile, ...] = ()
     remarks: tuple[str, ...] = ()
     places: tuple[RecordedPosition, ...] = ()
-
-    def exit_code(self, policy: AdvisorPolicy) -> int:
-        """1: a finding fails the policy. 2: none does, but something could not be read. 0: neither."""
-        if any(policy.fails(one.severity) for one in self.findings):
-            return 1
-        return 2 if self.unseen else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +118,13 @@ def build_advice(snapshot: ClusterSnapshot, policy: AdvisorPolicy, rules: Sequen
         for case in rule.judge(snapshot, policy.limits_of(rule))
     ]
     found.sort(key=lambda one: SEVERITIES.index(one.severity))
-    waived = {
-        one.key: WaivedFinding(one, waiver) for one in found if (waiver := policy.waiver_of(one, day)) is not None
-    }
+    findings, waived = policy.waive(found, day)
     return Advice(
         snapshot.cluster,
         snapshot.cluster_id,
         snapshot.at_ms,
-        tuple(one for one in found if one.key not in waived),
-        tuple(waived.values()),
+        findings,
+        waived,
         (*snapshot.unseen, *_unjudged(snapshot, policy, rules)),
         profiles=build_profiles(snapshot),
         remarks=tuple(policy.remarks(found, day)),
@@ -266,7 +253,7 @@ def as_values(advice: Advice, policy: AdvisorPolicy) -> dict[str, Any]:
         "cluster": advice.cluster,
         "cluster_id": advice.cluster_id,
         "at_ms": advice.at_ms,
-        "exit_code": advice.exit_code(policy),
+        "exit_code": policy.exit_code(advice.findings, advice.unseen),
         "findings": [_finding_values(one) for one in advice.findings],
         "waived": [
             {
@@ -584,17 +571,19 @@ def _beside(advice: Advice, most: int) -> Iterator[str]:
                 yield f"  {kind}: {join_names(topics, most)}"
         odd = [profile for profile in advice.profiles if profile.kind is ReliabilityKind.NEITHER]
         yield from (f"    {profile.topic}: {'; '.join(profile.differs)}" for profile in odd[:most])
-    for row in advice.waived:
-        yield f"waived until {row.waiver.until}: {row.finding.rule}, {row.finding.subject}: {row.waiver.reason}"
-    for blind_spot in advice.unseen[:most]:
-        yield f"could not see {blind_spot.what}: {blind_spot.why}" + (
-            f" (try: {blind_spot.hint})" if blind_spot.hint else ""
-        )
+    yield from describe_unjudged(advice.waived, advice.unseen[:most])
     if len(advice.unseen) > most:
         yield f"and {len(advice.unseen) - most:,} more things could not be seen"
     for blind_spot in advice.untold:
         yield f"unknown: {blind_spot.what}: {blind_spot.why} ({blind_spot.hint})"
     yield from advice.remarks
+
+
+def describe_unjudged(waived: Iterable[WaivedFinding[Any]], unseen: Iterable[BlindSpot]) -> Iterator[str]:
+    yield from (f"waived until {row.waiver.until}: {row}: {row.waiver.reason}" for row in waived)
+    for blind_spot in unseen:
+        hint = f" (try: {blind_spot.hint})" if blind_spot.hint else ""
+        yield f"could not see {blind_spot.what}: {blind_spot.why}{hint}"
 
 
 def describe_difference(found: AdviceDifference, now_ms: int) -> Iterable[str]:
@@ -639,19 +628,8 @@ def _body(advice: Advice, changed: AdviceDifference | None) -> Iterator[str]:
         )
         gone = "Gone since then" + (", or not seen this time" if changed.unsure else "")
         yield render_list(gone, map(_line, changed.gone))
-    waived = (
-        f"{_line(waived_finding.finding)} (until {waived_finding.waiver.until}: {waived_finding.waiver.reason})"
-        for waived_finding in advice.waived
-    )
-    yield render_list("Waived", waived)
-    yield render_list(
-        "Could not be seen",
-        (append_hint(f"{blind_spot.what}: {blind_spot.why}", blind_spot.hint) for blind_spot in advice.unseen),
-    )
-    yield render_list(
-        "Unknown to everybody",
-        (append_hint(f"{blind_spot.what}: {blind_spot.why}", blind_spot.hint) for blind_spot in advice.untold),
-    )
+    yield render_unjudged(advice.waived, advice.unseen)
+    yield render_blind_spots("Unknown to everybody", advice.untold)
     yield render_list("Of the policy", advice.remarks)
     yield _profiles(advice.profiles)
     yield _stories({one.story for one in advice.findings})
@@ -710,6 +688,15 @@ def render_list(title: str, lines: Iterable[str]) -> str:
     """A titled list; empty without lines."""
     rows = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return f"<h2>{escape(title)}</h2>\n<ul>{rows}</ul>" if rows else ""
+
+
+def render_blind_spots(title: str, spots: Iterable[BlindSpot]) -> str:
+    return render_list(title, (append_hint(f"{spot.what}: {spot.why}", spot.hint) for spot in spots))
+
+
+def render_unjudged(waived: Iterable[WaivedFinding[Any]], unseen: Iterable[BlindSpot]) -> str:
+    lines = (f"{row}: {row.finding.evidence} (until {row.waiver.until}: {row.waiver.reason})" for row in waived)
+    return f"{render_list('Waived', lines)}\n{render_blind_spots('Could not be seen', unseen)}"
 
 
 def _profiles(profiles: tuple[ReliabilityProfile, ...]) -> str:

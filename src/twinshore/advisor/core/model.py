@@ -17,7 +17,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from twinshore.config.errors import ConfigError
 from twinshore.config.schema import Complaints, did_you_mean
@@ -471,6 +471,11 @@ class PolicyFinding(Protocol):
     def rule(self) -> str: ...
     @property
     def subject(self) -> str: ...
+    @property
+    def severity(self) -> Severity: ...
+
+
+F = TypeVar("F", bound=PolicyFinding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,6 +492,15 @@ class Waiver:
 
     def holds(self, day: datetime.date) -> bool:
         return day <= self.until
+
+
+@dataclass(frozen=True, slots=True)
+class WaivedFinding(Generic[F]):
+    finding: F
+    waiver: Waiver
+
+    def __str__(self) -> str:
+        return f"{self.finding.rule}, {self.finding.subject}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,8 +521,23 @@ class AdvisorPolicy:
     def fails(self, severity: Severity) -> bool:
         return SEVERITIES.index(severity) <= SEVERITIES.index(self.fail_at)
 
-    def waiver_of(self, finding: PolicyFinding, day: datetime.date) -> Waiver | None:
-        return next((waiver for waiver in self.waivers if waiver.meets(finding) and waiver.holds(day)), None)
+    def exit_code(self, open_findings: Iterable[PolicyFinding], unseen: Sequence[BlindSpot]) -> int:
+        """1: a finding fails the policy. 2: none does, but something could not be read. 0: neither."""
+        if any(self.fails(finding.severity) for finding in open_findings):
+            return 1
+        return 2 if unseen else 0
+
+    def waive(self, findings: Iterable[F], day: datetime.date) -> tuple[tuple[F, ...], tuple[WaivedFinding[F], ...]]:
+        """Returns the open findings, and the waived ones."""
+        still: list[F] = []
+        waived: list[WaivedFinding[F]] = []
+        for finding in findings:
+            waiver = next((one for one in self.waivers if one.meets(finding) and one.holds(day)), None)
+            if waiver is None:
+                still.append(finding)
+            else:
+                waived.append(WaivedFinding(finding, waiver))
+        return tuple(still), tuple(waived)
 
     def remarks(self, found: Sequence[PolicyFinding], day: datetime.date) -> Iterator[str]:
         """Remarks on the policy itself, such as expired waivers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,13 @@ from twinshore.advisor.core.advice_report import (
     difference_as_values,
     from_values,
 )
-from twinshore.advisor.core.model import AdvisorPolicy, ClusterSnapshot, LinkSnapshot, parse_policy
+from twinshore.advisor.core.model import AdvisorPolicy, ClusterSnapshot, LinkSnapshot, PolicyRule, parse_policy
 from twinshore.advisor.core.rules.rules_table import RULES
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster
 from twinshore.config.schema import pattern_error
 from twinshore.config.sentences import escape_line
-from twinshore.config.settings import Settings
+from twinshore.config.settings import Settings, read_text_file
 from twinshore.state.opening import open_if_exists
 
 HOUR_MS = 3_600_000
@@ -53,7 +53,7 @@ class AdviceResult:
 
     @property
     def exit_code(self) -> int:
-        return self.advice.exit_code(self.policy)
+        return self.policy.exit_code(self.advice.findings, self.advice.unseen)
 
 
 def advise_on_cluster(
@@ -63,11 +63,7 @@ def advise_on_cluster(
     cluster = select_cluster(request.cluster, settings)
     for expression in request.topics:
         _check(expression)
-    policy = (
-        AdvisorPolicy()
-        if request.policy is None
-        else parse_policy(read_text(request.policy), str(request.policy), RULES)
-    )
+    policy = load_policy(request.policy, RULES)
     earlier = None if request.since is None else _earlier(request.since)
     wanted = _wanted(request, policy)
     before = (earlier.places, earlier.at_ms) if earlier is not None else None
@@ -102,7 +98,7 @@ def _with_links(snapshot: ClusterSnapshot, settings: Settings, clock: Callable[[
 
         with store:
             links = collect_links(snapshot.cluster, settings, store, clock=clock, blind_spots=blind_spots)
-    return replace(snapshot, links=links, unseen=tuple(dict.fromkeys(blind_spots.blind_spots)))
+    return replace(snapshot, links=links, unseen=blind_spots.distinct())
 
 
 def select_cluster(name: str, settings: Settings) -> Cluster:
@@ -128,19 +124,13 @@ def _wanted(request: AdviceRequest, policy: AdvisorPolicy) -> CollectScope:
     return CollectScope(request.topics, request.apart_s, horizon_ms, limits["part"], waited_ms, request.within_s)
 
 
-def read_text(path: Path) -> str:
-    """Reads a text file. Raises ConfigError if unreadable."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError("config.unreadable-file", path=str(path), cause=error.strerror) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError("config.file-not-text", path=str(path), byte=error.start) from error
+def load_policy(path: Path | None, rules: Sequence[PolicyRule]) -> AdvisorPolicy:
+    return AdvisorPolicy() if path is None else parse_policy(read_text_file(path), str(path), rules)
 
 
 def _earlier(path: Path) -> Advice:
     try:
-        values = json.loads(read_text(path))
+        values = json.loads(read_text_file(path))
     except json.JSONDecodeError as error:
         raise ConfigError("advisor.not-advice", path=str(path), cause=str(error)) from error
     return from_values(values, str(path))

@@ -15,8 +15,8 @@ from twinshore.advisor.core.clients import client_audit
 from twinshore.advisor.core.clients.client_audit import ClientAudit, build_client_audit
 from twinshore.advisor.core.clients.client_rules import CLIENT_RULES
 from twinshore.advisor.core.clients.model import ClientFinding, UsageByFlow, find_weak_acks_topics
-from twinshore.advisor.core.model import AdvisorPolicy, parse_policy
-from twinshore.advisor.operations.advice_on_cluster import read_text
+from twinshore.advisor.core.model import AdvisorPolicy
+from twinshore.advisor.operations.advice_on_cluster import load_policy
 from twinshore.config.frozen import AUDIT_CLIENT_ID
 from twinshore.config.sentences import Tell, escape_line
 from twinshore.config.settings import Settings
@@ -46,7 +46,7 @@ class ClientAuditResult:
 
     @property
     def exit_code(self) -> int:
-        return self.audit.exit_code(self.policy)
+        return self.policy.exit_code(self.audit.findings, self.audit.unseen)
 
 
 def audit_clients(
@@ -60,11 +60,7 @@ def audit_clients(
     """Reads and judges usage; None if `stop` was set first. `tell` gets that Spark starts. Raises ConfigError if there
     is no store.
     """
-    policy = (
-        AdvisorPolicy()
-        if request.policy is None
-        else parse_policy(read_text(request.policy), str(request.policy), CLIENT_RULES)
-    )
+    policy = load_policy(request.policy, CLIENT_RULES)
     open_existing(settings, "advisor.no-store").close()
     to_ms = clock()
     from_ms = to_ms - request.last_s * 1000

@@ -11,7 +11,13 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
 
-from twinshore.advisor.core.advice_report import PAGE_CSS, describe_counts, render_list
+from twinshore.advisor.core.advice_report import (
+    PAGE_CSS,
+    describe_counts,
+    describe_unjudged,
+    render_list,
+    render_unjudged,
+)
 from twinshore.advisor.core.clients.client_rules import CLIENT_RULES
 from twinshore.advisor.core.clients.model import (
     AuditedClient,
@@ -23,17 +29,11 @@ from twinshore.advisor.core.clients.model import (
     format_size,
 )
 from twinshore.advisor.core.html_page import html_page
-from twinshore.advisor.core.model import SEVERITIES, AdvisorPolicy, BlindSpot, Waiver
-from twinshore.config.sentences import append_hint, count_phrase, format_time
+from twinshore.advisor.core.model import SEVERITIES, AdvisorPolicy, BlindSpot, WaivedFinding
+from twinshore.config.sentences import count_phrase, format_time
 from twinshore.state.core.proxy_values import OTHER_NAMES, TrafficKey, TrafficKind
 
 AUDIT_FORM_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class WaivedClientFinding:
-    finding: ClientFinding
-    waiver: Waiver
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,11 @@ class ClientAudit:
     to_ms: int
     clients: int
     findings: tuple[ClientFinding, ...]
-    waived: tuple[WaivedClientFinding, ...]
+    waived: tuple[WaivedFinding[ClientFinding], ...]
     unseen: tuple[BlindSpot, ...]
     remarks: tuple[str, ...]
     usages: UsageByFlow
     stretch_ms: int
-
-    def exit_code(self, policy: AdvisorPolicy) -> int:
-        """As for `twinshore advise`."""
-        if any(policy.fails(client_finding.severity) for client_finding in self.findings):
-            return 1
-        return 2 if self.unseen else 0
 
     def as_values(self, policy: AdvisorPolicy) -> dict[str, Any]:
         return {
@@ -62,7 +56,7 @@ class ClientAudit:
             "from_ms": self.from_ms,
             "to_ms": self.to_ms,
             "clients": self.clients,
-            "exit_code": self.exit_code(policy),
+            "exit_code": policy.exit_code(self.findings, self.unseen),
             "findings": [client_finding.as_values() for client_finding in self.findings],
             "waived": [
                 {
@@ -100,32 +94,18 @@ def build_client_audit(
     """Builds the audit, the most severe findings first. `span`: start, end and chart interval in ms."""
     from_ms, to_ms, stretch_ms = span
     day = datetime.datetime.fromtimestamp(to_ms / 1000, datetime.UTC).date()
-    findings = sorted(
-        found,
-        key=lambda client_finding: (
-            SEVERITIES.index(client_finding.severity),
-            client_finding.rule,
-            client_finding.subject,
-        ),
-    )
-    waived = [
-        WaivedClientFinding(client_finding, waiver)
-        for client_finding in findings
-        if (waiver := policy.waiver_of(client_finding, day)) is not None
-    ]
-    passed = {(one.finding.rule, one.finding.subject) for one in waived}
+    ordered = sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.rule, one.subject))
+    findings, waived = policy.waive(ordered, day)
     names = {key.client for key in usages}
-    remarks = list(policy.remarks(findings, day))
+    remarks = list(policy.remarks(ordered, day))
     if OTHER_NAMES in names:
         remarks.append("some clients were too many to be told apart: they are not judged")
     return ClientAudit(
         from_ms,
         to_ms,
         len(names - {OTHER_NAMES}),
-        tuple(
-            client_finding for client_finding in findings if (client_finding.rule, client_finding.subject) not in passed
-        ),
-        tuple(waived),
+        findings,
+        waived,
         tuple(blind_spots),
         tuple(remarks),
         usages,
@@ -152,9 +132,7 @@ FINDINGS_PER_RULE_MAX = 10
 
 
 def describe_verdict(audit: ClientAudit) -> str:
-    found = describe_counts(
-        [client_finding.severity for client_finding in audit.findings], len(audit.waived), len(audit.unseen)
-    )
+    found = describe_counts([one.severity for one in audit.findings], len(audit.waived), len(audit.unseen))
     between = f"{format_time(audit.from_ms)} to {format_time(audit.to_ms)}"
     return f"{count_phrase(audit.clients, 'client')}, {between}: {found}"
 
@@ -165,13 +143,8 @@ def describe_client_audit(audit: ClientAudit, *, everything: bool = False) -> It
     most = len(audit.findings) if everything else FINDINGS_PER_RULE_MAX
     for rule in dict.fromkeys(client_finding.rule for client_finding in audit.findings):
         yield ""
-        yield from _of_rule([client_finding for client_finding in audit.findings if client_finding.rule == rule], most)
-    for row in audit.waived:
-        yield f"waived until {row.waiver.until}: {row.finding.rule}, {row.finding.subject}: {row.waiver.reason}"
-    for blind_spot in audit.unseen:
-        yield f"could not see {blind_spot.what}: {blind_spot.why}" + (
-            f" (try: {blind_spot.hint})" if blind_spot.hint else ""
-        )
+        yield from _of_rule([finding for finding in audit.findings if finding.rule == rule], most)
+    yield from describe_unjudged(audit.waived, audit.unseen)
     yield from audit.remarks
 
 
@@ -207,31 +180,19 @@ def render_audit_page(audit: ClientAudit) -> str:
 
 def _body(audit: ClientAudit) -> Iterator[str]:
     for severity in SEVERITIES:
-        for rule in dict.fromkeys(
-            client_finding.rule for client_finding in audit.findings if client_finding.severity is severity
-        ):
-            yield _rule([client_finding for client_finding in audit.findings if client_finding.rule == rule], audit)
+        for rule in dict.fromkeys(one.rule for one in audit.findings if one.severity is severity):
+            yield _rule([finding for finding in audit.findings if finding.rule == rule], audit)
     yield _flows("What producers send, bytes", audit, TrafficKind.PRODUCE)
     yield _flows("What consumers are given, bytes", audit, TrafficKind.FETCH)
     yield _requests(audit)
-    waived = (
-        f"{one.finding.rule}, {one.finding.subject} (until {one.waiver.until}: {one.waiver.reason})"
-        for one in audit.waived
-    )
-    yield render_list("Waived", waived)
-    yield render_list(
-        "Could not be seen",
-        (append_hint(f"{blind_spot.what}: {blind_spot.why}", blind_spot.hint) for blind_spot in audit.unseen),
-    )
+    yield render_unjudged(audit.waived, audit.unseen)
     yield render_list("To be known", audit.remarks)
 
 
 def _rule(findings: Sequence[ClientFinding], audit: ClientAudit) -> str:
     first = findings[0]
     some, more = findings[:FINDINGS_SHOWN_MAX], findings[FINDINGS_SHOWN_MAX:]
-    rest = "".join(
-        f"<li>{escape(client_finding.subject)}: {escape(client_finding.evidence)}</li>" for client_finding in more
-    )
+    rest = "".join(f"<li>{escape(one.subject)}: {escape(one.evidence)}</li>" for one in more)
     hidden = f"<details><summary>{len(more):,} more</summary><ul>{rest}</ul></details>" if more else ""
     return (
         f'<article class="{first.severity}" id="{escape(first.rule)}">\n'

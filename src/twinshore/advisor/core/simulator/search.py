@@ -435,8 +435,8 @@ STORIES: Final = (
         ModelConfig(replicas=1, records=1, commit=CommitMode.WITH_RESULTS),
         (*_READ, _DIES, ModelEvent(ModelAction.POLL, 1, 1), ModelEvent(ModelAction.HANDLE, 0, 1), _DIES),
         None,
-        "Wherever the consumer dies, result and offset are both there or both not: the application's store has both, and"
-        " a consumer that starts seeks to the offset there.",
+        "Wherever the consumer dies, result and offset are both there or both not: the application's store has both,"
+        " and a consumer that starts seeks to the offset there.",
     ),
     Story(
         "newest",
