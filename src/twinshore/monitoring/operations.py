@@ -5,7 +5,7 @@ monitor that was killed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
@@ -68,17 +68,6 @@ class CheckFigure:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    names: tuple[str, ...]
-    rows: tuple[PartitionDelayRow, ...]
-    standing: tuple[AlarmRow, ...]
-    unseen: tuple[str, ...]
-    fresh_s: float
-    now_ms: int
-    watch: LastWatch
-
-
 def check_item(item: str) -> None:
     """Raises ConfigError for an unknown item."""
     if item not in ("", *alerts.ZABBIX_ITEMS):
@@ -96,8 +85,9 @@ def read_figure(
 ) -> CheckFigure:
     """Reads `item` of these links, or of one topic. `clock` as in `read_delays`."""
     check_item(item)
-    seen = _look(links, settings, store, clock)
-    why = alerts.explain_missing_figure(item, seen.rows, topic, seen.now_ms, seen.fresh_s, seen.unseen)
+    seen, unseen = _look(links, settings, store, clock)
+    fresh_s = get_freshness_limit_s(settings.delay.section)
+    why = alerts.explain_missing_figure(item, seen.rows, topic, seen.now_ms, fresh_s, unseen)
     if why:
         return CheckFigure(why=why)
     # One cause counts once; for a topic all its alarms count.
@@ -110,8 +100,8 @@ def check_links(
     links: Sequence[str], topic: str, settings: Settings, store: Store, *, clock: Callable[[], int]
 ) -> CheckResult:
     """Checks these links, or one of their topics together with alarms of whole links."""
-    seen = _look(links, settings, store, clock)
-    rows, standing, told, now_ms = seen.rows, seen.standing, list(seen.unseen), seen.now_ms
+    seen, told = _look(links, settings, store, clock)
+    rows, standing, now_ms = seen.rows, seen.standing, seen.now_ms
     heads, known = find_alarm_causes(standing), {row.topic for row in rows}
     if topic:
         rows = tuple(row for row in rows if row.topic == topic)
@@ -124,24 +114,28 @@ def check_links(
         return CheckResult(CheckStatus.CRITICAL, (*told, *stands))
     warnings = (
         *stands,
-        *describe_stale_figures(rows, now_ms, seen.fresh_s),
-        *describe_unread_links(seen.names if not topic else (), rows),
+        *describe_stale_figures(rows, now_ms, get_freshness_limit_s(settings.delay.section)),
+        *describe_unread_links([] if topic else [link.name for link in settings.chosen(links)], rows),
     )
     if warnings:
         return CheckResult(CheckStatus.WARNING, warnings)
     return CheckResult(CheckStatus.OK, (_in_figures(rows), *describe_paused(rows, topic)))
 
 
-def _look(links: Sequence[str], settings: Settings, store: Store, clock: Callable[[], int]) -> _Seen:
-    chosen = settings.chosen(links)
-    names = tuple(one.name for one in chosen)
-    rows = tuple(row for name in names for row in store.delay.partitions(name))
+def _look(links: Sequence[str], settings: Settings, store: Store, clock: Callable[[], int]) -> tuple[Delays, list[str]]:
+    """The figures and alarms, also those of silent monitors; and sentences about what no process watches now."""
     silent = [row for row in store.delay.alarms(open_only=True, limit=None) if row.kind == "monitor silent"]
-    standing, watchers = (*read_open_alarms(chosen, store), *silent), store.delay.watchers()
+    chosen = settings.chosen(links)
+    seen = _read(chosen, settings, store, clock)
+    unseen = _unseen([link.name for link in chosen], seen.watchers, seen.now_ms)
+    return replace(seen, standing=(*seen.standing, *silent)), unseen
+
+
+def _read(chosen: Sequence[Link], settings: Settings, store: Store, clock: Callable[[], int]) -> Delays:
+    rows = tuple(row for link in chosen for row in store.delay.partitions(link.name))
+    standing, watchers = tuple(read_open_alarms(chosen, store)), tuple(store.delay.watchers())
     told, now_ms = read_last_watch_rows(settings.links, store), clock()
-    unseen = tuple(_unseen(names, watchers, now_ms))
-    watch = build_last_watch(settings.links, watchers, told, now_ms)
-    return _Seen(names, rows, standing, unseen, get_freshness_limit_s(settings.delay.section), now_ms, watch)
+    return Delays(rows, standing, watchers, now_ms, build_last_watch(settings.links, watchers, told, now_ms))
 
 
 def _unseen(links: Sequence[str], watchers: Sequence[WatcherRow], now_ms: int) -> list[str]:
@@ -338,15 +332,13 @@ def read_delays(
     `clock` returns milliseconds and is read after the store, so that no row is from the future.
     """
     chosen = settings.chosen(links)
-    watched = [row for link in chosen for row in store.delay.partitions(link.name)]
-    rows = tuple(row for row in watched if topic in ("", row.topic))
+    found = _read(chosen, settings, store, clock)
+    rows = tuple(row for row in found.rows if topic in ("", row.topic))
     if topic and not rows:
-        near = did_you_mean(topic, sorted({row.topic for row in watched}))
+        near = did_you_mean(topic, sorted({row.topic for row in found.rows}))
         raise ConfigError("monitoring.unknown-topic", topic=topic, near=near)
-    standing, watchers = tuple(read_open_alarms(chosen, store)), tuple(store.delay.watchers())
     stopped = {(link.name, name): why for link in chosen for name, why in _stopped(link, store) if topic in ("", name)}
-    told, now_ms = read_last_watch_rows(settings.links, store), clock()
-    return Delays(rows, standing, watchers, now_ms, build_last_watch(settings.links, watchers, told, now_ms), stopped)
+    return replace(found, rows=rows, stopped=stopped)
 
 
 def read_alarm_history(links: Sequence[str], settings: Settings, store: Store, *, limit: int) -> list[AlarmRow]:

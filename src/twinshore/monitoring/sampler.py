@@ -79,7 +79,6 @@ class LinkSample:
     stopped: Mapping[str, str] = field(default_factory=dict)
     resting: Mapping[str, frozenset[int]] = field(default_factory=dict)
     paused: bool = False
-    took_s: float = 0.0
 
 
 class ExpectedNames(NamedTuple):
@@ -141,12 +140,11 @@ class Sampler:
 
     def sample(self, now_ms: Callable[[], int], tick: int) -> LinkSample:
         """Reads the link now. Groups and the heartbeat are read only if `tick` >= 0."""
-        began_s = time.monotonic()
         failures: dict[str, str] = {}
         readings: list[LagReading] = []
         heartbeat = None
         try:
-            if began_s >= self._look_again_s:
+            if time.monotonic() >= self._look_again_s:
                 self._refresh()
             failures |= self._unseen
             readings = self._ends(now_ms, failures)
@@ -158,7 +156,6 @@ class Sampler:
                 readings += self._group_places(readings, failures)
             with _noting(failures, HEARTBEATS_PART):
                 heartbeat = self._heartbeat()
-        took_s = time.monotonic() - began_s
         return LinkSample(
             self._link.name,
             now_ms(),
@@ -172,7 +169,6 @@ class Sampler:
             self._told.stopped,
             self._told.resting,
             self._told.link.control.paused,
-            took_s,
         )
 
     def _refresh(self) -> None:

@@ -11,7 +11,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, Protocol
 
@@ -27,6 +27,7 @@ from twinshore.advisor.core.model import (
     ClusterSnapshot,
     ConsumerGroupSnapshot,
     EarlierPosition,
+    F,
     Finding,
     GroupPosition,
     PartitionSnapshot,
@@ -34,10 +35,8 @@ from twinshore.advisor.core.model import (
     ReliabilityProfile,
     RuleCase,
     Severity,
-    TopicConfigChange,
     TopicSnapshot,
     WaivedFinding,
-    Waiver,
     build_finding,
     build_profiles,
 )
@@ -48,7 +47,6 @@ from twinshore.config.sentences import append_hint, count_phrase, join_names
 from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
 
 ADVICE_FORM_VERSION = 1
-_FINDINGS, _UNSEEN, _WAIVERS = TypeAdapter(Finding), TypeAdapter(BlindSpot), TypeAdapter(Waiver)
 GROUP_STUCK_RULE, STUCK_GROUPS_NAMED_MAX = "group-stuck", 3
 # What no broker reports to any client.
 ACKS_BLIND_SPOT = BlindSpot(
@@ -94,8 +92,8 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class AdviceDifference:
-    """`unsure`: findings may be gone only because something could not be read. `beside`: number of earlier findings on
-    rules or topics not checked this time.
+    """`unsure`: findings may be gone only because something could not be read. `not_checked`: number of earlier
+    findings on rules or topics not checked this time.
     """
 
     since_ms: int
@@ -103,7 +101,10 @@ class AdviceDifference:
     gone: tuple[Finding, ...]
     stays: int
     unsure: bool
-    beside: int = 0
+    not_checked: int = 0
+
+
+_ADVICE, _DIFFERENCE = TypeAdapter(Advice), TypeAdapter(AdviceDifference)
 
 
 def build_advice(snapshot: ClusterSnapshot, policy: AdvisorPolicy, rules: Sequence[AdvisorRule]) -> Advice:
@@ -248,53 +249,13 @@ def add_earlier_positions(snapshot: ClusterSnapshot, places: Iterable[RecordedPo
 
 def as_values(advice: Advice, policy: AdvisorPolicy) -> dict[str, Any]:
     """JSON values, which `from_values` reads."""
-    return {
-        "form": ADVICE_FORM_VERSION,
-        "cluster": advice.cluster,
-        "cluster_id": advice.cluster_id,
-        "at_ms": advice.at_ms,
-        "exit_code": policy.exit_code(advice.findings, advice.unseen),
-        "findings": [_finding_values(one) for one in advice.findings],
-        "waived": [
-            {
-                **_finding_values(waived_finding.finding),
-                "waiver": {**asdict(waived_finding.waiver), "until": waived_finding.waiver.until.isoformat()},
-            }
-            for waived_finding in advice.waived
-        ],
-        "unseen": list(map(asdict, advice.unseen)),
-        "untold": list(map(asdict, advice.untold)),
-        "profiles": [_profile_values(profile) for profile in advice.profiles],
-        "remarks": list(advice.remarks),
-        "places": [list(astuple(position)) for position in advice.places],
-    }
+    code = policy.exit_code(advice.findings, advice.unseen)
+    return {"form": ADVICE_FORM_VERSION, **_ADVICE.dump_python(advice, mode="json"), "exit_code": code}
 
 
 def difference_as_values(found: AdviceDifference) -> dict[str, Any]:
-    return {
-        "at_ms": found.since_ms,
-        "new": [_finding_values(one) for one in found.new],
-        "gone": [_finding_values(one) for one in found.gone],
-        "stays": found.stays,
-        "unsure": found.unsure,
-        "not_looked_at": found.beside,
-    }
-
-
-def _finding_values(one: Finding) -> dict[str, Any]:
-    safe = {"topic": one.safe.topic, "settings": dict(one.safe.settings)} if one.safe else None
-    return {**asdict(one), "commands": list(one.commands), "safe": safe}
-
-
-def _profile_values(profile: ReliabilityProfile) -> dict[str, Any]:
-    return {
-        "topic": profile.topic,
-        "kind": profile.kind.value,
-        "replicas": profile.copies,
-        "min_insync": profile.min_isr,
-        "unclean": profile.unclean,
-        "differs": list(profile.differs),
-    }
+    values: dict[str, Any] = _DIFFERENCE.dump_python(found, mode="json")
+    return values
 
 
 def from_values(values: Any, name: str) -> Advice:
@@ -302,36 +263,9 @@ def from_values(values: Any, name: str) -> Advice:
     try:
         if values["form"] != ADVICE_FORM_VERSION:
             raise ConfigError("advisor.other-version", path=name)
-        waived = [
-            WaivedFinding(_finding_from(row), _WAIVERS.validate_python(row["waiver"])) for row in values["waived"]
-        ]
-        return Advice(
-            str(values["cluster"]),
-            str(values["cluster_id"]),
-            int(values["at_ms"]),
-            tuple(_finding_from(row) for row in values["findings"]),
-            tuple(waived),
-            tuple(_UNSEEN.validate_python(row) for row in values["unseen"]),
-            profiles=tuple(_profile_from(row) for row in values["profiles"]),
-            places=tuple(
-                RecordedPosition(str(g), str(t), int(p), int(o), int(e)) for g, t, p, o, e in values["places"]
-            ),
-        )
+        return _ADVICE.validate_python(values)
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError("advisor.not-advice", path=name, cause=repr(error)) from error
-
-
-def _finding_from(row: Mapping[str, Any]) -> Finding:
-    safe = row["safe"]
-    change = TopicConfigChange(safe["topic"], tuple(safe["settings"].items())) if safe else None
-    return _FINDINGS.validate_python({**row, "safe": change})
-
-
-def _profile_from(row: Mapping[str, Any]) -> ReliabilityProfile:
-    differs = tuple(row["differs"])
-    return ReliabilityProfile(
-        row["topic"], ReliabilityKind(row["kind"]), row["replicas"], row["min_insync"], row["unclean"], differs
-    )
 
 
 # New replicas of a topic's partitions, by the partition's number.
@@ -588,8 +522,8 @@ def describe_unjudged(waived: Iterable[WaivedFinding[Any]], unseen: Iterable[Bli
 
 def describe_difference(found: AdviceDifference, now_ms: int) -> Iterable[str]:
     hours = (now_ms - found.since_ms) / 3_600_000
-    beside = f"; {found.beside} are of rules or topics that were not looked at now" if found.beside else ""
-    yield f"since {hours:.1f} h ago: {len(found.new)} new, {len(found.gone)} gone, {found.stays} as before{beside}"
+    other = f"; {found.not_checked} are of rules or topics that were not checked now" if found.not_checked else ""
+    yield f"since {hours:.1f} h ago: {len(found.new)} new, {len(found.gone)} gone, {found.stays} as before{other}"
     yield from (f"  new: {one.rule}, {one.subject}: {one.evidence}" for one in found.new)
     unsure = " (or could not be seen this time)" if found.unsure else ""
     yield from (f"  gone{unsure}: {one.rule}, {one.subject}: {one.evidence}" for one in found.gone)
@@ -621,7 +555,10 @@ def _body(advice: Advice, changed: AdviceDifference | None) -> Iterator[str]:
     for severity in SEVERITIES:
         rules = dict.fromkeys(one.rule for one in advice.findings if one.severity is severity)
         for rule in rules:
-            yield _rule([one for one in advice.findings if one.rule == rule and one.severity is severity])
+            findings = [one for one in advice.findings if one.rule == rule and one.severity is severity]
+            first = findings[0]
+            risk = f"<b>At risk:</b> {escape(first.risk)}.<br><b>When:</b> {escape(first.event)}.{_see(first)}"
+            yield render_rule(findings, risk, _finding)
     if changed is not None:
         yield render_list(
             "New since the earlier look", (f"{one.rule}, {one.subject}: {one.evidence}" for one in changed.new)
@@ -657,15 +594,15 @@ def _story(story: Story) -> str:
     )
 
 
-def _rule(findings: list[Finding]) -> str:
+def render_rule(findings: Sequence[F], intro: str, render: Callable[[F], str]) -> str:
+    """The article of one rule and severity. `intro`: HTML about the rule; `render`: the HTML of a finding."""
     first = findings[0]
     some, more = findings[:FINDINGS_SHOWN_MAX], findings[FINDINGS_SHOWN_MAX:]
-    rest = f"<details><summary>{len(more):,} more</summary>{''.join(map(_finding, more))}</details>" if more else ""
+    rest = f"<details><summary>{len(more):,} more</summary>{''.join(map(render, more))}</details>" if more else ""
     return (
         f'<article class="{first.severity}" id="{escape(first.rule)}-{first.severity}">\n'
         f'<h2><span class="severity">{first.severity}</span> {escape(first.says)}</h2>\n'
-        f"<p><b>At risk:</b> {escape(first.risk)}.<br><b>When:</b> {escape(first.event)}.{_see(first)}</p>\n"
-        f"{''.join(map(_finding, some))}{rest}</article>"
+        f"<p>{intro}</p>\n{''.join(map(render, some))}{rest}</article>"
     )
 
 
@@ -701,8 +638,8 @@ def render_unjudged(waived: Iterable[WaivedFinding[Any]], unseen: Iterable[Blind
 
 def _profiles(profiles: tuple[ReliabilityProfile, ...]) -> str:
     rows = "".join(
-        f"<tr><td>{escape(profile.topic)}</td><td>{profile.kind}</td><td>{profile.copies}</td>"
-        f"<td>{'' if profile.min_isr is None else profile.min_isr}</td>"
+        f"<tr><td>{escape(profile.topic)}</td><td>{profile.kind}</td><td>{profile.replicas}</td>"
+        f"<td>{'' if profile.min_insync is None else profile.min_insync}</td>"
         f"<td>{escape('; '.join(profile.differs))}</td></tr>\n"
         for kind in (ReliabilityKind.NEITHER, ReliabilityKind.UNKNOWN, ReliabilityKind.AP, ReliabilityKind.CP)
         for profile in profiles

@@ -299,8 +299,8 @@ class ReliabilityProfile:
 
     topic: str
     kind: ReliabilityKind
-    copies: int
-    min_isr: int | None
+    replicas: int
+    min_insync: int | None
     unclean: bool | None
     differs: tuple[str, ...] = ()
 
@@ -473,6 +473,8 @@ class PolicyFinding(Protocol):
     def subject(self) -> str: ...
     @property
     def severity(self) -> Severity: ...
+    @property
+    def says(self) -> str: ...
 
 
 F = TypeVar("F", bound=PolicyFinding)

@@ -8,14 +8,17 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from html import escape
 from typing import Any
 
 from twinshore.advisor.core.advice_report import (
+    FINDINGS_PER_RULE_MAX,
     PAGE_CSS,
     describe_counts,
     describe_unjudged,
     render_list,
+    render_rule,
     render_unjudged,
 )
 from twinshore.advisor.core.clients.client_rules import CLIENT_RULES
@@ -128,9 +131,6 @@ def _meant(key: TrafficKey, finding: ClientFinding) -> bool:
     return key.topic == finding.topic and finding.cluster in ("", key.cluster)
 
 
-FINDINGS_PER_RULE_MAX = 10
-
-
 def describe_verdict(audit: ClientAudit) -> str:
     found = describe_counts([one.severity for one in audit.findings], len(audit.waived), len(audit.unseen))
     between = f"{format_time(audit.from_ms)} to {format_time(audit.to_ms)}"
@@ -162,7 +162,6 @@ def _of_rule(findings: list[ClientFinding], most: int) -> Iterable[str]:
         yield f"  and {len(findings) - most:,} more: --all shows them, --json has them"
 
 
-FINDINGS_SHOWN_MAX = 20
 BARS_MAX = 15
 DRAWINGS_CSS = """\
 svg{display:block;width:100%;height:auto;margin:.4rem 0}svg text{font:11px system-ui,sans-serif;fill:currentColor}
@@ -181,7 +180,9 @@ def render_audit_page(audit: ClientAudit) -> str:
 def _body(audit: ClientAudit) -> Iterator[str]:
     for severity in SEVERITIES:
         for rule in dict.fromkeys(one.rule for one in audit.findings if one.severity is severity):
-            yield _rule([finding for finding in audit.findings if finding.rule == rule], audit)
+            findings = [finding for finding in audit.findings if finding.rule == rule]
+            costs = f"<b>It costs:</b> {escape(findings[0].costs)}."
+            yield render_rule(findings, costs, partial(_finding, audit=audit))
     yield _flows("What producers send, bytes", audit, TrafficKind.PRODUCE)
     yield _flows("What consumers are given, bytes", audit, TrafficKind.FETCH)
     yield _requests(audit)
@@ -189,20 +190,7 @@ def _body(audit: ClientAudit) -> Iterator[str]:
     yield render_list("To be known", audit.remarks)
 
 
-def _rule(findings: Sequence[ClientFinding], audit: ClientAudit) -> str:
-    first = findings[0]
-    some, more = findings[:FINDINGS_SHOWN_MAX], findings[FINDINGS_SHOWN_MAX:]
-    rest = "".join(f"<li>{escape(one.subject)}: {escape(one.evidence)}</li>" for one in more)
-    hidden = f"<details><summary>{len(more):,} more</summary><ul>{rest}</ul></details>" if more else ""
-    return (
-        f'<article class="{first.severity}" id="{escape(first.rule)}">\n'
-        f'<h2><span class="severity">{first.severity}</span> {escape(first.says)}</h2>\n'
-        f"<p><b>It costs:</b> {escape(first.costs)}.</p>\n"
-        f"{''.join(_finding(client_finding, audit) for client_finding in some)}{hidden}</article>"
-    )
-
-
-def _finding(client_finding: ClientFinding, audit: ClientAudit) -> str:
+def _finding(client_finding: ClientFinding, *, audit: ClientAudit) -> str:
     lines = "".join(f"<pre>{escape(line)}</pre>\n" for line in client_finding.settings)
     usage = find_usage(client_finding, audit.usages)
     drawn = draw_timeline(usage.points, (audit.from_ms, audit.to_ms, audit.stretch_ms), "requests a second")
