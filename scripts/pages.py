@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the bench is 
 
 from bench.kit import pictures, reckoned
 from bench.kit.page import PAGE
-from twinshore.advisor.core.rules.rules_table import update_client_rules_table, update_rules_table
+from twinshore.advisor.core.clients.client_rules import CLIENT_RULES
+from twinshore.advisor.core.model import SHARED_LIMITS, RuleLimit
+from twinshore.advisor.core.rules.rules_table import RULES
 from twinshore.cli.app import EXIT_CODES, build_command
 from twinshore.config.messages import render_errors_page
+from twinshore.config.sections.delay import DelaySettings
 from twinshore.config.settings import render_settings_page
-from twinshore.monitoring.delay_simulation import update_table
+from twinshore.monitoring.delay_simulation import build_table
 from twinshore.replication.core.incident_kinds import render_incidents_page
 from twinshore.replication.metric_table import render_metrics_page
 from twinshore.replication.task.core.partition import TRANSITIONS, Phase
@@ -32,6 +35,8 @@ PHASES_BEGIN, PHASES_END = "<!-- phases -->\n", "<!-- end of phases -->\n"
 STEPS_BEGIN, STEPS_END = "<!-- steps -->\n", "<!-- end of steps -->\n"
 REBUILD_BEGIN, REBUILD_END = "<!-- steps of a rebuild -->\n", "<!-- end of steps of a rebuild -->\n"
 GROUP_BEGIN, GROUP_END = "<!-- steps of a group -->\n", "<!-- end of steps of a group -->\n"
+RULES_BEGIN, RULES_END = "<!-- rules -->\n", "<!-- end of rules -->\n"
+SIMULATED_BEGIN, SIMULATED_END = "<!-- simulated -->\n", "<!-- end -->"
 FAILBACK_BEGIN, FAILBACK_END = "<!-- steps of a fail-back -->\n", "<!-- end of steps of a fail-back -->\n"
 CLI_HEAD = """\
 # The command
@@ -59,7 +64,7 @@ def writers() -> dict[Path, Callable[[], str]]:
         **{path: partial(str, text) for path, text in drawn.items()},
         ROOT / "README.md": lambda: pictures.with_figures(_read("README.md"), bench),
         ROOT / "ARCHITECTURE.md": lambda: with_phases(_read("ARCHITECTURE.md")),
-        ROOT / "docs" / "advisor.md": lambda: update_rules_table(_read("docs/advisor.md")),
+        ROOT / "docs" / "advisor.md": lambda: with_rules(_read("docs/advisor.md")),
         ROOT / "docs" / "capacity.md": lambda: reckoned.capacity(
             _read("docs/capacity.md"), bench, crossing, _read("ARCHITECTURE.md"), stored
         ),
@@ -67,8 +72,8 @@ def writers() -> dict[Path, Callable[[], str]]:
             _read("docs/any-log.md"), _read("docs/evidence/topics.md")
         ),
         ROOT / "docs" / "cli.md": render_cli_page,
-        ROOT / "docs" / "client-audit.md": lambda: update_client_rules_table(_read("docs/client-audit.md")),
-        ROOT / "docs" / "delay.md": lambda: update_table(_read("docs/delay.md")),
+        ROOT / "docs" / "client-audit.md": lambda: with_client_rules(_read("docs/client-audit.md")),
+        ROOT / "docs" / "delay.md": lambda: with_simulated_delays(_read("docs/delay.md")),
         ROOT / "docs" / "errors.md": render_errors_page,
         ROOT / "docs" / "incidents.md": render_incidents_page,
         ROOT / "docs" / "metrics.md": render_metrics_page,
@@ -97,6 +102,53 @@ def with_phases(page: str) -> str:
     stops = ", ".join(sorted({when for _, after, when in TRANSITIONS if after is Phase.STOPPED}))
     said = f"From each of them to `{Phase.STOPPED}`: {stops}."
     return f"{head}{PHASES_BEGIN}\n{drawn}\n\n{said}\n\n{PHASES_END}{tail}"
+
+
+def with_simulated_delays(page: str) -> str:
+    """The page with the table as the code makes it now."""
+    head, _, rest = page.partition(SIMULATED_BEGIN)
+    return f"{head}{SIMULATED_BEGIN}{_simulated_delays()}\n{SIMULATED_END}{rest.partition(SIMULATED_END)[2]}"
+
+
+@cache
+def _simulated_delays() -> str:
+    return build_table(1, 3.0, 10, DelaySettings())
+
+
+def with_rules(page: str) -> str:
+    shared = "\n".join(f"- `{limit.name}` = {limit.default:g}: {limit.says}" for limit in SHARED_LIMITS)
+    rows = (
+        (_code(rule.name), rule.severity, rule.says, rule.risk, rule.event, _limits(rule.limits), _code(rule.story))
+        for rule in RULES
+    )
+    names = ("rule", "severity", "it is found where", "at risk", "when", "limits", "story")
+    return _with_rules(page, f"In `[limits]`, for all rules:\n\n{shared}\n\n{_table(names, rows)}")
+
+
+def with_client_rules(page: str) -> str:
+    rows = (
+        (_code(rule.name), rule.severity, rule.says, rule.costs, "; ".join(rule.settings), _limits(rule.limits))
+        for rule in CLIENT_RULES
+    )
+    return _with_rules(page, _table(("rule", "severity", "it is found where", "it costs", "settings", "limits"), rows))
+
+
+def _with_rules(page: str, told: str) -> str:
+    head, _, rest = page.partition(RULES_BEGIN)
+    return f"{head}{RULES_BEGIN}\n{told}\n\n{RULES_END}{rest.partition(RULES_END)[2]}"
+
+
+def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [" | ".join(names), " | ".join(["---"] * len(names)), *map(" | ".join, rows)]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _code(name: str) -> str:
+    return name and f"`{name}`"
+
+
+def _limits(limits: Iterable[RuleLimit]) -> str:
+    return "; ".join(f"`{limit.name}` = {limit.default:g}: {limit.says}" for limit in limits)
 
 
 def with_steps(page: str) -> str:

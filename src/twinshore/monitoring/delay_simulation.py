@@ -4,7 +4,6 @@ detects, how soon, and its false alarms.
 
 from __future__ import annotations
 
-import functools
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -248,19 +247,3 @@ def build_table(
                 f"| {traffic.name} | {fault.name} | {' | '.join(found[kind].words for kind in COMPARED_KINDS)} |"
             )
     return "\n".join(lines)
-
-
-SEED, HOURS, RUNS = 1, 3.0, 10
-TABLE_BEGIN, TABLE_END = "<!-- simulated -->\n", "<!-- end -->"
-
-
-def update_table(page: str) -> str:
-    """Returns the page with the table as the code makes it now."""
-    head, _, rest = page.partition(TABLE_BEGIN)
-    _, _, tail = rest.partition(TABLE_END)
-    return f"{head}{TABLE_BEGIN}{_table()}\n{TABLE_END}{tail}"
-
-
-@functools.cache
-def _table() -> str:
-    return build_table(SEED, HOURS, RUNS, DelaySettings())
