@@ -11,7 +11,6 @@ unclean election). Brokers do not report acks, so a topic is CP or AP for produc
 from __future__ import annotations
 
 import datetime
-import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -456,6 +455,7 @@ def build_finding(rule: AdvisorRule, found: RuleCase) -> Finding:
 
 POLICY_KEYS = ("fail_at", "limits", "rules", "waivers")
 _SHARED_NAMES = frozenset(limit.name for limit in SHARED_LIMITS)
+LIMIT_MAX = 1e18
 WAIVER_KEYS = ("rule", "subject", "reason", "until")
 
 
@@ -565,7 +565,7 @@ def parse_policy(text: str, name: str, rules: Sequence[PolicyRule]) -> AdvisorPo
     known = {rule.name: rule for rule in rules}
     fail_at = _fail_at(table.get("fail_at", Severity.WARNING.value), complaints)
     off, limits = _rules(table.get("rules", {}), known, complaints)
-    limits |= _shared(table.get("limits", {}), complaints)
+    limits |= _limits(table.get("limits", {}), "", SHARED_LIMITS, "[limits]", complaints)
     waivers = _waivers(table.get("waivers", []), known, complaints)
     if complaints.lines:
         raise ConfigError("advisor.invalid-policy", policy=name, faults="; ".join(complaints.lines))
@@ -589,54 +589,42 @@ def _rules(
         complaints.add("rules", "has a section for each rule, as [rules.few-copies]")
         return off, limits
     for name, section in table.items():
-        rule, place = known.get(name), f"[rules.{name}]"
-        if rule is None:
+        place = f"[rules.{name}]"
+        if name not in known:
             complaints.add(place, f"is no rule{did_you_mean(name, known)}")
-            continue
-        own = {limit.name: limit for limit in rule.limits}
-        for key, value in section.items() if isinstance(section, dict) else ():
-            if key in _SHARED_NAMES:
-                complaints.add(place, f"has no {key!r} of its own: all rules go by that of [limits]")
-            elif key not in ("enabled", *own):
-                complaints.add(place, f"has no {key!r}{did_you_mean(key, ['enabled', *own])}")
-            elif key == "enabled":
-                if not isinstance(value, bool):
-                    complaints.add(place, f"enabled must be true or false, not {value!r}")
-                elif not value:
-                    off.add(name)
-            elif (number := _number(own[key], value, place, complaints)) is not None:
-                limits[name, key] = number
+        elif isinstance(section, dict):
+            enabled = section.get("enabled", True)
+            if not isinstance(enabled, bool):
+                complaints.add(place, f"enabled must be true or false, not {enabled!r}")
+            elif not enabled:
+                off.add(name)
+            limits |= _limits(section, name, known[name].limits, place, complaints)
     return off, limits
 
 
-def _shared(table: Any, complaints: Complaints) -> dict[tuple[str, str], float]:
-    limits: dict[tuple[str, str], float] = {}
+def _limits(
+    table: Any, rule: str, known: Iterable[RuleLimit], place: str, complaints: Complaints
+) -> dict[tuple[str, str], float]:
+    """The limits of a rule, or with an empty `rule` those of all rules."""
     if not isinstance(table, dict):
         complaints.add("limits", "is a section: [limits]")
-        return limits
-    known = {limit.name: limit for limit in SHARED_LIMITS}
-    for name, value in table.items():
-        if name not in known:
-            complaints.add("[limits]", f"has no {name!r}{did_you_mean(name, known)}")
-        elif (number := _number(known[name], value, "[limits]", complaints)) is not None:
-            limits["", name] = number
+        return {}
+    limits: dict[tuple[str, str], float] = {}
+    named = {limit.name: limit for limit in known}
+    for key, value in table.items():
+        limit = named.get(key)
+        if rule and key in _SHARED_NAMES:
+            complaints.add(place, f"has no {key!r} of its own: all rules go by that of [limits]")
+        elif limit is None and not (rule and key == "enabled"):
+            complaints.add(place, f"has no {key!r}{did_you_mean(key, [*named, *(['enabled'] if rule else [])])}")
+        elif limit is not None:
+            kind, least = (int, 1) if limit.whole else (int | float, 0)
+            if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= LIMIT_MAX:
+                whole = "whole " if limit.whole else ""
+                complaints.add(place, f"{key} must be a {whole}number from {least} on, not {value!r}")
+            else:
+                limits[rule, key] = float(value)
     return limits
-
-
-def _number(limit: RuleLimit, value: Any, place: str, complaints: Complaints) -> float | None:
-    kind, least = (int, 1) if limit.whole else (int | float, 0)
-    if isinstance(value, bool) or not isinstance(value, kind) or not _finite(value) or value < least:
-        whole = "whole " if limit.whole else ""
-        complaints.add(place, f"{limit.name} must be a {whole}number from {least} on, not {value!r}")
-        return None
-    return float(value)
-
-
-def _finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
 
 
 def _waivers(rows: Any, known: Mapping[str, PolicyRule], complaints: Complaints) -> tuple[Waiver, ...]:
