@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli import options
-from twinshore.cli.app import load_cli_settings, run_steps, write_text_file
+from twinshore.cli.app import load_cli_settings, print_result, run_steps, write_text_file
 from twinshore.config.errors import ConfigError
 from twinshore.kafka.clock import wall_ms
 
@@ -72,7 +71,9 @@ def advise(
         return
     from twinshore.advisor.operations.advice_on_cluster import (
         AdviceRequest,
+        advice_as_values,
         advise_on_cluster,
+        describe_result,
         render_advice,
         select_cluster,
     )
@@ -86,7 +87,7 @@ def advise(
     advice = advise_on_cluster(request, loaded, clock=wall_ms, wait=time.sleep)
     if html is not None:
         write_text_file(html, render_advice(advice))
-    _show(advice, as_json=json_output, everything=everything)
+    print_result(advice_as_values(advice), describe_result(advice, everything=everything), as_json=json_output)
     code = _mended(advice, select_cluster(cluster, loaded), yes=yes) if fix else advice.exit_code
     raise typer.Exit(code)
 
@@ -114,8 +115,7 @@ def settings_for(
         availability=availability,
         replicas=replicas,
     )
-    for line in [json.dumps(choice_as_values(choice))] if json_output else describe_choice(choice):
-        typer.echo(line)
+    print_result(choice_as_values(choice), describe_choice(choice), as_json=json_output)
     raise typer.Exit(1 if choice.against else 0)
 
 
@@ -129,13 +129,3 @@ def _mended(advice: AdviceResult, cluster: Cluster, *, yes: bool) -> int:
     if not yes:
         return advice.exit_code
     return advice.policy.exit_code(mend.find_unmended(advice.advice, steps), advice.advice.unseen)
-
-
-def _show(advice: AdviceResult, *, as_json: bool, everything: bool) -> None:
-    from twinshore.advisor.operations.advice_on_cluster import advice_as_values, describe_result
-
-    if as_json:
-        typer.echo(json.dumps(advice_as_values(advice)))
-        return
-    for line in describe_result(advice, everything=everything):
-        typer.echo(line)

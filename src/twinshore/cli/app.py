@@ -28,6 +28,9 @@ from twinshore.config.sentences import escape_line
 from twinshore.runtime.process import print_interrupted, raise_on_interrupt
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from twinshore.config.model import Plan, PlanStep
     from twinshore.config.settings import Settings
 
@@ -61,6 +64,7 @@ EXIT_CODES = {
     143: "stopped by SIGTERM",
 }
 INTERNAL_ERROR_EXIT_CODE = 70
+PIPE_COLUMNS = 1000
 SHELL = typer.Argument(help="bash, zsh or fish.")
 EXIT_CODES_HELP = (
     "Exit codes: 0 success; 1 negative result; 2 not done, or unknown; 70 internal error; 130, 143 stopped by a signal."
@@ -384,6 +388,25 @@ def confirm_and_run(plan: Plan[S], doing: Iterable[S], *, yes: bool, dry_run: bo
     if not yes:
         typer.confirm("Go on?", abort=True)
     print_lines(step.sentence(done=True) for step in doing)
+
+
+def build_table(names: Iterable[str], numbers: Iterable[str], *, folds: bool = False) -> Table:
+    """A table without borders: columns of names on the left, which fold or stay whole, and of numbers on the right."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in names:
+        table.add_column(column, overflow="fold" if folds else "ellipsis", no_wrap=not folds)
+    for column in numbers:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def open_console() -> Console:
+    """Standard output. A pipe has no width, and its reader wants whole lines."""
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)
 
 
 def print_lines(lines: Iterable[str]) -> None:

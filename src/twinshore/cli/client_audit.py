@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 
 import typer
 
 from twinshore.cli import options
-from twinshore.cli.app import load_settings_file, write_text_file
+from twinshore.cli.app import load_settings_file, print_result, write_text_file
 from twinshore.kafka.clock import wall_ms
 from twinshore.runtime.process import catch_stop_request
 
@@ -52,8 +51,5 @@ def audit(
             raise typer.Exit(request.exit_code)
     if html is not None:
         write_text_file(html, render_audit(answer))
-    if json_output:
-        typer.echo(json.dumps(audit_as_values(answer)))
-    else:
-        typer.echo("\n".join(describe_audit(answer, everything=everything)))
+    print_result(audit_as_values(answer), describe_audit(answer, everything=everything), as_json=json_output)
     raise typer.Exit(answer.exit_code)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,7 +12,15 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli import options
-from twinshore.cli.app import get_operator_name, load_cli_settings, print_result, run_steps, server_log
+from twinshore.cli.app import (
+    build_table,
+    get_operator_name,
+    load_cli_settings,
+    open_console,
+    print_result,
+    run_steps,
+    server_log,
+)
 from twinshore.kafka.clock import wall_ms
 
 if TYPE_CHECKING:
@@ -22,7 +29,6 @@ if TYPE_CHECKING:
 CRITICAL = 2
 TOPIC = typer.Option("", "--topic", help="Only this topic.")
 TRIED = typer.Option(None, "--settings", help="Use this file's [delay]; default: the default values.")
-PIPE_COLUMNS = 1000
 
 
 def register(app: typer.Typer) -> None:
@@ -158,15 +164,10 @@ def simulate(
 
 
 def _table(topics: Sequence[TopicDelay]) -> None:
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("link", "topic", "group"):
-        table.add_column(column, overflow="fold")
-    for column in ("partitions", "source", "target", "lag", "behind s", "seen s ago"):
-        table.add_column(column, justify="right", no_wrap=True)
+    numbers = ("partitions", "source", "target", "lag", "behind s", "seen s ago")
+    table = build_table(("link", "topic", "group"), numbers, folds=True)
     for delay in topics:
         about = "~" if delay.about else ""
         counts = [f"{count:,}" for count in (delay.partitions, delay.source_end, delay.target_end)]
@@ -176,4 +177,4 @@ def _table(topics: Sequence[TopicDelay]) -> None:
         # Literally: brackets in a group's name are not markup.
         words = [delay.link, delay.topic, delay.group, *counts, *behind, f"{delay.seen_s:.0f}"]
         table.add_row(*(Text(word) for word in words))
-    (Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)).print(table)
+    open_console().print(table)

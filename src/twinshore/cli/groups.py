@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli import options
-from twinshore.cli.app import get_operator_name, load_cli_settings, print_result, run_steps
+from twinshore.cli.app import build_table, get_operator_name, load_cli_settings, open_console, print_result, run_steps
 
 if TYPE_CHECKING:
     from twinshore.groups.view import GroupView
@@ -103,15 +103,10 @@ def move(
 
 
 def _table(views: list[GroupView], remarks: list[str], *, partitions: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("link", "group", "kind", "at source", "at target", "stands"):
-        table.add_column(column, no_wrap=True)
-    for column in ("partitions", "no offset", "records behind", "s behind"):
-        table.add_column(column, justify="right", no_wrap=True)
+    names = ("link", "group", "kind", "at source", "at target", "stands")
+    table = build_table(names, ("partitions", "no offset", "records behind", "s behind"))
     for view in views:
         words = [view.link, view.group, view.kind, view.source_state, view.target_state, view.state]
         seconds = "-" if view.behind_s is None else f"{view.behind_s:.1f}"
@@ -121,7 +116,7 @@ def _table(views: list[GroupView], remarks: list[str], *, partitions: bool) -> N
             spots = [_count(one) for one in (partition.source, partition.expected, partition.target)]
             place = f"  {partition.topic}-{partition.partition}: {spots[0]} at source, so {spots[1]}; has {spots[2]}"
             table.add_row("", Text(place), "", "", "", Text(partition.state), "", "", _count(partition.behind), "")
-    console = Console() if Console().is_terminal else Console(width=1000)
+    console = open_console()
     for remark in remarks:
         console.print(Text(remark))
     console.print(table if views else "no group has a committed offset in a topic that these links replicate")

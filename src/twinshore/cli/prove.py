@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli import options
-from twinshore.cli.app import load_cli_settings
+from twinshore.cli.app import load_cli_settings, print_result
 from twinshore.kafka.clock import wall_ms
 from twinshore.runtime.process import StopRequest, catch_stop_request
 
@@ -131,8 +130,5 @@ def _prove(
 def _show(prepared: PreparedProof, settings: Settings, report: ProofReport, *, as_json: bool, everything: bool) -> None:
     from twinshore.proof.operations import sentences_of, values_of
 
-    if as_json:
-        typer.echo(json.dumps(values_of(report, prepared, settings)))
-        return
-    for line in sentences_of(report, prepared, settings, everything=everything, now_ms=wall_ms()):
-        typer.echo(line)
+    lines = sentences_of(report, prepared, settings, everything=everything, now_ms=wall_ms())
+    print_result(values_of(report, prepared, settings), lines, as_json=as_json)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import typer
 
 from twinshore.cli import options
-from twinshore.cli.app import load_cli_settings, write_text_file
+from twinshore.cli.app import load_cli_settings, print_result, write_text_file
 
 NAME = typer.Argument("", help="The story; default: list all.")
 REPLICAS = typer.Option(3, "--replicas", help="Replicas of the partition.")
@@ -69,12 +68,10 @@ def story(name: str = NAME, html: Path | None = options.HTML, json_output: bool 
     if html is not None:
         write_text_file(html, stories.render_stories([stories.find_story(name)] if name else stories.get_all_stories()))
     if not name:
-        lines = [json.dumps(stories.list_story_values())] if json_output else stories.list_stories()
-    else:
-        found = stories.find_story(name)
-        lines = [json.dumps(stories.story_as_values(found))] if json_output else stories.describe_story(found)
-    for line in lines:
-        typer.echo(line)
+        print_result(stories.list_story_values(), stories.list_stories(), as_json=json_output)
+        return
+    found = stories.find_story(name)
+    print_result(stories.story_as_values(found), stories.describe_story(found), as_json=json_output)
 
 
 def explore(
@@ -116,8 +113,7 @@ def explore(
     found = run_exploration(ExplorationRequest(replicas, records, acks, min_insync, unclean, *words, away, reset))
     if html is not None:
         write_text_file(html, render_exploration(found))
-    for line in [json.dumps(exploration_as_values(found))] if json_output else sentences_of(found):
-        typer.echo(line)
+    print_result(exploration_as_values(found), sentences_of(found), as_json=json_output)
     raise typer.Exit(exit_code(found))
 
 
@@ -158,6 +154,5 @@ def topic(
     found = find_losses(cluster, name, request, load_cli_settings(settings))
     if html is not None:
         write_text_file(html, render_losses(found))
-    for line in [json.dumps(losses_as_values(found))] if json_output else describe_losses(found):
-        typer.echo(line)
+    print_result(losses_as_values(found), describe_losses(found), as_json=json_output)
     raise typer.Exit(exit_code(found))

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli import options
-from twinshore.cli.app import load_cli_settings
+from twinshore.cli.app import build_table, load_cli_settings, open_console
 from twinshore.config.sentences import escape_line
 from twinshore.kafka.clock import wall_ms
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
     from twinshore.monitoring.link_status import LinkView
     from twinshore.replication.core.link_config import LinkRemark
@@ -28,7 +28,6 @@ WATCH = typer.Option(False, "--watch", help="Refresh every second until Ctrl-C."
 TOPICS = typer.Option(False, "--topics", help="Also show each topic's offsets.")
 
 EVERY_S = 1.0
-PIPE_COLUMNS = 1000
 
 
 def register(app: typer.Typer) -> None:
@@ -71,7 +70,7 @@ def _show(seen: Seen, *, as_json: bool, topics: bool) -> None:
         beside = [{"link": remark.link, "says": remark.sentence} for remark in about]
         typer.echo(json.dumps({"links": [as_values(view, topics=topics) for view in views], "about_links": beside}))
         return
-    _console().print(render(views, about, topics=topics))
+    open_console().print(render(views, about, topics=topics))
 
 
 def _watch(seen: Callable[[], Seen], *, as_json: bool, topics: bool) -> None:
@@ -82,7 +81,7 @@ def _watch(seen: Callable[[], Seen], *, as_json: bool, topics: bool) -> None:
             while True:
                 _show(seen(), as_json=as_json, topics=topics)
                 time.sleep(EVERY_S)
-        with Live(render(*seen(), topics=topics), console=_console(), auto_refresh=False) as live:
+        with Live(render(*seen(), topics=topics), console=open_console(), auto_refresh=False) as live:
             while True:
                 time.sleep(EVERY_S)
                 live.update(render(*seen(), topics=topics), refresh=True)
@@ -90,25 +89,14 @@ def _watch(seen: Callable[[], Seen], *, as_json: bool, topics: bool) -> None:
         return
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    # A pipe has no width, and its reader wants whole lines.
-    return Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)
-
-
 def render(views: list[LinkView], about: Sequence[LinkRemark] = (), *, topics: bool) -> RenderableType:
     """The view for a terminal."""
     from rich.console import Group
-    from rich.table import Table
 
     from twinshore.monitoring.link_status import describe_link, describe_open_incidents, find_silent_clusters
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("link", "state"):
-        table.add_column(column, no_wrap=True)
-    for column in ("tasks", "records/s", "MB/s", "lag", "p50 ms", "p99 ms", "age s"):
-        table.add_column(column, justify="right", no_wrap=True)
+    numbers = ("tasks", "records/s", "MB/s", "lag", "p50 ms", "p99 ms", "age s")
+    table = build_table(("link", "state"), numbers)
     silent = find_silent_clusters(views)
     parts: list[RenderableType] = [table, *(str(cluster) for cluster in silent)]
     for view in views:
@@ -144,13 +132,8 @@ def _cells(view: LinkView) -> list[str]:
 
 
 def _topic_table(views: list[LinkView]) -> RenderableType:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("link", "topic"):
-        table.add_column(column, overflow="fold")
-    for column in ("partitions", "stopped", "twin's end", "source's end", "lag", "MB"):
-        table.add_column(column, justify="right", no_wrap=True)
+    numbers = ("partitions", "stopped", "twin's end", "source's end", "lag", "MB")
+    table = build_table(("link", "topic"), numbers, folds=True)
     for view in views:
         for topic in view.topics:
             counts = [topic.partitions, topic.stopped, topic.twin_end, topic.source_end, topic.lag_records]

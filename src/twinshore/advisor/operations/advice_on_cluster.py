@@ -26,7 +26,6 @@ from twinshore.advisor.core.rules.rules_table import RULES
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster
 from twinshore.config.schema import pattern_error
-from twinshore.config.sentences import escape_line
 from twinshore.config.settings import Settings, read_text_file
 from twinshore.state.opening import open_if_exists
 
@@ -152,5 +151,4 @@ def describe_result(advice_result: AdviceResult, *, everything: bool) -> list[st
     lines = list(advice_report.describe_advice(advice_result.advice, everything=everything))
     if advice_result.changed is not None:
         lines += ["", *advice_report.describe_difference(advice_result.changed, advice_result.advice.at_ms)]
-    # Foreign names may hold line breaks, which must not change a command for Kafka's tools.
-    return [escape_line(line) for line in lines]
+    return lines

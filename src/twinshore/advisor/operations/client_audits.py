@@ -18,7 +18,7 @@ from twinshore.advisor.core.clients.model import ClientFinding, UsageByFlow, fin
 from twinshore.advisor.core.model import AdvisorPolicy
 from twinshore.advisor.operations.advice_on_cluster import load_policy
 from twinshore.config.frozen import AUDIT_CLIENT_ID
-from twinshore.config.sentences import Tell, escape_line
+from twinshore.config.sentences import Tell
 from twinshore.config.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.runtime.spark import open_session, stop_quietly
@@ -121,4 +121,4 @@ def render_audit(answer: ClientAuditResult) -> str:
 
 
 def describe_audit(answer: ClientAuditResult, *, everything: bool) -> list[str]:
-    return [escape_line(line) for line in client_audit.describe_client_audit(answer.audit, everything=everything)]
+    return list(client_audit.describe_client_audit(answer.audit, everything=everything))
