@@ -198,11 +198,11 @@ def recover(link: str = LINK, settings: Path = options.SETTINGS, dry_run: bool =
     id. Checks each twin as a task does, and copies nothing again. Refused while a mirror runs the link here.
     """
     from twinshore.replication.operations.recover import RecoverLink, act, plan
-    from twinshore.state.opening import open_or_create, open_or_temporary
+    from twinshore.state.opening import open_to_change
 
     loaded = load_cli_settings(settings)
     name = loaded.only([link]).name
-    with (open_or_temporary if dry_run else open_or_create)(loaded) as store:
+    with open_to_change(loaded, dry_run=dry_run) as store:
         planned = plan(RecoverLink(name), loaded, store, tell=typer.echo)
         run_steps(planned, act(planned, loaded, store, by=get_operator_name()), dry_run=dry_run)
 
@@ -236,31 +236,31 @@ def home(
     Refused if a link already replicates the topic: then only a switch can move it.
     """
     from twinshore.replication.operations.homes import SetHome, act, plan
-    from twinshore.state.opening import open_or_create, open_or_temporary
+    from twinshore.state.opening import open_to_change
 
     loaded = load_cli_settings(settings)
-    with (open_or_temporary if dry_run else open_or_create)(loaded) as store:
+    with open_to_change(loaded, dry_run=dry_run) as store:
         planned = plan(SetHome(topic, cluster, link), loaded, store)
         run_steps(planned, act(planned, store, by=get_operator_name()), dry_run=dry_run)
 
 
 def _change_links(path: Path, asked: AskedOfLinks, *, dry_run: bool) -> None:
     from twinshore.replication.operations.link_admin import act, plan
-    from twinshore.state.opening import open_or_create, open_or_temporary
+    from twinshore.state.opening import open_to_change
 
     settings = load_cli_settings(path)
-    with (open_or_temporary if dry_run else open_or_create)(settings) as store:
+    with open_to_change(settings, dry_run=dry_run) as store:
         planned = plan(asked, settings, store)
         run_steps(planned, act(planned, settings, store, by=get_operator_name()), dry_run=dry_run)
 
 
 def _change(path: Path, asked: ControlRequest, *, dry_run: bool) -> None:
     from twinshore.replication.operations.control import act, plan, remarks
-    from twinshore.state.opening import open_or_create, open_or_temporary
+    from twinshore.state.opening import open_to_change
 
     settings = load_cli_settings(path)
     settings.link(asked.link)  # A wrong name must not create a store.
-    with (open_or_temporary if dry_run else open_or_create)(settings) as store:
+    with open_to_change(settings, dry_run=dry_run) as store:
         planned = plan(asked, settings, store)
         run_steps(planned, act(planned, settings, store, by=get_operator_name()), dry_run=dry_run)
         for remark in remarks(asked, settings, store, done=not dry_run):

@@ -94,11 +94,11 @@ def open_breaker(
         plan_open,
         select_breakers,
     )
-    from twinshore.state.opening import open_or_create, open_or_temporary
+    from twinshore.state.opening import open_to_change
 
     selection = select_breakers(topic, client, produce=produce, fetch=fetch)
     breakers = OpenBreakers(selection, reason, parse_policy(policy), parse_seconds(lasts) if lasts else 0)
-    with (open_or_temporary if dry_run else open_or_create)(load_settings_file(settings)) as store:
+    with open_to_change(load_settings_file(settings), dry_run=dry_run) as store:
         _carry_out(plan_open(breakers, store, by=get_operator_name()), store, dry_run=dry_run)
 
 
@@ -128,13 +128,13 @@ def limit(
         plan_limits,
         select_breakers,
     )
-    from twinshore.state.opening import open_or_create, open_or_temporary
+    from twinshore.state.opening import open_to_change
 
     limits = build_limits(records_s, bytes_s, latency_ms, above_s, quiet_s)
     set_breaker_limits = SetBreakerLimits(
         select_breakers(topic, client, produce=produce, fetch=fetch), limits, reason, parse_policy(policy)
     )
-    with (open_or_temporary if dry_run else open_or_create)(load_settings_file(settings)) as store:
+    with open_to_change(load_settings_file(settings), dry_run=dry_run) as store:
         _carry_out(plan_limits(set_breaker_limits, store, by=get_operator_name()), store, dry_run=dry_run)
 
 
@@ -242,7 +242,7 @@ def offsets(
     Members wait for some seconds, rejoin and read on from the new offsets. No client restarts.
     """
     from twinshore.proxy.operations.reset_offsets import act, parse_reset_request, plan
-    from twinshore.state.opening import open_or_create, open_or_temporary
+    from twinshore.state.opening import open_to_change
 
     request = parse_reset_request(
         group,
@@ -258,7 +258,7 @@ def offsets(
     )
     loaded = load_settings_file(settings)
     changes = request.target is not None or request.unfinished_action is not None
-    with (open_or_create if changes and not dry_run else open_or_temporary)(loaded) as store:
+    with open_to_change(loaded, dry_run=dry_run or not changes) as store:
         offset_reset_plan = plan(request, loaded, store)
         confirm_and_run(
             offset_reset_plan,

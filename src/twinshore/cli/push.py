@@ -35,11 +35,11 @@ def set_push(
     Refused if clients would reject the settings, or if they hold a secret: the store keeps no secrets.
     """
     from twinshore.config.settings import read_text_file
-    from twinshore.state.opening import open_or_create, open_or_temporary
+    from twinshore.state.opening import open_to_change
     from twinshore.switch.config_service.push import SetPush, apply_push, plan_set
 
     text = read_text_file(file)
-    with (open_or_temporary if dry_run else open_or_create)(load_settings_file(settings)) as store:
+    with open_to_change(load_settings_file(settings), dry_run=dry_run) as store:
         plan = plan_set(SetPush(app, text), store)
         run_steps(plan, apply_push(plan, store, by=get_operator_name()), dry_run=dry_run)
 

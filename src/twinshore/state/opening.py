@@ -81,3 +81,8 @@ def open_or_temporary(settings: Settings) -> Iterator[Store]:
         return
     with store:
         yield store
+
+
+def open_to_change(settings: Settings, *, dry_run: bool) -> contextlib.AbstractContextManager[Store]:
+    """Opens the store, created if missing; for a dry run as `open_or_temporary`."""
+    return open_or_temporary(settings) if dry_run else open_or_create(settings)
