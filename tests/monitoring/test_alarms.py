@@ -23,14 +23,14 @@ OTHER = AlarmKey("east->west", AlarmKind.RECOVERY_POINT, "bills")
 
 
 def play(
-    course: list[tuple[float, bool]], manner: AlarmTiming, quiet: tuple[float, float] = (-1, -1), key: AlarmKey = KEY
+    course: list[tuple[float, bool]], timing: AlarmTiming, quiet: tuple[float, float] = (-1, -1), key: AlarmKey = KEY
 ) -> list[tuple[float, str, bool]]:
     book: AlarmBook = {}
     told = []
     for at_s, wrong in course:
         holds = quiet[0] <= at_s < quiet[1]
         book, events = update_alarms(
-            book, [AlertCondition(key, wrong, "it is late")], int(at_s * 1000), {key.kind: manner}, quiet=holds
+            book, [AlertCondition(key, wrong, "it is late")], int(at_s * 1000), {key.kind: timing}, quiet=holds
         )
         told += [(at_s, one.happening.value, one.tell) for one in events]
     return told
@@ -41,15 +41,15 @@ def always(wrong: bool, begin: int, end: int) -> list[tuple[float, bool]]:
 
 
 def test_it_rises_only_after_it_was_wrong_without_a_break() -> None:
-    manner = AlarmTiming(rise_s=3, clear_s=0, repeat_s=0)
-    assert play([*always(True, 0, 3), (3, False), *always(True, 4, 7)], manner) == []
-    assert play(always(True, 0, 9), manner) == [(3, "raised", True)]
+    timing = AlarmTiming(rise_s=3, clear_s=0, repeat_s=0)
+    assert play([*always(True, 0, 3), (3, False), *always(True, 4, 7)], timing) == []
+    assert play(always(True, 0, 9), timing) == [(3, "raised", True)]
 
 
 def test_it_clears_only_after_it_was_right_without_a_break() -> None:
-    manner = AlarmTiming(rise_s=0, clear_s=3, repeat_s=0)
+    timing = AlarmTiming(rise_s=0, clear_s=3, repeat_s=0)
     course = [(0.0, True), *always(False, 1, 3), (3.0, True), *always(False, 4, 9)]
-    assert play(course, manner) == [(0, "raised", True), (7, "cleared", True)]
+    assert play(course, timing) == [(0, "raised", True), (7, "cleared", True)]
 
 
 def test_it_is_repeated_no_more_than_asked() -> None:

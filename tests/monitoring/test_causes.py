@@ -62,8 +62,8 @@ KEYS = keys()
 class Play:
     """Turns a second apart."""
 
-    def __init__(self, manners: dict[AlarmKind, AlarmTiming] = MANNERS) -> None:
-        self.manners = manners
+    def __init__(self, timings: dict[AlarmKind, AlarmTiming] = MANNERS) -> None:
+        self.timings = timings
         self.book: dict[AlarmKey, ActiveAlarm] = {}
         self.events: list[AlarmEvent] = []
         self.now_ms = 0
@@ -73,9 +73,9 @@ class Play:
         began = len(self.events)
         for _ in range(seconds):
             self.now_ms += 1_000
-            signs = [AlertCondition(key, True, f"{key.link} {key.kind} {key.topic}") for key in sorted(wrong)]
-            signs += [AlertCondition(key, False) for key in sorted(right)]
-            self.book, events = update_alarms(self.book, signs, self.now_ms, self.manners)
+            conditions = [AlertCondition(key, True, f"{key.link} {key.kind} {key.topic}") for key in sorted(wrong)]
+            conditions += [AlertCondition(key, False) for key in sorted(right)]
+            self.book, events = update_alarms(self.book, conditions, self.now_ms, self.timings)
             self.events += events
         return [event for event in self.events[began:] if event.tell]
 
@@ -139,7 +139,7 @@ def named(event: AlarmEvent) -> set[str]:
 
 @pytest.mark.parametrize("repeat_s", [0.0, 900.0])
 def test_what_rises_long_after_its_cause_was_told_is_told_at_once_and_once(repeat_s: float) -> None:
-    play = Play({kind: manner._replace(repeat_s=repeat_s) for kind, manner in MANNERS.items()})
+    play = Play({kind: timing._replace(repeat_s=repeat_s) for kind, timing in MANNERS.items()})
     play.turn({MIRROR, *LATE[:2]}, seconds=300)
     assert [event.key for event in play.events if event.tell] == [MIRROR], "what comes with it is no news"
     (also,) = play.turn({MIRROR, *LATE[:3]}, seconds=2)
@@ -153,10 +153,10 @@ def test_what_rises_long_after_its_cause_was_told_is_told_at_once_and_once(repea
 
 def test_news_of_a_cause_waits_for_the_end_of_a_quiet_time() -> None:
     book, _ = update_alarms({}, [AlertCondition(MIRROR, True, "silent")], 0, {})
-    signs = [AlertCondition(MIRROR, True, "silent"), AlertCondition(LATE[0], True, "late")]
+    conditions = [AlertCondition(MIRROR, True, "silent"), AlertCondition(LATE[0], True, "late")]
     for at_ms, quiet, told in ((200_000, True, 0), (300_000, False, 1), (400_000, False, 0)):
         book, events = update_alarms(
-            book, signs, at_ms, {kind: AlarmTiming(repeat_s=0) for kind in AlarmKind}, quiet=quiet
+            book, conditions, at_ms, {kind: AlarmTiming(repeat_s=0) for kind in AlarmKind}, quiet=quiet
         )
         assert sum(event.tell for event in events) == told, at_ms
 
@@ -166,14 +166,14 @@ def test_partitions_that_are_not_stopped_are_told_though_others_of_their_topic_a
     play.turn({STOPPED, LATE[0]}, seconds=15)
     assert [event.key for event in play.events if event.tell] == [STOPPED]
     play.now_ms += 1_000
-    signs = [
+    conditions = [
         AlertCondition(STOPPED, True, "t0-1 is stopped"),
         AlertCondition(LATE[0], True, "t0-2 is late", beyond=True),
     ]
-    play.book, events = update_alarms(play.book, signs, play.now_ms, MANNERS)
+    play.book, events = update_alarms(play.book, conditions, play.now_ms, MANNERS)
     assert [(event.key, event.sentence, event.parts) for event in events] == [(LATE[0], "t0-2 is late", ())]
     play.book, events = update_alarms(
-        play.book, [*signs, AlertCondition(WEST, True, "away")], play.now_ms + 1_000, MANNERS
+        play.book, [*conditions, AlertCondition(WEST, True, "away")], play.now_ms + 1_000, MANNERS
     )
     assert events == []
     assert find_root_cause(LATE[0], play.book, beyond=True) == WEST, "a cluster that is away explains all"
@@ -196,8 +196,8 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_nothing_is_lost_and_nothing_clears_while_it_holds(steps: list[tuple[set[AlarmKey], bool, int]]) -> None:
-    """Whatever is wrong, in any order; signs of all else are right, or do not come at all."""
-    play, wrong = Play({kind: manner._replace(repeat_s=0.0) for kind, manner in MANNERS.items()}), set[AlarmKey]()
+    """Whatever is wrong, in any order; conditions of all else are right, or do not come at all."""
+    play, wrong = Play({kind: timing._replace(repeat_s=0.0) for kind, timing in MANNERS.items()}), set[AlarmKey]()
     told: set[AlarmKey] = set()
     for wrong, all_heard, seconds in steps:
         right = set(KEYS) - wrong if all_heard else set()

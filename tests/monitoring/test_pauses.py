@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.monitoring.test_state import LINK, reading, signs
+from tests.monitoring.test_state import LINK, conditions, reading
 from twinshore.monitoring.core.alerts import (
     PAUSED_NOTE,
     AlarmBook,
@@ -32,8 +32,10 @@ def test_an_alarm_that_stands_is_not_well_again_by_a_pause() -> None:
         nonlocal book
         for ms in range(begin, end, 1_000):
             state.take([reading(ms, 500, target)._replace(paused=paused)], {}, ms)
-            manners = {AlarmKind.RECOVERY_POINT: AlarmTiming(repeat_s=20)}
-            book, events = update_alarms(book, [sign for sign in signs(state, ms) if sign.key == key], ms, manners)
+            timings = {AlarmKind.RECOVERY_POINT: AlarmTiming(repeat_s=20)}
+            book, events = update_alarms(
+                book, [condition for condition in conditions(state, ms) if condition.key == key], ms, timings
+            )
             told.extend(events)
 
     play(0, 15_000, paused=False)
@@ -55,9 +57,9 @@ def test_a_pause_ends_no_alarm_of_heartbeats_and_the_next_heartbeat_does() -> No
     for at in (1, 2):
         state.heard(at, 0, at)
     state.unheard(50_000)
-    (sign,) = [one for one in signs(state, 51_000) if one.key.kind is AlarmKind.HEARTBEAT]
-    assert not sign.wrong and sign.held and "paused" in sign.sentence
+    (condition,) = [one for one in conditions(state, 51_000) if one.key.kind is AlarmKind.HEARTBEAT]
+    assert not condition.wrong and condition.held and "paused" in condition.sentence
     state.take([], {}, 60_000)
     state.heard(3, 60_000, 60_000)
-    (sign,) = [one for one in signs(state, 61_000) if one.key.kind is AlarmKind.HEARTBEAT]
-    assert not sign.wrong and not sign.held
+    (condition,) = [one for one in conditions(state, 61_000) if one.key.kind is AlarmKind.HEARTBEAT]
+    assert not condition.wrong and not condition.held

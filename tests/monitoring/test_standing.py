@@ -178,9 +178,9 @@ WORD = LinkStatus(LINK, "a process 2", "flowing", "carries", 5)
 
 
 def wrong(silences: SilenceTimers, now_s: float, watches: list[WatcherRow], words: list[LinkStatus]) -> set[AlarmKind]:
-    signs = check_watchers(silences, watches, words, now_s, own="me", word_s=6.0)
-    assert all(bool(sign.sentence) is sign.wrong for sign in signs)
-    return {sign.key.kind for sign in signs if sign.wrong}
+    conditions = check_watchers(silences, watches, words, now_s, own="me", word_s=6.0)
+    assert all(bool(condition.sentence) is condition.wrong for condition in conditions)
+    return {condition.key.kind for condition in conditions if condition.wrong}
 
 
 def test_whoever_says_the_same_for_too_long_is_missed_on_ones_own_clock() -> None:
@@ -201,10 +201,13 @@ def test_an_alarm_of_one_who_has_ended_in_good_order_is_over() -> None:
     silences = SilenceTimers()
     rows = [replace(WATCH, name="monitor on b"), replace(WATCH, name="me")]
     check_watchers(silences, rows, [WORD], 0, own="me", word_s=6.0, standing=standing)
-    signs = check_watchers(silences, rows, [WORD], 9, own="me", word_s=6.0, standing=standing)
-    assert {sign.key for sign in signs if sign.wrong} == {here, AlarmKey(LINK, AlarmKind.MIRROR)}
+    conditions = check_watchers(silences, rows, [WORD], 9, own="me", word_s=6.0, standing=standing)
+    assert {condition.key for condition in conditions if condition.wrong} == {here, AlarmKey(LINK, AlarmKind.MIRROR)}
     # Whoever judges is not silent.
-    assert {sign.key for sign in signs if not sign.wrong} == {gone, AlarmKey("me", AlarmKind.MONITOR)}
+    assert {condition.key for condition in conditions if not condition.wrong} == {
+        gone,
+        AlarmKey("me", AlarmKind.MONITOR),
+    }
 
 
 def test_a_watcher_that_starts_again_ends_what_is_not_missed_any_more(tmp_path: Path) -> None:
@@ -321,8 +324,8 @@ def test_one_who_watches_the_watchers_is_missed_by_name() -> None:
     silences = SilenceTimers()
     watcher = replace(WATCH, name=WATCHER, kind=WATCHES_WATCHERS)
     check_watchers(silences, [watcher], [], 0, own="me", word_s=6.0)
-    (sign,) = check_watchers(silences, [watcher], [], 9, own="me", word_s=6.0)
-    assert sign.key == AlarmKey(WATCHER, AlarmKind.MONITOR)
+    (condition,) = check_watchers(silences, [watcher], [], 9, own="me", word_s=6.0)
+    assert condition.key == AlarmKey(WATCHER, AlarmKind.MONITOR)
 
 
 def test_mirrors_of_links_that_a_living_monitor_watches_are_that_monitors_to_miss() -> None:

@@ -35,24 +35,25 @@ def reading(
     return LagReading(MonitoredPartition(LINK, topic, partition), ms, a, b, "s", "t", axis=axis)
 
 
-def signs(state: MonitoredLink, now_ms: int) -> list[AlertCondition]:
-    return state.signs(now_ms, lambda _topic: 10.0, **BOUNDS)
+def conditions(state: MonitoredLink, now_ms: int) -> list[AlertCondition]:
+    return state.conditions(now_ms, lambda _topic: 10.0, **BOUNDS)
 
 
 def wrong(state: MonitoredLink, now_ms: int) -> dict[AlarmKind, AlertCondition]:
-    found = [sign for sign in signs(state, now_ms) if sign.wrong]
-    assert len({sign.key for sign in found}) == len(found)
-    return {sign.key.kind: sign for sign in found}
+    found = [condition for condition in conditions(state, now_ms) if condition.wrong]
+    assert len({condition.key for condition in found}) == len(found)
+    return {condition.key.kind: condition for condition in found}
 
 
 def test_a_topic_behind_for_longer_than_its_bound_is_told_with_what_would_be_lost() -> None:
     state = MonitoredLink(LINK, 0)
     for ms in range(0, 13_000, 1_000):
         state.take([reading(ms, 100 + ms, 100), reading(ms, 50, 50, partition=1)], {}, ms)
-    sign = wrong(state, 12_000)[AlarmKind.RECOVERY_POINT]
-    assert sign.key.topic == "orders"
+    condition = wrong(state, 12_000)[AlarmKind.RECOVERY_POINT]
+    assert condition.key.topic == "orders"
     assert (
-        "12,000 records of orders (partition 0) are on east alone, the oldest for 11.0 s (bound 10 s)" in sign.sentence
+        "12,000 records of orders (partition 0) are on east alone, the oldest for 11.0 s (bound 10 s)"
+        in condition.sentence
     )
     state.take([reading(13_000, 12_100, 12_100), reading(13_000, 50, 50, partition=1)], {}, 13_000)
     assert not wrong(state, 13_000)
@@ -105,8 +106,8 @@ def test_heartbeats_that_stop_are_missed_and_those_that_never_came_are_not() -> 
 
 
 def said(state: MonitoredLink, now_ms: int) -> dict[tuple[AlarmKind, str, str], bool]:
-    signs = state.signs(now_ms, lambda _topic: 10.0, **BOUNDS)
-    return {(sign.key.kind, sign.key.topic, sign.key.group): sign.wrong for sign in signs}
+    conditions = state.conditions(now_ms, lambda _topic: 10.0, **BOUNDS)
+    return {(condition.key.kind, condition.key.topic, condition.key.group): condition.wrong for condition in conditions}
 
 
 def test_after_a_restart_nothing_is_well_until_something_was_read() -> None:
@@ -186,9 +187,9 @@ def test_a_link_that_cannot_be_read_is_one_alarm_and_not_one_for_each_topic() ->
     state = MonitoredLink(LINK, 0)
     state.take([reading(1_000, 1, 1), reading(1_000, 1, 1, topic="bills")], {}, 1_000)
     state.take([], {"": "west: no broker answers"}, 70_000)
-    sign = wrong(state, 70_000)[AlarmKind.BLIND]
-    assert sign.key.topic == ""
-    assert " 69 s: west: no broker answers" in sign.sentence
+    condition = wrong(state, 70_000)[AlarmKind.BLIND]
+    assert condition.key.topic == ""
+    assert " 69 s: west: no broker answers" in condition.sentence
 
 
 def test_one_topic_that_cannot_be_read_is_named() -> None:
@@ -197,9 +198,9 @@ def test_one_topic_that_cannot_be_read_is_named() -> None:
         read = [reading(ms, ms, ms)] + ([reading(ms, 1, 1, topic="bills")] if ms < 10_000 else [])
         state.take(read, {"bills": "no leader"} if ms >= 10_000 else {}, ms)
         state.ruled([WindowVerdict(MonitoredPartition(LINK, "orders", 0), ms, DelayVerdict(judged=True))], ms)
-    sign = wrong(state, 89_000)[AlarmKind.BLIND]
-    assert sign.key.topic == "bills"
-    assert "no leader" in sign.sentence
+    condition = wrong(state, 89_000)[AlarmKind.BLIND]
+    assert condition.key.topic == "bills"
+    assert "no leader" in condition.sentence
 
 
 def test_a_topic_that_is_known_to_be_over_raises_nothing_and_is_forgotten() -> None:
@@ -228,14 +229,16 @@ def test_a_topic_that_nobody_names_is_missed_with_its_last_figures_for_as_long_a
     for ms in range(100_000, 9_000_000, 60_000):
         state.take([reading(ms, 1, 1, topic="bills")], {"orders": unseen}, ms)
         state.ruled([WindowVerdict(MonitoredPartition(LINK, "bills", 0), 1, DelayVerdict(judged=True))], ms)
-        found = state.signs(ms, lambda _topic: 10.0, **BOUNDS)
-        assert late not in {sign.key for sign in found}, "its alarm stands: nothing is known that would clear it"
+        found = state.conditions(ms, lambda _topic: 10.0, **BOUNDS)
+        assert late not in {condition.key for condition in found}, (
+            "its alarm stands: nothing is known that would clear it"
+        )
         assert not state.knows_no_more(late, ms)
         if ms > 160_000:
-            (sign,) = [sign for sign in found if sign.wrong]
-            assert (sign.key.kind, sign.key.topic) == (AlarmKind.BLIND, "orders")
-    assert unseen in sign.sentence
-    assert "it lacked 4,990 records, the oldest for 99.0 s" in sign.sentence
+            (condition,) = [condition for condition in found if condition.wrong]
+            assert (condition.key.kind, condition.key.topic) == (AlarmKind.BLIND, "orders")
+    assert unseen in condition.sentence
+    assert "it lacked 4,990 records, the oldest for 99.0 s" in condition.sentence
     assert {row.topic for row in state.rows()} == {"bills", "orders"}, "the last figures are kept"
 
 
@@ -246,9 +249,9 @@ def test_a_topic_that_was_out_of_sight_before_a_restart_is_missed_after_it() -> 
     second.restore(first.rows())
     assert not wrong(second, 300_000), "nothing was read yet"
     second.take([reading(301_000, 1, 1, topic="bills")], {"orders": "west refuses to describe it"}, 301_000)
-    sign = wrong(second, 301_000)[AlarmKind.BLIND]
-    assert sign.key.topic == "orders"
-    assert "300 s ago it lacked 80 records" in sign.sentence
+    condition = wrong(second, 301_000)[AlarmKind.BLIND]
+    assert condition.key.topic == "orders"
+    assert "300 s ago it lacked 80 records" in condition.sentence
     never = MonitoredLink(LINK, 300_000)
     for ms in range(300_000, 400_000, 1_000):
         never.take([reading(ms, 1, 1, topic="bills")], {"orders": "west refuses to describe it"}, ms)
@@ -261,7 +264,7 @@ def test_a_topic_of_which_a_part_is_read_is_never_well_by_that_part() -> None:
     key = AlarmKey(LINK, AlarmKind.RECOVERY_POINT, "orders")
     few = {"orders": "west has fewer partitions"}
     state.take([reading(1_000, 1, 1)], few, 1_000)
-    assert key not in {sign.key for sign in state.signs(1_000, lambda _topic: 10.0, **BOUNDS)}
+    assert key not in {condition.key for condition in state.conditions(1_000, lambda _topic: 10.0, **BOUNDS)}
     assert not state.vouches(AlertCondition(AlarmKey(LINK, AlarmKind.END_OFFSET, "orders"), False))
     for ms in range(2_000, 70_000, 1_000):
         state.take([reading(ms, 50, 1)], few, ms)
@@ -313,8 +316,8 @@ def test_what_is_late_beside_the_partitions_that_are_stopped_is_beyond_their_sto
     for on, beyond in ((frozenset[int](), False), (frozenset({1}), True), (frozenset({0, 1}), False), ({-1}, False)):
         state.resting = {"orders": frozenset(on)}
         assert wrong(state, 29_000)[AlarmKind.RECOVERY_POINT].beyond is beyond, on
-        (sign,) = check_windows(delayed, 5.0, {(LINK, "orders"): frozenset(on)})
-        assert sign.beyond is beyond, on
+        (condition,) = check_windows(delayed, 5.0, {(LINK, "orders"): frozenset(on)})
+        assert condition.beyond is beyond, on
 
 
 def test_an_alarm_of_a_topic_that_is_over_can_clear() -> None:
@@ -350,8 +353,8 @@ def test_a_twin_made_anew_while_nobody_watched_is_behind_from_when_that_was_seen
         state.restore(before.rows())
         for ms in range(60_000, 72_000, 1_000):
             state.take([reading(ms, 100, lost)._replace(target_id="t2")], {}, ms)
-        sign = wrong(state, 71_000)[AlarmKind.RECOVERY_POINT]
-        assert f"{100 - lost} records of orders" in sign.sentence and "the oldest for 11.0 s" in sign.sentence
+        condition = wrong(state, 71_000)[AlarmKind.RECOVERY_POINT]
+        assert f"{100 - lost} records of orders" in condition.sentence and "the oldest for 11.0 s" in condition.sentence
 
 
 def test_a_groups_place_is_shown_beside_the_sources() -> None:
@@ -373,18 +376,18 @@ def test_the_windows_sentence_says_what_moved_and_what_did_not() -> None:
         WindowVerdict(MonitoredPartition(LINK, "orders", 8), 9, DelayVerdict(True)),
         WindowVerdict(MonitoredPartition(LINK, "orders", 9), 9, NO_VERDICT_YET),
     ]
-    (sign,) = check_windows(judged, 5.0)
-    assert sign.key.kind is AlarmKind.END_OFFSET
-    assert "orders moved by 4,800 on east within 5 s, and by 160 on west in 15 s" in sign.sentence
-    assert "partitions 0, 1, 2, 3, 4 and 3 more" in sign.sentence
+    (condition,) = check_windows(judged, 5.0)
+    assert condition.key.kind is AlarmKind.END_OFFSET
+    assert "orders moved by 4,800 on east within 5 s, and by 160 on west in 15 s" in condition.sentence
+    assert "partitions 0, 1, 2, 3, 4 and 3 more" in condition.sentence
     (right,) = check_windows([WindowVerdict(MonitoredPartition(LINK, "orders", 0), 10, DelayVerdict(True))], 5.0)
     assert not right.wrong
     group = WindowVerdict(
         MonitoredPartition(LINK, "orders", 0, "billing"), 9, DelayVerdict(True, True, True, 9, 1, 600, 20)
     )
-    (sign,) = check_windows([group], 5.0)
-    assert (sign.key.kind, sign.key.group) == (AlarmKind.GROUP, "billing")
-    assert "600 on east" in sign.sentence
+    (condition,) = check_windows([group], 5.0)
+    assert (condition.key.kind, condition.key.group) == (AlarmKind.GROUP, "billing")
+    assert "600 on east" in condition.sentence
 
 
 def test_partitions_in_words() -> None:

@@ -29,8 +29,8 @@ def test_windows_that_judge_nothing_are_an_alarm_unless_there_is_nothing_to_judg
     state.ruled(
         [WindowVerdict(MonitoredPartition(LINK, "orders", 0), 1, NO_VERDICT_YET, "2 readings are missing")], 70_000
     )
-    sign = wrong(state, 70_000)[AlarmKind.BLIND]
-    assert "judged nothing for 70 s, last because 2 readings are missing" in sign.sentence
+    condition = wrong(state, 70_000)[AlarmKind.BLIND]
+    assert "judged nothing for 70 s, last because 2 readings are missing" in condition.sentence
     state.ruled([WindowVerdict(MonitoredPartition(LINK, "orders", 0), 1, DelayVerdict(judged=True))], 70_000)
     assert not wrong(state, 71_000)
     empty = MonitoredLink(LINK, 0)
@@ -57,10 +57,10 @@ def test_a_place_whose_window_begins_anew_again_and_again_is_an_alarm_though_oth
 
     for ms in range(0, 61_000, 5_000):
         assert not tick(ms, WindowVerdict(restless, ms, NO_VERDICT_YET, why))
-    sign = tick(65_000, WindowVerdict(restless, 65_000, NO_VERDICT_YET, why))[AlarmKind.BLIND]
-    assert (sign.key.topic, sign.key.group) == ("", "windows")
-    assert "orders-1 for 65 s" in sign.sentence
-    assert why in sign.sentence
+    condition = tick(65_000, WindowVerdict(restless, 65_000, NO_VERDICT_YET, why))[AlarmKind.BLIND]
+    assert (condition.key.topic, condition.key.group) == ("", "windows")
+    assert "orders-1 for 65 s" in condition.sentence
+    assert why in condition.sentence
     assert not tick(70_000, WindowVerdict(restless, 70_000, DelayVerdict(judged=True), why))
     for ms in range(75_000, 146_000, 5_000):
         tick(ms, WindowVerdict(restless, ms, NO_VERDICT_YET, why))
@@ -75,5 +75,5 @@ def test_windows_of_a_long_period_are_given_the_readings_that_they_need() -> Non
     slow = {**BOUNDS, "period_s": 60.0}
     for ms in range(0, 362_000, 1_000):
         state.take([reading(ms, ms, ms)], {}, ms)
-        found = [sign.key for sign in state.signs(ms, lambda _topic: 1e9, **slow) if sign.wrong]
+        found = [condition.key for condition in state.conditions(ms, lambda _topic: 1e9, **slow) if condition.wrong]
         assert bool(found) == (ms > 360_000), ms

@@ -86,13 +86,13 @@ def test_what_can_never_be_read_is_told_however_often_it_is_tried(proven: int) -
         row = tried(row, day, 1_000, CompareResult(0, proven, proven, trouble="its task died"))
         # What was proven once is read again meanwhile, and stays young.
         row = replace(row, oldest_ms=day * DAY_MS)
-        (sign,) = check_unproven_partitions(LINK, [row], [twin(1)], day * DAY_MS + HOUR_MS, 24.0)
-        risen += [day] if sign.wrong else []
+        (condition,) = check_unproven_partitions(LINK, [row], [twin(1)], day * DAY_MS + HOUR_MS, 24.0)
+        risen += [day] if condition.wrong else []
     assert risen == list(range(2 if proven else 3, 60))
     well = tried(row, 60, 1_000, CompareResult(0, proven, 1_000, records=1_000 - proven))
     well = replace(well, oldest_ms=60 * DAY_MS)
-    (sign,) = check_unproven_partitions(LINK, [well], [twin(1)], 60 * DAY_MS + HOUR_MS, 24.0)
-    assert not sign.wrong
+    (condition,) = check_unproven_partitions(LINK, [well], [twin(1)], 60 * DAY_MS + HOUR_MS, 24.0)
+    assert not condition.wrong
 
 
 def test_the_monitor_judges_what_the_link_carries(tmp_path: Path, log_lines: LogLines) -> None:
@@ -105,5 +105,5 @@ def test_the_monitor_judges_what_the_link_carries(tmp_path: Path, log_lines: Log
         assert "orders-3 was never proven" in stage.alarms.book[KEY].sentence
         (link,) = stage.monitor._links
         elsewhere = replace(link, exclude=("orders",))
-        (sign,) = stage.monitor._unproven(store, elsewhere, READ_MS)
-        assert "orders" not in sign.sentence, "it is carried no more"
+        (condition,) = stage.monitor._unproven(store, elsewhere, READ_MS)
+        assert "orders" not in condition.sentence, "it is carried no more"

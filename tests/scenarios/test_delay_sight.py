@@ -90,10 +90,10 @@ class Eyes:
             self.state.take(
                 [one._replace(at_ms=self.now_ms) for one in sample.readings], sample.failures, self.now_ms, sample.over
             )
-            signs = self.state.signs(self.now_ms, lambda _: 1e9, heartbeat_s=0.0, blind_s=30.0, period_s=1e6)
+            conditions = self.state.conditions(self.now_ms, lambda _: 1e9, heartbeat_s=0.0, blind_s=30.0, period_s=1e6)
             over = [(key, self.state.knows_no_more(key, self.now_ms)) for key in self.book]
-            signs += [AlertCondition(key, False, why) for key, why in over if why]
-            self.book, told = update_alarms(self.book, signs, self.now_ms, {})
+            conditions += [AlertCondition(key, False, why) for key, why in over if why]
+            self.book, told = update_alarms(self.book, conditions, self.now_ms, {})
             events += [event for event in told if event.key.topic]
         return events
 
@@ -177,8 +177,8 @@ def test_what_a_twin_lost_while_no_monitor_ran_is_an_alarm_soon(
         def alarms(at_ms: int) -> list[AlarmKey]:
             sample = sampler.sample(lambda: at_ms, -1)
             state.take(sample.readings, sample.failures, at_ms, sample.over)
-            signs = state.signs(at_ms, lambda _: 10.0, heartbeat_s=0.0, blind_s=30.0, period_s=1e6)
-            return [sign.key for sign in signs if sign.wrong]
+            conditions = state.conditions(at_ms, lambda _: 10.0, heartbeat_s=0.0, blind_s=30.0, period_s=1e6)
+            return [sign.key for sign in conditions if sign.wrong]
 
         deadline = time.monotonic() + 60
         while not state.lags or any(view.lag_records or view.source_end != 100 for view in state.lags.values()):
@@ -232,8 +232,8 @@ def test_what_never_crossed_of_a_deleted_topic_is_an_alarm(east: RigCluster, wes
             state.take(sample.readings, sample.failures, at_ms, sample.over, sample.deleted)
 
         def alarms(at_ms: int) -> dict[str, str]:
-            signs = state.signs(at_ms, lambda _: 1e9, heartbeat_s=0.0, blind_s=1e9, period_s=1e6)
-            return {f"{sign.key.kind} {sign.key.topic}": sign.sentence for sign in signs if sign.wrong}
+            conditions = state.conditions(at_ms, lambda _: 1e9, heartbeat_s=0.0, blind_s=1e9, period_s=1e6)
+            return {f"{sign.key.kind} {sign.key.topic}": sign.sentence for sign in conditions if sign.wrong}
 
         until(lambda sample: sorted(one.target_end for one in sample.readings) == [40, 100], 1_000)
         assert alarms(1_000) == {}

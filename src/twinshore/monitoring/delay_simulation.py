@@ -172,7 +172,7 @@ class DetectionResult:
 
 def detect_alarms(steps: Iterable[SimulatedEnds], settings: DelaySettings) -> list[SimulatedAlarm]:
     section = settings.section
-    manners = build_alarm_timings(section)
+    timings = build_alarm_timings(section)
     thresholds = Thresholds(
         settings.latest_threshold(SIMULATED_PARTITION.topic), settings.consume_threshold(SIMULATED_PARTITION.topic)
     )
@@ -183,12 +183,12 @@ def detect_alarms(steps: Iterable[SimulatedEnds], settings: DelaySettings) -> li
         at_ms = int(seen.at_s * 1000)
         reading = LagReading(SIMULATED_PARTITION, at_ms, seen.source, seen.target, axis=OffsetRelation.EXACT)
         arrivals, lag = update_lag(arrivals, reading)
-        signs = check_recovery_points(SIMULATED_PARTITION.link, [lag], settings.recovery_point_s)
+        conditions = check_recovery_points(SIMULATED_PARTITION.link, [lag], settings.recovery_point_s)
         tick = int(seen.at_s / section.period_s)
         if tick > window.tick:
             window, verdict = apply_reading(window, reading, tick, thresholds)
-            signs += check_windows([WindowVerdict(SIMULATED_PARTITION, tick, verdict)], section.period_s)
-        book, events = update_alarms(book, signs, at_ms, manners)  # type: ignore[assignment, arg-type]  # one book, one key
+            conditions += check_windows([WindowVerdict(SIMULATED_PARTITION, tick, verdict)], section.period_s)
+        book, events = update_alarms(book, conditions, at_ms, timings)  # type: ignore[assignment, arg-type]  # one book, one key
         for event in events:
             ours = raised[event.key.kind]
             if event.happening is AlarmTransition.RAISED:

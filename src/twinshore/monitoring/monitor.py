@@ -242,9 +242,11 @@ class Monitor:
                     log.info(f"the windows judge {name}", extra={"link": name})
             if tick >= 0:
                 found = check_windows(judged, self._section.period_s, self._resting())
-                alarms.judge([sign for sign in found if self.states[sign.key.link].vouches(sign)], now_ms)
+                alarms.judge(
+                    [condition for condition in found if self.states[condition.key.link].vouches(condition)], now_ms
+                )
         for name in {sample.link for sample in samples}:
-            alarms.judge([*self._away(), *self._signs(self.states[name], now_ms)], now_ms)
+            alarms.judge([*self._away(), *self._conditions(self.states[name], now_ms)], now_ms)
         self._alarmed = frozenset(alarms.book)
         self._keep(store, alarms, now_ms)
 
@@ -267,10 +269,10 @@ class Monitor:
                 found.append(self._samples.get_nowait())
         return found
 
-    def _signs(self, state: MonitoredLink, now_ms: int) -> list[AlertCondition]:
+    def _conditions(self, state: MonitoredLink, now_ms: int) -> list[AlertCondition]:
         ours = self._section
         bounds = {"heartbeat_s": ours.heartbeat_s, "blind_s": ours.blind_s, "period_s": ours.period_s}
-        return state.signs(now_ms, self._rules.recovery_point_s, **bounds)
+        return state.conditions(now_ms, self._rules.recovery_point_s, **bounds)
 
     def _resting(self) -> Mapping[tuple[str, str], frozenset[int]]:
         """Stopped partitions by link and topic."""
@@ -311,7 +313,7 @@ class Monitor:
             self._served.beat()
         for state in self.states.values():
             # Also without new samples: that is what blindness is.
-            alarms.judge([*self._away(), *self._signs(state, now_ms)], now_ms)
+            alarms.judge([*self._away(), *self._conditions(state, now_ms)], now_ms)
             over = [(key, state.knows_no_more(key, now_ms)) for key in alarms.book]
             alarms.judge([AlertCondition(key, False, why) for key, why in over if why], now_ms)
         if self._beaten_s < self._store_again_s:
@@ -332,7 +334,9 @@ class Monitor:
                         # The last figures of an unreadable topic are the only ones.
                         store.delay.forget_partitions(state.link, now_ms - STALE_ROWS_KEPT_MS)
                 if self._settings.proof.read_again_h:
-                    alarms.judge([sign for link in self._links for sign in self._unproven(store, link, now_ms)], now_ms)
+                    alarms.judge(
+                        [condition for link in self._links for condition in self._unproven(store, link, now_ms)], now_ms
+                    )
                 alarms.refresh()
                 self._saved_ms = now_ms
             alarms.save()
@@ -350,10 +354,10 @@ class Monitor:
             return
         now_s, standing = time.monotonic(), tuple(alarms.book)
         suspect_s = self._suspect_s
-        signs = check_watchers(
+        conditions = check_watchers(
             self._silences, watchers, words, now_s, own=self._name, word_s=suspect_s, standing=standing
         )
-        alarms.judge([AlertCondition(STORE_ALARM_KEY, False), *signs], now_ms)
+        alarms.judge([AlertCondition(STORE_ALARM_KEY, False), *conditions], now_ms)
 
     def _unproven(self, store: Store, link: Link, now_ms: int) -> list[AlertCondition]:
         """Checks what the link replicates, and what it proves without replicating."""

@@ -180,11 +180,11 @@ class AlarmManager:
     def __init__(
         self,
         store: Store,
-        manners: Mapping[AlarmKind, AlarmTiming],
+        timings: Mapping[AlarmKind, AlarmTiming],
         quiet: Collection[QuietTime],
         tell: Callable[[AlarmEvent], None],
     ) -> None:
-        self._store, self._manners, self._quiet = store, manners, tuple(quiet)
+        self._store, self._timings, self._quiet = store, timings, tuple(quiet)
         self._tell = tell
         self._ids: dict[AlarmKey, AlarmRow] = {}
         self._unsaved: list[AlarmEvent] = []
@@ -212,10 +212,10 @@ class AlarmManager:
         """Shifts all times after the clock was set: alarms keep their durations."""
         self.book = {key: shift_alarm_clock(one, by_ms) for key, one in self.book.items()}
 
-    def judge(self, signs: Iterable[AlertCondition], now_ms: int) -> list[AlarmEvent]:
+    def judge(self, conditions: Iterable[AlertCondition], now_ms: int) -> list[AlarmEvent]:
         """Applies these conditions; returns the events, which are sent at once and saved when the store is writable."""
         quiet = is_quiet(self._quiet, now_ms)
-        self.book, events = update_alarms(self.book, signs, now_ms, self._manners, quiet=quiet)
+        self.book, events = update_alarms(self.book, conditions, now_ms, self._timings, quiet=quiet)
         for event in events:
             hushed = "" if event.tell else " (quiet time)" if quiet else " (not told by itself)"
             level = logging.INFO if event.happening is AlarmTransition.CLEARED else logging.ERROR

@@ -100,9 +100,9 @@ def check_watchers(
     `own`: the caller's name. `word_s`: how long a mirror may be silent. `standing`: the caller's alarms, which clear
     for processes no longer expected to report.
     """
-    signs: list[AlertCondition] = []
+    conditions: list[AlertCondition] = []
     if now_s < silences.from_s:
-        return signs
+        return conditions
     for row in watches:
         if row.name == own:
             continue
@@ -111,7 +111,7 @@ def check_watchers(
         wrong = silent_s > _patience_s(row)
         means = SILENCE_CONSEQUENCES[row.kind == WATCHES_WATCHERS]
         said = f"{row.name} ({row.owner}) has said nothing for {silent_s:.0f} s: {means} again."
-        signs.append(AlertCondition(get_watch_alarm_key(row.name), wrong, said if wrong else ""))
+        conditions.append(AlertCondition(get_watch_alarm_key(row.name), wrong, said if wrong else ""))
     for status in words:
         silent_s = silences.of(f"mirror {status.link}", (status.owner, status.updated_ms), now_s)
         wrong = silent_s > word_s
@@ -119,11 +119,11 @@ def check_watchers(
             f"{status.link}: its mirror ({status.owner}) has said nothing for {silent_s:.0f} s; its last status was:"
             f" {status.sentence}. Start `twinshore mirror run` again."
         )
-        signs.append(AlertCondition(AlarmKey(status.link, AlarmKind.MIRROR), wrong, said if wrong else ""))
+        conditions.append(AlertCondition(AlarmKey(status.link, AlarmKind.MIRROR), wrong, said if wrong else ""))
     silences.keep({f"watch {row.name}" for row in watches} | {f"mirror {status.link}" for status in words})
-    spoken = {sign.key for sign in signs}
+    spoken = {condition.key for condition in conditions}
     over = [key for key in standing if key.kind in (AlarmKind.MONITOR, AlarmKind.MIRROR) and key not in spoken]
-    return signs + [AlertCondition(key, False) for key in over]
+    return conditions + [AlertCondition(key, False) for key in over]
 
 
 def build_monitor_name(links: Sequence[str]) -> str:
@@ -229,8 +229,10 @@ class Watcher:
                 alarms.load(before - watched, (AlarmKind.MIRROR,))
             status = [link_status for link_status in status if link_status.link not in watched]
             standing = tuple(alarms.book)
-            signs = check_watchers(silences, watches, status, now_s, own=self.name, word_s=word_s, standing=standing)
-            alarms.judge([*signs, check_store_silence(0.0)], now_ms)
+            conditions = check_watchers(
+                silences, watches, status, now_s, own=self.name, word_s=word_s, standing=standing
+            )
+            alarms.judge([*conditions, check_store_silence(0.0)], now_ms)
 
 
 def find_silent_watches(watches: Sequence[WatcherRow], now_ms: int) -> Mapping[str, float]:

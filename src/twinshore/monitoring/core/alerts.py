@@ -301,62 +301,62 @@ AlarmBook = Mapping[AlarmKey, ActiveAlarm]
 
 def update_alarms(
     book: AlarmBook,
-    signs: Iterable[AlertCondition],
+    conditions: Iterable[AlertCondition],
     now_ms: int,
-    manners: Mapping[AlarmKind, AlarmTiming],
+    timings: Mapping[AlarmKind, AlarmTiming],
     *,
     quiet: bool = False,
 ) -> tuple[dict[AlarmKey, ActiveAlarm], list[AlarmEvent]]:
-    """Returns the new alarm book and the events. Alarms without a condition in `signs` stay."""
+    """Returns the new alarm book and the events. Alarms without a condition in `conditions` stay."""
     standing = dict(book)
     events: list[AlarmEvent] = []
     joined: set[AlarmKey] = set()
-    for sign in sorted(signs, key=lambda sign: rank_alarm(sign.key)):
-        manner = manners.get(sign.key.kind, AlarmTiming())
-        before = standing.get(sign.key)
-        if sign.wrong:
-            cause = _cause(sign, standing)
-            one, happened = _wrong(before, sign, now_ms, manner, quiet=quiet, cause=cause)
-            standing[sign.key] = one
-            if cause is not None and _is_news(one, cause, manners) and not quiet:
+    for condition in sorted(conditions, key=lambda condition: rank_alarm(condition.key)):
+        timing = timings.get(condition.key.kind, AlarmTiming())
+        before = standing.get(condition.key)
+        if condition.wrong:
+            cause = _cause(condition, standing)
+            one, happened = _wrong(before, condition, now_ms, timing, quiet=quiet, cause=cause)
+            standing[condition.key] = one
+            if cause is not None and _is_news(one, cause, timings) and not quiet:
                 joined.add(cause.key)
         elif before is None:
             continue
-        elif sign.held and before.raised_ms is not None:
-            standing[sign.key], happened = before._replace(right_ms=None, sentence=sign.sentence), None
+        elif condition.held and before.raised_ms is not None:
+            standing[condition.key], happened = before._replace(right_ms=None, sentence=condition.sentence), None
         else:
-            stays, happened = _right(before, now_ms, manner, sign.sentence, quiet=quiet)
+            stays, happened = _right(before, now_ms, timing, condition.sentence, quiet=quiet)
             if stays is None:
-                del standing[sign.key]
+                del standing[condition.key]
             else:
-                standing[sign.key] = stays
+                standing[condition.key] = stays
         events += [happened] if happened else []
     for key in sorted(joined):
         one = standing[key]
         if one.right_ms is None and one.told_ms is not None and now_ms - one.told_ms >= CONSEQUENCES_GATHER_MS:
             standing[key], happened = _again(one, now_ms)
             events.append(happened)
-    return standing, [_with_parts(event, standing, book.get(event.key), manners) for event in events]
+    return standing, [_with_parts(event, standing, book.get(event.key), timings) for event in events]
 
 
-def _cause(sign: AlertCondition, standing: AlarmBook) -> ActiveAlarm | None:
+def _cause(condition: AlertCondition, standing: AlarmBook) -> ActiveAlarm | None:
     """The root cause. A cause that has not risen yet counts too: consequences wait for it."""
-    found = find_root_cause(sign.key, standing, beyond=sign.beyond)
-    return None if found == sign.key else standing[found]
+    found = find_root_cause(condition.key, standing, beyond=condition.beyond)
+    return None if found == condition.key else standing[found]
 
 
-def _is_news(one: ActiveAlarm, cause: ActiveAlarm, manners: Mapping[AlarmKind, AlarmTiming]) -> bool:
+def _is_news(one: ActiveAlarm, cause: ActiveAlarm, timings: Mapping[AlarmKind, AlarmTiming]) -> bool:
     """Whether the alarm rose too late to count as part of its cause's message."""
     if one.raised_ms is None or one.told_ms is not None or cause.told_ms is None:
         return False
     first = cause.times_told <= 1
     return one.raised_ms > cause.told_ms + (
-        manners.get(cause.key.kind, AlarmTiming()).grouping_s * 1000 if first else 0
+        timings.get(cause.key.kind, AlarmTiming()).grouping_s * 1000 if first else 0
     )
 
 
 def _with_parts(
-    event: AlarmEvent, standing: AlarmBook, before: ActiveAlarm | None, manners: Mapping[AlarmKind, AlarmTiming]
+    event: AlarmEvent, standing: AlarmBook, before: ActiveAlarm | None, timings: Mapping[AlarmKind, AlarmTiming]
 ) -> AlarmEvent:
     """Adds the consequences, unreported ones first so that they are named."""
     if not event.tell:
@@ -367,7 +367,7 @@ def _with_parts(
         if one.raised_ms is not None and explains_consequence(event.key, one.beyond)
     ]
     found = [standing[key] for key in find_consequences(event.key, among)]
-    news = [one for one in found if before and _is_news(one, before, manners)]
+    news = [one for one in found if before and _is_news(one, before, timings)]
     ordered = [*news, *(one for one in found if one not in news)] if news else found
     also = len(news) if event.happening is AlarmTransition.REPEATED else 0
     return event._replace(parts=tuple(one.sentence for one in ordered), also=also)
@@ -375,20 +375,20 @@ def _with_parts(
 
 def _wrong(
     before: ActiveAlarm | None,
-    sign: AlertCondition,
+    condition: AlertCondition,
     now_ms: int,
-    manner: AlarmTiming,
+    timing: AlarmTiming,
     *,
     quiet: bool,
     cause: ActiveAlarm | None,
 ) -> tuple[ActiveAlarm, AlarmEvent | None]:
-    one = before or ActiveAlarm(sign.key, now_ms, sign.sentence)
-    one = one._replace(right_ms=None, sentence=sign.sentence, beyond=sign.beyond)
+    one = before or ActiveAlarm(condition.key, now_ms, condition.sentence)
+    one = one._replace(right_ms=None, sentence=condition.sentence, beyond=condition.beyond)
     hushed = quiet or cause is not None
     if cause is not None and cause.raised_ms is not None:
         one = one._replace(part_ms=now_ms)
     if one.raised_ms is None:
-        if now_ms - one.wrong_ms < manner.rise_s * 1000:
+        if now_ms - one.wrong_ms < timing.rise_s * 1000:
             return one, None
         tell = not hushed and not _settles(one, now_ms)
         one = one._replace(raised_ms=now_ms, told_ms=now_ms if tell else None, times_told=int(tell))
@@ -398,7 +398,7 @@ def _wrong(
     first = one.told_ms is None
     if first and _settles(one, now_ms):
         return one, None
-    again = manner.repeat_s > 0 and not first and now_ms - (one.told_ms or 0) >= manner.repeat_s * 1000
+    again = timing.repeat_s > 0 and not first and now_ms - (one.told_ms or 0) >= timing.repeat_s * 1000
     if not first and not again:
         return one, None
     return _again(one, now_ms)
@@ -415,12 +415,12 @@ def _again(one: ActiveAlarm, now_ms: int) -> tuple[ActiveAlarm, AlarmEvent]:
 
 
 def _right(
-    before: ActiveAlarm, now_ms: int, manner: AlarmTiming, why: str, *, quiet: bool
+    before: ActiveAlarm, now_ms: int, timing: AlarmTiming, why: str, *, quiet: bool
 ) -> tuple[ActiveAlarm | None, AlarmEvent | None]:
     if before.raised_ms is None:
         return None, None
     right_ms = now_ms if before.right_ms is None else before.right_ms
-    if now_ms - right_ms < manner.clear_s * 1000:
+    if now_ms - right_ms < timing.clear_s * 1000:
         return before._replace(right_ms=right_ms), None
     # Without a message that something is wrong, no message that it is over.
     tell = before.told_ms is not None and not quiet
@@ -482,10 +482,12 @@ def check_windows(
             wrong = verdict.consume_delayed if place.group else verdict.latest_delayed
             topics.setdefault(AlarmKey(place.link, kind, place.topic, place.group), []).append((one, wrong))
     none = frozenset[int]()
-    return [_window_sign(key, seen, period_s, resting.get((key.link, key.topic), none)) for key, seen in topics.items()]
+    return [
+        _window_condition(key, seen, period_s, resting.get((key.link, key.topic), none)) for key, seen in topics.items()
+    ]
 
 
-def _window_sign(
+def _window_condition(
     key: AlarmKey, seen: Sequence[tuple[WindowVerdict, bool]], period_s: float, resting: frozenset[int]
 ) -> AlertCondition:
     wrong = [one for one, delayed in seen if delayed]
@@ -530,11 +532,12 @@ def check_recovery_points(
             topics.setdefault(lag.place.topic, []).append(lag)
     none = frozenset[int]()
     return [
-        _recovery_sign(link, topic, lags, bound_s(topic), resting.get(topic, none)) for topic, lags in topics.items()
+        _recovery_condition(link, topic, lags, bound_s(topic), resting.get(topic, none))
+        for topic, lags in topics.items()
     ]
 
 
-def _recovery_sign(
+def _recovery_condition(
     link: str, topic: str, lags: Sequence[PartitionLag], bound_s: float, resting: frozenset[int]
 ) -> AlertCondition:
     key = AlarmKey(link, AlarmKind.RECOVERY_POINT, topic)
@@ -570,25 +573,27 @@ class LostRecords(NamedTuple):
 
 def check_lost_records(link: str, lost: Mapping[str, LostRecords]) -> list[AlertCondition]:
     """Returns a condition for each topic deleted before full replication. The alarm clears when the topic is back."""
-    signs = []
+    conditions = []
     for topic, one in sorted(lost.items()):
         sentence = (
             f"{link}: {one.why} before all of it was replicated: {one.lag_records:,} records of {topic} were on"
             f" {link.partition('->')[0]} alone, the oldest for {one.oldest_ms / 1000:.1f} s, and are lost if nothing"
             f" else holds them. `twinshore status` says what the twin holds."
         )
-        signs.append(AlertCondition(AlarmKey(link, AlarmKind.RECOVERY_POINT, topic), True, sentence))
-    return signs
+        conditions.append(AlertCondition(AlarmKey(link, AlarmKind.RECOVERY_POINT, topic), True, sentence))
+    return conditions
 
 
 def check_stopped_topics(link: str, topics: Iterable[str], stopped: Mapping[str, str]) -> list[AlertCondition]:
     """Returns a condition for each topic: whether the incident log has a stopped partition."""
-    signs = []
+    conditions = []
     for topic in sorted({*topics, *stopped} - {""}):
         said = stopped.get(topic, "")
         sentence = f"{link}: {topic} is stopped, or some of it: {said} `twinshore status` shows what rests."
-        signs.append(AlertCondition(AlarmKey(link, AlarmKind.STOPPED, topic), bool(said), sentence if said else ""))
-    return signs
+        conditions.append(
+            AlertCondition(AlarmKey(link, AlarmKind.STOPPED, topic), bool(said), sentence if said else "")
+        )
+    return conditions
 
 
 def check_away_clusters(away: Mapping[str, Mapping[str, str]]) -> list[AlertCondition]:
@@ -648,7 +653,7 @@ def check_blind_spots(
     `seen_ms`: when each topic was last read, with the link as "". `ever`: whether the link was ever read. `lasts`: the
     last known figures of a topic, as a sentence.
     """
-    signs = []
+    conditions = []
     whole = "" in failures or now_ms - seen_ms.get("", now_ms) > bound_s * 1000
     for topic, at_ms in seen_ms.items():
         unseen_s = (now_ms - at_ms) / 1000
@@ -660,8 +665,8 @@ def check_blind_spots(
         sentence = f"{link}: the lag of {of} is unknown: it could not be read for {unseen_s:.0f} s: {why}."
         if lasts.get(topic):
             sentence += f" {lasts[topic].capitalize()}."
-        signs.append(AlertCondition(AlarmKey(link, AlarmKind.BLIND, topic), wrong, sentence if wrong else ""))
-    return signs
+        conditions.append(AlertCondition(AlarmKey(link, AlarmKind.BLIND, topic), wrong, sentence if wrong else ""))
+    return conditions
 
 
 def check_link_parts(
@@ -670,17 +675,17 @@ def check_link_parts(
     """Returns conditions for the link's groups and heartbeats. `parts`: since when one is unreadable, and why; None if
     readable.
     """
-    signs = []
+    conditions = []
     for part, failing in parts.items():
         key = AlarmKey(link, AlarmKind.BLIND, group=part.removeprefix("/"))
         since_ms, why = failing or (now_ms, "")
         unread_s = (now_ms - since_ms) / 1000
         if failing is None:
-            signs.append(AlertCondition(key, False))
+            conditions.append(AlertCondition(key, False))
         elif unread_s > bound_s:
             said = f"{link}: not all {key.group} could be read for {unread_s:.0f} s: {why}. Topics are watched on."
-            signs.append(AlertCondition(key, True, said))
-    return signs
+            conditions.append(AlertCondition(key, True, said))
+    return conditions
 
 
 def check_unjudged_windows(

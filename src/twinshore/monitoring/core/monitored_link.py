@@ -188,7 +188,7 @@ class MonitoredLink:
             elif one.why not in (PAUSED_REASON, NO_COMMITTED_OFFSET_REASON):
                 self.unjudged[one.place] = since_ms, now_ms, one.why
 
-    def signs(
+    def conditions(
         self, now_ms: int, bound_s: Callable[[str], float], *, heartbeat_s: float, blind_s: float, period_s: float
     ) -> list[AlertCondition]:
         """All conditions known now, except window verdicts. Without knowledge nothing counts as well."""
@@ -215,7 +215,11 @@ class MonitoredLink:
         stopped = check_stopped_topics(self.link, expected, self.stopped) if self.ever_read else []
         lasts = {topic: self._last(topic, now_ms) for topic in self.failures}
         return [
-            *(sign for sign in check_recovery_points(self.link, fresh, bound_s, self.resting) if self.vouches(sign)),
+            *(
+                condition
+                for condition in check_recovery_points(self.link, fresh, bound_s, self.resting)
+                if self.vouches(condition)
+            ),
             *stopped,
             *beats,
             *check_lost_records(self.link, self._lost(now_ms)),
@@ -224,9 +228,9 @@ class MonitoredLink:
             *check_unjudged_windows(self.link, now_ms - self.judged_ms, unjudged_s, self.why, left, well=well),
         ]
 
-    def vouches(self, sign: AlertCondition) -> bool:
+    def vouches(self, condition: AlertCondition) -> bool:
         """Whether the condition is reliable. A topic that is partly unreadable or stopped is never reported well."""
-        return sign.wrong or not (sign.key.topic in self.failures or sign.key.topic in self.stopped)
+        return condition.wrong or not (condition.key.topic in self.failures or condition.key.topic in self.stopped)
 
     def knows_no_more(self, key: AlarmKey, now_ms: int) -> str:
         """Why an alarm of a topic or group can never clear by a reading; empty if it can. The topic is over, or the
