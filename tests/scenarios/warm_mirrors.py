@@ -95,7 +95,8 @@ def start_warm(command: Sequence[str], *, folder: Path, log: Path, environment: 
     }
     with _guard, _adopting():
         pid = _warm(log).fork(order)
-    return ChildProcess(Forked(pid), tied=True, death_signal=signal.SIGKILL)
+    # It has the parts of `Popen` that are called.
+    return ChildProcess(Forked(pid), tied=True, death_signal=signal.SIGKILL)  # type: ignore[arg-type]
 
 
 def said_by(words: Sequence[str], *, folder: Path, within_s: float = 60.0) -> tuple[int, str]:

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any
 
 import psutil
 
@@ -116,31 +116,10 @@ def _kernel_says(pid: int) -> tuple[str, str] | None:
     return f"{_boot_id()}:{fields[19]}", fields[0]
 
 
-class ReapableProcess(Protocol):
-    """The part of `subprocess.Popen` that `ChildProcess` needs."""
-
-    @property
-    def pid(self) -> int: ...
-
-    @property
-    def stdin(self) -> IO[bytes] | None: ...
-
-    @property
-    def stdout(self) -> IO[bytes] | None: ...
-
-    def poll(self) -> int | None: ...
-
-    def wait(self, timeout: float | None = None) -> int: ...
-
-    def send_signal(self, sig: int) -> None: ...
-
-    def kill(self) -> None: ...
-
-
 class ChildProcess:
     """A running server that this process started. Calls after `end` are harmless."""
 
-    def __init__(self, process: ReapableProcess, *, tied: bool, death_signal: signal.Signals) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], *, tied: bool, death_signal: signal.Signals) -> None:
         self._process = process
         self._death_signal = death_signal
         self.pid = process.pid
