@@ -89,13 +89,13 @@ class ExpectedNames(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _StoreView:
     """What the store knows of the link. `old`: the store no longer answers, and this is the last known state."""
 
     link: Link
     twins: Mapping[tuple[str, int], str]
     reached: Mapping[tuple[str, int], OffsetRun]
-    receipted: Mapping[tuple[str, int], int]  # replicated offset on the source
+    replicated: Mapping[tuple[str, int], int]  # offset on the source
     stopped: Mapping[str, str] = field(default_factory=dict)
     resting: Mapping[str, frozenset[int]] = field(default_factory=dict)
     # Topics that are written on the target: the reverse link replicates them.
@@ -121,16 +121,16 @@ class Sampler:
     ) -> None:
         self._link, self._source, self._target, self._store = link, source, target, store
         self._groups = (ConsumerGroups(source), ConsumerGroups(target)) if groups and link.groups.enabled else None
-        self._told = _Told(link, {}, {}, {}, old=True)
+        self._view = _StoreView(link, {}, {}, {}, old=True)
         self._expected = expected
         self._unseen: dict[str, str] = {}
         self._over: dict[str, str] = {}
         self._deleted: frozenset[str] = frozenset()
         self._away: dict[str, str] = {}
         self._topics: dict[str, tuple[str, str, str, int, bool]] = {}  # twin, both ids, partitions, all of them
-        self._look_again_s = self._ask_again_s = 0.0
-        self._heard_store = False
-        self._beats: StateTopic | None = None
+        self._refresh_again_s = self._store_again_s = 0.0
+        self._store_was_read = False
+        self._heartbeats: StateTopic | None = None
 
     def close(self) -> None:
         for groups in self._groups or ():
@@ -144,7 +144,7 @@ class Sampler:
         readings: list[LagReading] = []
         heartbeat = None
         try:
-            if time.monotonic() >= self._look_again_s:
+            if time.monotonic() >= self._refresh_again_s:
                 self._refresh()
             failures |= self._unseen
             readings = self._ends(now_ms, failures)
@@ -153,7 +153,7 @@ class Sampler:
         if tick >= 0 and "" not in failures:
             # Separately: without rights on groups, ends and heartbeats are still read.
             with _noting(failures, GROUPS_PART):
-                readings += self._group_places(readings, failures)
+                readings += self._group_offsets(readings, failures)
             with _noting(failures, HEARTBEATS_PART):
                 heartbeat = self._heartbeat()
         return LinkSample(
@@ -164,32 +164,32 @@ class Sampler:
             heartbeat,
             failures,
             dict(self._over),
-            {topic: self._crossed(topic) for topic in self._deleted},
+            {topic: self._replicated_offsets(topic) for topic in self._deleted},
             dict(self._away),
-            self._told.stopped,
-            self._told.resting,
-            self._told.link.control.paused,
+            self._view.stopped,
+            self._view.resting,
+            self._view.link.control.paused,
         )
 
     def _refresh(self) -> None:
-        self._ask_store()
-        link = self._told.link
-        source, target = self._both()
+        self._read_store()
+        link = self._view.link
+        source, target = self._read_metadata()
         shared = _shared(link, source, target)
-        self._topics = {name: one for name, one in shared if name not in self._told.elsewhere}
-        self._seek()
+        self._topics = {name: one for name, one in shared if name not in self._view.elsewhere}
+        self._explain_missing()
         names = (f"{link.source}.{HEARTBEATS}", f"{link.source}.{MIRRORMAKER_HEARTBEATS_TOPIC}")
         there = next((name for name in names if name in target.topics and not target.topics[name].error), None)
-        self._beats = StateTopic(self._target, there, call_s=2.0) if there else None
-        self._look_again_s = time.monotonic() + METADATA_REFRESH_S
+        self._heartbeats = StateTopic(self._target, there, call_s=2.0) if there else None
+        self._refresh_again_s = time.monotonic() + METADATA_REFRESH_S
 
-    def _both(self) -> tuple[ClusterMetadata, ClusterMetadata]:
+    def _read_metadata(self) -> tuple[ClusterMetadata, ClusterMetadata]:
         """Metadata of source and target. Both are always requested, to know of each whether it is away."""
         found: list[ClusterMetadata] = []
         failed: KafkaError | None = None
         for cluster in (self._source, self._target):
             try:
-                with self._heard(cluster):
+                with self._noting_silence(cluster):
                     found.append(cluster.metadata(None, refresh=True))
             except KafkaError as error:
                 failed = failed or error
@@ -199,7 +199,7 @@ class Sampler:
         return source, target
 
     @contextmanager
-    def _heard(self, cluster: KafkaCluster) -> Iterator[None]:
+    def _noting_silence(self, cluster: KafkaCluster) -> Iterator[None]:
         """Records whether any broker of the cluster answers; any error code from a broker proves that."""
         try:
             yield
@@ -209,38 +209,39 @@ class Sampler:
             raise
         self._away.pop(cluster.name, None)
 
-    def _seek(self) -> None:
+    def _explain_missing(self) -> None:
         """Finds out why expected topics are missing on a side, or lack partitions."""
-        link = self._told.link
-        known = {topic for topic, _ in self._told.twins} | self._expected().topics
+        link = self._view.link
+        known = {topic for topic, _ in self._view.twins} | self._expected().topics
         names = sorted(known - {name for name, (*_, whole) in self._topics.items() if whole})
-        asked = [name for name in names if admits(link, name)]
-        ours = self._source.metadata(asked).topics if asked else {}
-        theirs = self._target.metadata([link.twin_of(name) for name in asked]).topics if asked else {}
+        admitted = [name for name in names if admits(link, name)]
+        topics = self._source.metadata(admitted).topics if admitted else {}
+        twins = self._target.metadata([link.twin_of(name) for name in admitted]).topics if admitted else {}
         found = {}
         for name in names:
-            mine, twin = ours.get(name), theirs.get(link.twin_of(name))
-            found[name] = explain_missing_topic(link, name, mine.error if mine else None, twin.error if twin else None)
-            if name in self._told.elsewhere:
-                found[name] = MissingTopic(True, explain_homed_elsewhere(name, self._told.elsewhere[name], link))
+            topic, twin = topics.get(name), twins.get(link.twin_of(name))
+            source, target = topic.error if topic else None, twin.error if twin else None
+            found[name] = explain_missing_topic(link, name, source, target)
+            if name in self._view.elsewhere:
+                found[name] = MissingTopic(True, explain_homed_elsewhere(name, self._view.elsewhere[name], link))
         self._unseen = {name: one.why for name, one in found.items() if not one.over}
         self._over = {name: one.why for name, one in found.items() if one.over}
         self._deleted = frozenset(name for name, one in found.items() if one.deleted)
 
-    def _crossed(self, topic: str) -> dict[int, int]:
+    def _replicated_offsets(self, topic: str) -> dict[int, int]:
         """Replicated source offset of each partition, by progress reports."""
-        return {partition: to for (name, partition), to in self._told.receipted.items() if name == topic}
+        return {partition: to for (name, partition), to in self._view.replicated.items() if name == topic}
 
-    def _ask_store(self) -> None:
+    def _read_store(self) -> None:
         """Reads the store. While the store is away, the last state is kept; raises StoreError if there is none."""
-        if time.monotonic() < self._ask_again_s:
+        if time.monotonic() < self._store_again_s:
             return
         name = self._link.name
         try:
             pin_cluster_ids(self._link, self._store, self._source, self._target)
             link = effective_link(self._link, self._store.controls.of(name)).link
             twins = {(row.topic, row.partition): row.target_topic_id for row in self._store.twins.of(name)}
-            receipted = {
+            replicated = {
                 (position.topic, position.partition): position.to_offset
                 for position in self._store.progress.positions(name)
             }
@@ -248,13 +249,13 @@ class Sampler:
             away = find_reversed_topics(link, self._store, rows)
             stopped, resting = find_stopped_partitions(link, (row for row in rows if row.incident.topic not in away))
             reached = self._store.offset_runs.reached(name)
-            self._told = _Told(link, twins, reached, receipted, stopped, resting, away)
+            self._view = _StoreView(link, twins, reached, replicated, stopped, resting, away)
         except StoreError:
-            if not self._heard_store:
+            if not self._store_was_read:
                 raise
-            self._told = replace(self._told, old=True)
-            self._ask_again_s = time.monotonic() + STORE_RETRY_INTERVAL_S
-        self._heard_store = True
+            self._view = replace(self._view, old=True)
+            self._store_again_s = time.monotonic() + STORE_RETRY_INTERVAL_S
+        self._store_was_read = True
 
     def _ends(self, now_ms: Callable[[], int], failures: dict[str, str]) -> list[LagReading]:
         topics = self._topics
@@ -272,26 +273,26 @@ class Sampler:
 
     def _reading(self, partition: TopicPartition, at_ms: int, source_end: int, target_end: int) -> LagReading:
         _, source_id, target_id, *_ = self._topics[partition.topic]
-        where, told = (partition.topic, partition.partition), self._told
+        where, told = (partition.topic, partition.partition), self._view
         axis, carried = OffsetRelation.FOREIGN, -1
         if where in told.reached:
             # An old offset run says nothing of later replication.
             if not told.old:
                 axis = OffsetRelation.MAPPED
-                carried = get_mapped_end(told.reached[where], target_end, told.receipted.get(where, 0))
+                carried = get_mapped_end(told.reached[where], target_end, told.replicated.get(where, 0))
         elif told.twins.get(where) == target_id:
             axis = OffsetRelation.EXACT
         place = MonitoredPartition(self._link.name, partition.topic, partition.partition)
-        paused = self._told.link.control.pauses(partition.topic)
+        paused = self._view.link.control.pauses(partition.topic)
         return LagReading(
             place, at_ms, source_end, target_end, source_id, target_id, axis=axis, carried=carried, paused=paused
         )
 
-    def _group_places(self, readings: Iterable[LagReading], failures: dict[str, str]) -> list[LagReading]:
+    def _group_offsets(self, readings: Iterable[LagReading], failures: dict[str, str]) -> list[LagReading]:
         if self._groups is None:
             return []
         ours, theirs = self._groups
-        control = self._told.link.control
+        control = self._view.link.control
         listed, silent = ours.listed()
         wanted = {
             one.group: one.coordinator
@@ -319,9 +320,9 @@ class Sampler:
                 failures.setdefault(GROUPS_PART, f"{name} does not tell the committed offsets of {untold[0]}{more}")
         for why in [*errors.values(), *away.values(), *away_there.values()][:1]:
             failures[GROUPS_PART] = why.message
-        return list(self._placed(readings, found, there))
+        return list(self._group_readings(readings, found, there))
 
-    def _placed(
+    def _group_readings(
         self, readings: Iterable[LagReading], found: Mapping[str, GroupOffsets], there: Mapping[str, GroupOffsets]
     ) -> Iterable[LagReading]:
         ends = {(reading.place.topic, reading.place.partition): reading for reading in readings}
@@ -344,7 +345,7 @@ class Sampler:
                 )
 
     def _heartbeat(self) -> LastHeartbeat | None:
-        notes = self._beats.last() if self._beats else []
+        notes = self._heartbeats.last() if self._heartbeats else []
         if not notes:
             return None
         at_ms = beat_ms(notes[-1].value)
