@@ -20,13 +20,13 @@ def test_what_never_crossed_of_a_topic_that_was_deleted_is_told_for_hours() -> N
         state.take([], {}, at_ms, DELETED, {"orders": {0: 10, 1: 50}})
     condition = wrong(state, LOST_RECORDS_KEPT_MS)[AlarmKind.RECOVERY_POINT]
     assert "990 records of orders" in condition.sentence
-    assert not state.knows_no_more(condition.key, LOST_RECORDS_KEPT_MS)
+    assert not state.explain_over(condition.key, LOST_RECORDS_KEPT_MS)
     assert not state.rows(), "no figure of it is shown as one of today"
     assert not state.unseen(LOST_RECORDS_KEPT_MS, 30_000)
     over_ms = LOST_RECORDS_KEPT_MS + 3_000
     state.take([], {}, over_ms, DELETED, {"orders": {}})
     assert not wrong(state, over_ms)
-    assert state.knows_no_more(condition.key, over_ms) == DELETED["orders"]
+    assert state.explain_over(condition.key, over_ms) == DELETED["orders"]
     assert not state.lags
 
 

@@ -162,7 +162,7 @@ def test_a_cluster_that_does_not_answer_is_one_alarm_and_what_follows_from_it_is
 
         said: set[str] = set()
         after(1, away=False)
-        stage.monitor.states[LINK].heard(1, stage.monitor._clock(), stage.monitor._clock())
+        stage.monitor.states[LINK].take_heartbeat(1, stage.monitor._clock(), stage.monitor._clock())
         for _ in range(120):
             after(1, away=True)
         assert [(event.happening, event.key.kind, event.key.link) for event in stage.told] == [
@@ -173,7 +173,9 @@ def test_a_cluster_that_does_not_answer_is_one_alarm_and_what_follows_from_it_is
         assert [kind for kind, told_ms in standing.items() if told_ms] == ["cluster away"]
         for _ in range(40):
             after(1, away=False)
-            stage.monitor.states[LINK].heard(int(machine.steady_s), stage.monitor._clock(), stage.monitor._clock())
+            stage.monitor.states[LINK].take_heartbeat(
+                int(machine.steady_s), stage.monitor._clock(), stage.monitor._clock()
+            )
         assert [event.happening for event in stage.told] == ["raised", "cleared"]
         assert {"0 alarms stand", "1 alarm stands", "2 alarms stand"} <= said
 
@@ -218,7 +220,7 @@ def test_a_machine_that_slept_or_was_set_back_makes_no_alarm_and_forgets_no_age(
             stage.turn()
 
         after(0, 100)
-        stage.monitor.states[LINK].heard(1, now_ms, now_ms)
+        stage.monitor.states[LINK].take_heartbeat(1, now_ms, now_ms)
         after(1, 150)
         after(3, 150)
         machine.wall_s += moved_s

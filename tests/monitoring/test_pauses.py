@@ -55,11 +55,11 @@ def test_a_pause_ends_no_alarm_of_heartbeats_and_the_next_heartbeat_does() -> No
     state = MonitoredLink(LINK, 0)
     state.take([], {}, 0)
     for at in (1, 2):
-        state.heard(at, 0, at)
-    state.unheard(50_000)
+        state.take_heartbeat(at, 0, at)
+    state.expect_no_heartbeat(50_000)
     (condition,) = [one for one in conditions(state, 51_000) if one.key.kind is AlarmKind.HEARTBEAT]
     assert not condition.wrong and condition.held and "paused" in condition.sentence
     state.take([], {}, 60_000)
-    state.heard(3, 60_000, 60_000)
+    state.take_heartbeat(3, 60_000, 60_000)
     (condition,) = [one for one in conditions(state, 61_000) if one.key.kind is AlarmKind.HEARTBEAT]
     assert not condition.wrong and not condition.held

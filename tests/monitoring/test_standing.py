@@ -376,7 +376,7 @@ def test_the_metrics_on_the_page_are_the_ones_served_and_the_rules_ask_for_no_ot
         watching.states[LINK].take(
             [LagReading(MonitoredPartition(LINK, "orders", 0), ms, end, 100, axis=OffsetRelation.EXACT)], {}, ms
         )
-    watching.states[LINK].heard(1, 3_500, 4_000)
+    watching.states[LINK].take_heartbeat(1, 3_500, 4_000)
     with a_store(tmp_path) as store:
         alarms = alarms_of(store, [])
         alarms.judge([AlertCondition(KEY, True, "late")], 4_000)

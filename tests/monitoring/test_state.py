@@ -94,14 +94,14 @@ def test_heartbeats_that_stop_are_missed_and_those_that_never_came_are_not() -> 
     state = MonitoredLink(LINK, 0)
     assert not wrong(state, 50_000)
     state.take([], {}, 50_000)
-    state.heard(7, 49_000, 50_000)
+    state.take_heartbeat(7, 49_000, 50_000)
     assert state.beat_late_ms == 1_000
-    state.heard(7, 49_000, 70_000)
+    state.take_heartbeat(7, 49_000, 70_000)
     state.take([], {}, 81_000)
     assert "31 s" in wrong(state, 81_000)[AlarmKind.HEARTBEAT].sentence
-    state.unheard(81_100)
+    state.expect_no_heartbeat(81_100)
     assert AlarmKind.HEARTBEAT not in wrong(state, 82_000), "paused"
-    state.heard(8, 81_000, 81_500)
+    state.take_heartbeat(8, 81_000, 81_500)
     assert AlarmKind.HEARTBEAT not in wrong(state, 82_000)
 
 
@@ -124,7 +124,7 @@ def test_after_a_restart_nothing_is_well_until_something_was_read() -> None:
         (AlarmKind.BLIND, "", ""): False,
         (AlarmKind.BLIND, "orders", ""): False,
     }, "no window has judged yet, no heartbeat was heard"
-    state.ruled([WindowVerdict(MonitoredPartition(LINK, "orders", 0), 1, DelayVerdict(judged=True))], 163_000)
+    state.take_verdicts([WindowVerdict(MonitoredPartition(LINK, "orders", 0), 1, DelayVerdict(judged=True))], 163_000)
     assert said(state, 163_000)[AlarmKind.BLIND, "", "windows"] is False
 
 
@@ -133,13 +133,13 @@ def test_after_a_restart_the_last_heartbeat_of_old_is_no_sign_of_life() -> None:
     key = (AlarmKind.HEARTBEAT, "", "")
     for ms in range(101_000, 150_000, 1_000):
         state.take([reading(ms, 1, 1)], {}, ms)
-        state.heard(7, 1_000, ms)
+        state.take_heartbeat(7, 1_000, ms)
         assert said(state, ms).get(key) is (True if ms > 131_000 else None), ms
-    state.heard(8, 150_000, 150_000)
+    state.take_heartbeat(8, 150_000, 150_000)
     assert said(state, 150_000)[key] is False
     hushed = MonitoredLink(LINK, 100_000)
     hushed.take([reading(101_000, 1, 1)], {}, 101_000)
-    hushed.unheard(101_000)
+    hushed.expect_no_heartbeat(101_000)
     assert said(hushed, 101_000)[key] is False, "none is expected of a paused link"
     hushed.take([reading(102_000, 1, 1)], {}, 102_000)
     assert key not in said(hushed, 102_000)
@@ -160,15 +160,15 @@ def test_groups_that_cannot_be_read_are_an_alarm_of_their_own_and_all_else_goes_
     for ms in range(0, 200_000, 5_000):
         failures = {GROUPS_PART: "west does not tell the places of billing"} if 20_000 <= ms < 150_000 else {}
         state.take([reading(ms, 1, 1)], failures, ms, {"gone": "gone was deleted on east"})
-        state.asked_parts(failures, ms)
-        state.ruled([WindowVerdict(MonitoredPartition(LINK, "orders", 0), 1, DelayVerdict(judged=True))], ms)
+        state.take_parts(failures, ms)
+        state.take_verdicts([WindowVerdict(MonitoredPartition(LINK, "orders", 0), 1, DelayVerdict(judged=True))], ms)
         expected = None if 20_000 <= ms <= 80_000 else 80_000 < ms < 150_000
         assert said(state, ms).get(key) is expected, ms
         assert not [one for one, wrong in said(state, ms).items() if wrong and one != key], ms
         if ms == 100_000:
             assert "could be read for 80 s: west does not tell" in wrong(state, ms)[AlarmKind.BLIND].sentence
-            assert state.knows_no_more(gone, ms), "what is gone is forgotten all the same"
-            assert not state.knows_no_more(gone._replace(topic="orders", group="billing"), 9_000_000)
+            assert state.explain_over(gone, ms), "what is gone is forgotten all the same"
+            assert not state.explain_over(gone._replace(topic="orders", group="billing"), 9_000_000)
 
 
 def test_heartbeats_that_cannot_be_read_have_not_stopped() -> None:
@@ -176,9 +176,9 @@ def test_heartbeats_that_cannot_be_read_have_not_stopped() -> None:
     for ms in range(0, 120_000, 5_000):
         failures = {HEARTBEATS_PART: "not allowed"} if ms > 10_000 else {}
         state.take([reading(ms, 1, 1)], failures, ms)
-        state.asked_parts(failures, ms)
+        state.take_parts(failures, ms)
         if not failures:
-            state.heard(ms, ms, ms)
+            state.take_heartbeat(ms, ms, ms)
         assert not said(state, ms).get((AlarmKind.HEARTBEAT, "", "")), ms
     assert said(state, 120_000)[AlarmKind.BLIND, "", "heartbeats"]
 
@@ -197,7 +197,7 @@ def test_one_topic_that_cannot_be_read_is_named() -> None:
     for ms in range(0, 90_000, 1_000):
         read = [reading(ms, ms, ms)] + ([reading(ms, 1, 1, topic="bills")] if ms < 10_000 else [])
         state.take(read, {"bills": "no leader"} if ms >= 10_000 else {}, ms)
-        state.ruled([WindowVerdict(MonitoredPartition(LINK, "orders", 0), ms, DelayVerdict(judged=True))], ms)
+        state.take_verdicts([WindowVerdict(MonitoredPartition(LINK, "orders", 0), ms, DelayVerdict(judged=True))], ms)
     condition = wrong(state, 89_000)[AlarmKind.BLIND]
     assert condition.key.topic == "bills"
     assert "no leader" in condition.sentence
@@ -209,7 +209,7 @@ def test_a_topic_that_is_known_to_be_over_raises_nothing_and_is_forgotten() -> N
         there = ms < 10_000
         read = [reading(ms, ms, ms)] + ([reading(ms, 1, 1, topic="gone")] if there else [])
         state.take(read, {}, ms, {} if there else {"gone": "gone was deleted on east"})
-        state.ruled([WindowVerdict(MonitoredPartition(LINK, "orders", 0), 1, DelayVerdict(judged=True))], ms)
+        state.take_verdicts([WindowVerdict(MonitoredPartition(LINK, "orders", 0), 1, DelayVerdict(judged=True))], ms)
         assert not wrong(state, ms), ms
         if ms < 10_000 or ms >= 10_000 + MISSING_TOPIC_GRACE_MS:
             assert {row.topic for row in state.rows()} == ({"orders", "gone"} if there else {"orders"}), ms
@@ -228,12 +228,12 @@ def test_a_topic_that_nobody_names_is_missed_with_its_last_figures_for_as_long_a
         state.take([reading(ms, 5_000, 10), reading(ms, 1, 1, topic="bills")], {}, ms)
     for ms in range(100_000, 9_000_000, 60_000):
         state.take([reading(ms, 1, 1, topic="bills")], {"orders": unseen}, ms)
-        state.ruled([WindowVerdict(MonitoredPartition(LINK, "bills", 0), 1, DelayVerdict(judged=True))], ms)
+        state.take_verdicts([WindowVerdict(MonitoredPartition(LINK, "bills", 0), 1, DelayVerdict(judged=True))], ms)
         found = state.conditions(ms, lambda _topic: 10.0, **BOUNDS)
         assert late not in {condition.key for condition in found}, (
             "its alarm stands: nothing is known that would clear it"
         )
-        assert not state.knows_no_more(late, ms)
+        assert not state.explain_over(late, ms)
         if ms > 160_000:
             (condition,) = [condition for condition in found if condition.wrong]
             assert (condition.key.kind, condition.key.topic) == (AlarmKind.BLIND, "orders")
@@ -255,7 +255,7 @@ def test_a_topic_that_was_out_of_sight_before_a_restart_is_missed_after_it() -> 
     never = MonitoredLink(LINK, 300_000)
     for ms in range(300_000, 400_000, 1_000):
         never.take([reading(ms, 1, 1, topic="bills")], {"orders": "west refuses to describe it"}, ms)
-        never.ruled([WindowVerdict(MonitoredPartition(LINK, "bills", 0), 1, DelayVerdict(judged=True))], ms)
+        never.take_verdicts([WindowVerdict(MonitoredPartition(LINK, "bills", 0), 1, DelayVerdict(judged=True))], ms)
         assert said(never, ms).get((AlarmKind.BLIND, "orders", "")) is (True if ms > 360_000 else None), ms
 
 
@@ -268,7 +268,7 @@ def test_a_topic_of_which_a_part_is_read_is_never_well_by_that_part() -> None:
     assert not state.vouches(AlertCondition(AlarmKey(LINK, AlarmKind.END_OFFSET, "orders"), False))
     for ms in range(2_000, 70_000, 1_000):
         state.take([reading(ms, 50, 1)], few, ms)
-        state.ruled([WindowVerdict(MonitoredPartition(LINK, "orders", 0), 1, DelayVerdict(judged=True))], ms)
+        state.take_verdicts([WindowVerdict(MonitoredPartition(LINK, "orders", 0), 1, DelayVerdict(judged=True))], ms)
     found = wrong(state, 69_000)
     assert set(found) == {AlarmKind.RECOVERY_POINT, AlarmKind.BLIND}
 
@@ -334,15 +334,15 @@ def test_an_alarm_of_a_topic_that_is_over_can_clear() -> None:
             )
             state.take([of_group, *read], {}, ms)
         if ms < 150_000:
-            assert not state.knows_no_more(gone, ms), ms
-    assert state.knows_no_more(gone, 199_000)
-    assert not state.knows_no_more(gone._replace(link="west->east"), 199_000)
-    assert not state.knows_no_more(gone._replace(topic="orders"), 199_000)
-    assert not state.knows_no_more(group, 199_000)
+            assert not state.explain_over(gone, ms), ms
+    assert state.explain_over(gone, 199_000)
+    assert not state.explain_over(gone._replace(link="west->east"), 199_000)
+    assert not state.explain_over(gone._replace(topic="orders"), 199_000)
+    assert not state.explain_over(group, 199_000)
     state.seen_ms["orders"] = 9_000_000
-    assert state.knows_no_more(group, 9_000_000)
+    assert state.explain_over(group, 9_000_000)
     state.take([reading(9_000_000, 1, 1, topic="gone"), reading(9_000_000, 1, 1)], {}, 9_000_000)
-    assert not state.knows_no_more(gone, 9_100_000), "it is there again"
+    assert not state.explain_over(gone, 9_100_000), "it is there again"
 
 
 def test_a_twin_made_anew_while_nobody_watched_is_behind_from_when_that_was_seen() -> None:

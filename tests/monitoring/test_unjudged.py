@@ -26,12 +26,12 @@ def test_windows_that_judge_nothing_are_an_alarm_unless_there_is_nothing_to_judg
     for ms in range(0, 70_000, 1_000):
         state.take([reading(ms, ms, ms)], {}, ms)
         wrong(state, ms)
-    state.ruled(
+    state.take_verdicts(
         [WindowVerdict(MonitoredPartition(LINK, "orders", 0), 1, NO_VERDICT_YET, "2 readings are missing")], 70_000
     )
     condition = wrong(state, 70_000)[AlarmKind.BLIND]
     assert "judged nothing for 70 s, last because 2 readings are missing" in condition.sentence
-    state.ruled([WindowVerdict(MonitoredPartition(LINK, "orders", 0), 1, DelayVerdict(judged=True))], 70_000)
+    state.take_verdicts([WindowVerdict(MonitoredPartition(LINK, "orders", 0), 1, DelayVerdict(judged=True))], 70_000)
     assert not wrong(state, 71_000)
     empty = MonitoredLink(LINK, 0)
     empty.take([], {}, 90_000)
@@ -45,7 +45,7 @@ def test_a_place_whose_window_begins_anew_again_and_again_is_an_alarm_though_oth
 
     def tick(ms: int, *judged: WindowVerdict) -> dict[AlarmKind, AlertCondition]:
         state.take([reading(ms, ms, ms), reading(ms, ms, ms, partition=1)], {}, ms)
-        state.ruled(
+        state.take_verdicts(
             [
                 WindowVerdict(going, ms, DelayVerdict(judged=True)),
                 WindowVerdict(paused, ms, NO_VERDICT_YET, NO_COMMITTED_OFFSET_REASON),

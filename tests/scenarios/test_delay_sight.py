@@ -91,7 +91,7 @@ class Eyes:
                 [one._replace(at_ms=self.now_ms) for one in sample.readings], sample.failures, self.now_ms, sample.over
             )
             conditions = self.state.conditions(self.now_ms, lambda _: 1e9, heartbeat_s=0.0, blind_s=30.0, period_s=1e6)
-            over = [(key, self.state.knows_no_more(key, self.now_ms)) for key in self.book]
+            over = [(key, self.state.explain_over(key, self.now_ms)) for key in self.book]
             conditions += [AlertCondition(key, False, why) for key, why in over if why]
             self.book, told = update_alarms(self.book, conditions, self.now_ms, {})
             events += [event for event in told if event.key.topic]

@@ -237,7 +237,7 @@ class Monitor:
         for tick, judged in engine.verdicts():
             for name, state in self.states.items():
                 before = state.rulings
-                state.ruled([one for one in judged if one.place.link == name], now_ms)
+                state.take_verdicts([one for one in judged if one.place.link == name], now_ms)
                 if state.rulings and not before:
                     log.info(f"the windows judge {name}", extra={"link": name})
             if tick >= 0:
@@ -255,7 +255,7 @@ class Monitor:
         self._waiting()
         now_ms = self._clock()
         for name, state in self.states.items():
-            self.states[name] = state.anew(now_ms, moved_ms)
+            self.states[name] = state.after_clock_shift(now_ms, moved_ms)
             self.sampled_ms[name] += moved_ms
         alarms.move(moved_ms)
         self._saved_ms = 0
@@ -293,13 +293,13 @@ class Monitor:
         state.take(sample.readings, sample.failures, sample.at_ms, sample.over, sample.deleted)
         state.away, state.stopped, state.resting = sample.away, sample.stopped, sample.resting
         if sample.paused:
-            state.unheard(sample.at_ms)
+            state.expect_no_heartbeat(sample.at_ms)
         if not sample.failures.get(""):
             self.sampled_ms[sample.link] = sample.at_ms
         if sample.tick >= 0:
-            state.asked_parts(sample.failures, sample.at_ms)
+            state.take_parts(sample.failures, sample.at_ms)
             if sample.heartbeat is not None:
-                state.heard(sample.heartbeat.offset, sample.heartbeat.written_ms, sample.at_ms)
+                state.take_heartbeat(sample.heartbeat.offset, sample.heartbeat.written_ms, sample.at_ms)
             if sample.readings:
                 engine.give(sample.tick, sample.readings)
 
@@ -314,7 +314,7 @@ class Monitor:
         for state in self.states.values():
             # Also without new samples: that is what blindness is.
             alarms.judge([*self._away(), *self._conditions(state, now_ms)], now_ms)
-            over = [(key, state.knows_no_more(key, now_ms)) for key in alarms.book]
+            over = [(key, state.explain_over(key, now_ms)) for key in alarms.book]
             alarms.judge([AlertCondition(key, False, why) for key, why in over if why], now_ms)
         if self._beaten_s < self._store_again_s:
             return

@@ -101,7 +101,7 @@ class MonitoredLink:
                 self.lags[place] = _view_of(row)
                 self.seen_ms[row.topic] = max(row.at_ms, self.seen_ms.get(row.topic, 0))
 
-    def anew(self, now_ms: int, moved_ms: int) -> MonitoredLink:
+    def after_clock_shift(self, now_ms: int, moved_ms: int) -> MonitoredLink:
         """The state after a clock shift of `moved_ms`, as after a restart: backlogs keep their age, the rest is
         unknown.
         """
@@ -162,23 +162,23 @@ class MonitoredLink:
         """Topics whose last figures are older than `bound_ms`."""
         return frozenset(topic for topic in self.topics - self.left if now_ms - self.seen_ms[topic] > bound_ms)
 
-    def asked_parts(self, failures: Mapping[str, str], now_ms: int) -> None:
+    def take_parts(self, failures: Mapping[str, str], now_ms: int) -> None:
         """Applies a tick's sample to groups and heartbeats, unless the link could not be read."""
         for part in LINK_PARTS if "" not in failures else ():
             since_ms, _ = self.parts.get(part) or (now_ms, "")
             self.parts[part] = (since_ms, failures[part]) if part in failures else None
 
-    def heard(self, offset: int, written_ms: int, now_ms: int) -> None:
+    def take_heartbeat(self, offset: int, written_ms: int, now_ms: int) -> None:
         if offset != self.beat_offset:
             # The first heartbeat found may be the last one that ever came.
             self.beat_alive = self.beat_offset >= 0
             self.beat_offset, self.beat_seen_ms, self.beat_late_ms = offset, now_ms, max(0, now_ms - written_ms)
 
-    def unheard(self, now_ms: int) -> None:
+    def expect_no_heartbeat(self, now_ms: int) -> None:
         """Restarts the heartbeat timer: a paused link expects no heartbeat."""
         self.beat_seen_ms, self.beat_hushed = now_ms if self.beat_seen_ms else 0, True
 
-    def ruled(self, judged: Iterable[WindowVerdict], now_ms: int) -> None:
+    def take_verdicts(self, judged: Iterable[WindowVerdict], now_ms: int) -> None:
         for one in judged:
             self.why = one.why or self.why
             since_ms, _, _ = self.unjudged.pop(one.place, (now_ms, 0, ""))
@@ -232,7 +232,7 @@ class MonitoredLink:
         """Whether the condition is reliable. A topic that is partly unreadable or stopped is never reported well."""
         return condition.wrong or not (condition.key.topic in self.failures or condition.key.topic in self.stopped)
 
-    def knows_no_more(self, key: AlarmKey, now_ms: int) -> str:
+    def explain_over(self, key: AlarmKey, now_ms: int) -> str:
         """Why an alarm of a topic or group can never clear by a reading; empty if it can. The topic is over, or the
         group has not been read for long.
         """
@@ -268,42 +268,30 @@ class MonitoredLink:
         return [list(one) for one in known.waiting] if known and not place.group else []
 
     def _last(self, topic: str, now_ms: int) -> str:
-        lags = [partition_lag for place, partition_lag in self.lags.items() if place.topic == topic and not place.group]
+        lags = [lag for place, lag in self.lags.items() if place.topic == topic and not place.group]
         if not lags:
             return ""
-        lag, at_ms = (
-            sum(partition_lag.lag_records for partition_lag in lags),
-            min(partition_lag.at_ms for partition_lag in lags),
-        )
-        oldest_s = max(partition_lag.recovery_point_ms for partition_lag in lags) / 1000
-        return f"{(now_ms - at_ms) / 1000:.0f} s ago it lacked {lag:,} records, the oldest for {oldest_s:.1f} s"
+        age_s = (now_ms - min(lag.at_ms for lag in lags)) / 1000
+        records = sum(lag.lag_records for lag in lags)
+        oldest_s = max(lag.recovery_point_ms for lag in lags) / 1000
+        return f"{age_s:.0f} s ago it lacked {records:,} records, the oldest for {oldest_s:.1f} s"
 
     def _lost(self, now_ms: int) -> dict[str, LostRecords]:
         """Known unreplicated records of deleted topics, for `LOST_RECORDS_KEPT_MS`."""
         found = {}
         for topic in self.left & self.deleted.keys():
             since_ms, why = self.over[topic]
-            ours = [
-                partition_lag for place, partition_lag in self.lags.items() if place.topic == topic and not place.group
-            ]
-            # What another tool's copy lacks is unknown.
-            lags, crossed = (
-                [partition_lag for partition_lag in ours if partition_lag.axis is not OffsetRelation.FOREIGN],
-                self.deleted[topic],
-            )
-            left = {
-                partition_lag: partition_lag.source_end - crossed.get(partition_lag.place.partition, 0)
-                for partition_lag in lags
-            }
-            behind = {
-                partition_lag: min(partition_lag.lag_records, lacks)
-                for partition_lag, lacks in left.items()
-                if lacks > 0
-            }
-            lag = sum(behind.values())
-            if lag > 0 and now_ms - since_ms <= LOST_RECORDS_KEPT_MS:
-                oldest_ms = max(partition_lag.recovery_point_ms for partition_lag, lacks in behind.items() if lacks)
-                found[topic] = LostRecords(why, lag, oldest_ms)
+            behind = []
+            for place, lag in self.lags.items():
+                # What another tool's copy lacks is unknown.
+                if place.topic == topic and not place.group and lag.axis is not OffsetRelation.FOREIGN:
+                    lacks = lag.source_end - self.deleted[topic].get(place.partition, 0)
+                    if records := min(lag.lag_records, max(0, lacks)):
+                        behind.append((records, lag.recovery_point_ms))
+            if behind and now_ms - since_ms <= LOST_RECORDS_KEPT_MS:
+                found[topic] = LostRecords(
+                    why, sum(records for records, _ in behind), max(oldest_ms for _, oldest_ms in behind)
+                )
         return found
 
     def _forget(self, now_ms: int) -> None:

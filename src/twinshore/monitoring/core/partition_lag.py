@@ -167,14 +167,14 @@ def update_lag(before: UnreplicatedEnds, reading: LagReading) -> tuple[Unreplica
         before = UnreplicatedEnds()
     gap = reading.source_end - reading.target_end
     least = gap if before.least_gap is None else min(before.least_gap, gap)
-    crossed = _crossed(reading, least)
+    replicated_end = _replicated_end(reading, least)
     # Times in the future, left by a clock that was set back, become now.
     waiting = tuple(
         one if one.at_ms <= reading.at_ms else EndSighting(reading.at_ms, one.end) for one in before.waiting
     )
-    waiting = tuple(one for one in waiting if one.end > crossed)
+    waiting = tuple(one for one in waiting if one.end > replicated_end)
     # Every missing end has a time, also if the target lost replicated records: those are missing from now on.
-    if reading.source_end > max(crossed, waiting[-1].end if waiting else -1):
+    if reading.source_end > max(replicated_end, waiting[-1].end if waiting else -1):
         waiting = (*waiting, EndSighting(reading.at_ms, reading.source_end))
     waiting = thin_sightings(waiting)
     oldest_ms = max(0, reading.at_ms - waiting[0].at_ms) if waiting else 0
@@ -183,7 +183,7 @@ def update_lag(before: UnreplicatedEnds, reading: LagReading) -> tuple[Unreplica
         reading.at_ms,
         reading.source_end,
         reading.target_end,
-        max(0, reading.source_end - crossed),
+        max(0, reading.source_end - replicated_end),
         oldest_ms,
         reading.axis,
         "paused" if reading.paused else "watched",
@@ -222,7 +222,7 @@ def find_worst_lag(views: Iterable[PartitionLag]) -> PartitionLag | None:
     return max(views, key=lambda lag: (lag.recovery_point_ms, lag.lag_records), default=None)
 
 
-def _crossed(reading: LagReading, least_gap: int) -> int:
+def _replicated_end(reading: LagReading, least_gap: int) -> int:
     if reading.axis is OffsetRelation.EXACT:
         return reading.target_end
     if reading.axis is OffsetRelation.MAPPED and reading.carried >= 0:
@@ -232,11 +232,11 @@ def _crossed(reading: LagReading, least_gap: int) -> int:
 
 def _other_log(before: UnreplicatedEnds, reading: LagReading) -> bool:
     """Whether the log is another: a topic was recreated, or the source's end went back."""
-    made_anew = any(
+    recreated = any(
         was and now and was != now
         for was, now in ((before.source_id, reading.source_id), (before.target_id, reading.target_id))
     )
-    return made_anew or reading.source_end < before.seen_end
+    return recreated or reading.source_end < before.seen_end
 
 
 RING_SLOTS = 4
@@ -359,7 +359,7 @@ def apply_reading(
     if tick == before.tick:
         return before, NO_VERDICT_YET
     seen = _offsets(reading)
-    why = _why_anew(before, reading, seen, tick)
+    why = _why_restarted(before, reading, seen, tick)
     base = before._replace(window=DelayWindow(), restarts=before.restarts + 1, why=why) if why else before
     if seen is None:
         return base._replace(tick=tick, last=None), NO_VERDICT_YET
@@ -381,7 +381,7 @@ def _offsets(reading: LagReading) -> TickOffsets | None:
     return TickOffsets(reading.source_end, reading.target_end, reading.source_commit, reading.target_commit or 0)
 
 
-def _why_anew(before: WindowState, reading: LagReading, seen: TickOffsets | None, tick: int) -> str:
+def _why_restarted(before: WindowState, reading: LagReading, seen: TickOffsets | None, tick: int) -> str:
     if before.last is None:
         return ""
     if seen is None:
