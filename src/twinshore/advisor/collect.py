@@ -142,9 +142,9 @@ class GroupCollector:
                 for (topic, number), place in sorted(one.places.items())
                 if place.offset >= 0 and (partition := TopicPartition(topic, number)) in starts and partition in ends
             )
-            placed = {TopicPartition(position.topic, position.partition) for position in ours}
+            placed = {position.topic_partition for position in ours}
             partitions = held.get(name, frozenset()).union(
-                *(parts[topic] for topic in {group_position.topic for group_position in ours})
+                *(parts[topic] for topic in {position.topic for position in ours})
             )
             unplaced = tuple(
                 str(partition)
@@ -173,7 +173,7 @@ class GroupCollector:
         for group in groups:
             for position in group.places:
                 if 0 < position.offsets_left <= TRAILING_MARKERS_MAX and position.offset >= position.log_start:
-                    ends[TopicPartition(position.topic, position.partition), position.offset] = position.log_end
+                    ends[position.topic_partition, position.offset] = position.log_end
         markers: dict[tuple[TopicPartition, int], int] = {}
         errors: dict[str, KafkaError] = {}
         for number, ((partition, offset), end) in enumerate(ends.items()):
@@ -193,9 +193,7 @@ class GroupCollector:
         self._missed("whether records or markers are left to a group in", errors)
 
         def judged(position: GroupPosition) -> GroupPosition:
-            return replace(
-                position, markers=markers.get((TopicPartition(position.topic, position.partition), position.offset), 0)
-            )
+            return replace(position, markers=markers.get((position.topic_partition, position.offset), 0))
 
         return replace_positions(groups, judged)
 
@@ -208,17 +206,17 @@ class GroupCollector:
         suffices. An earlier record with a later timestamp hides one that waits.
         """
         partitions = {
-            TopicPartition(group_position.topic, group_position.partition)
+            position.topic_partition
             for group in groups
-            for group_position in group.places
-            if group_position.lag and group_position.offset >= group_position.log_start
+            for position in group.places
+            if position.lag and position.offset >= position.log_start
         }
         older: dict[TopicPartition, int] = {}
         with self._trying("how long records have waited for groups"):
             older = self._older(partitions, now_ms - waited_ms)
 
         def judged(position: GroupPosition) -> GroupPosition:
-            until = older.get(TopicPartition(position.topic, position.partition))
+            until = older.get(position.topic_partition)
             return position if until is None or not position.lag else replace(position, waits=position.offset < until)
 
         return replace_positions(groups, judged)
@@ -246,7 +244,7 @@ class GroupCollector:
                     and retention_ms is not None
                     and retention_ms >= 0
                 ):
-                    partition = TopicPartition(position.topic, position.partition)
+                    partition = position.topic_partition
                     wanted = by_retention.setdefault(retention_ms, {})
                     wanted[partition] = min(position.offset, wanted.get(partition, position.offset))
         ages: dict[tuple[TopicPartition, int], int] = {}
@@ -256,12 +254,10 @@ class GroupCollector:
                 gone = self._older(lowest, until_ms)
                 ages |= self._ages(groups, gone, now_ms, len(ages))
 
-        def judged(group_position: GroupPosition) -> GroupPosition:
+        def judged(position: GroupPosition) -> GroupPosition:
             return replace(
-                group_position,
-                next_age_ms=ages.get(
-                    (TopicPartition(group_position.topic, group_position.partition), group_position.offset)
-                ),
+                position,
+                next_age_ms=ages.get((position.topic_partition, position.offset)),
             )
 
         return replace_positions(groups, judged)
@@ -276,11 +272,7 @@ class GroupCollector:
     def _ages(
         self, groups: tuple[ConsumerGroupSnapshot, ...], gone: Mapping[TopicPartition, int], now_ms: int, read: int
     ) -> dict[tuple[TopicPartition, int], int]:
-        places = (
-            (TopicPartition(position.topic, position.partition), position)
-            for group in groups
-            for position in group.places
-        )
+        places = ((position.topic_partition, position) for group in groups for position in group.places)
         wanted = {
             (partition, position.offset)
             for partition, position in places

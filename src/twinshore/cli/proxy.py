@@ -259,10 +259,10 @@ def offsets(
     loaded = load_settings_file(settings)
     changes = request.target is not None or request.unfinished_action is not None
     with open_to_change(loaded, dry_run=dry_run or not changes) as store:
-        offset_reset_plan = plan(request, loaded, store)
+        planned = plan(request, loaded, store)
         confirm_and_run(
-            offset_reset_plan,
-            act(request, offset_reset_plan, loaded, store, get_operator_name()),
+            planned,
+            act(request, planned, loaded, store, get_operator_name()),
             yes=yes,
             dry_run=dry_run,
         )

@@ -361,10 +361,10 @@ class Monitor:
 
     def _unproven(self, store: Store, link: Link, now_ms: int) -> list[AlertCondition]:
         """Checks what the link replicates, and what it proves without replicating."""
-        carried = [twin_row for twin_row in store.twins.active(link.name) if admits(link, twin_row.topic)]
-        left = {twin_row.topic for twin_row in store.twins.of(link.name)} - {twin_row.topic for twin_row in carried}
+        replicated = [twin for twin in store.twins.active(link.name) if admits(link, twin.topic)]
+        left = {twin.topic for twin in store.twins.of(link.name)} - {twin.topic for twin in replicated}
         rows = [row for row in store.proofs.of(link.name) if row.topic not in left and admits(link, row.topic)]
-        return check_unproven_partitions(link.name, rows, carried, now_ms, self._settings.proof.read_again_h)
+        return check_unproven_partitions(link.name, rows, replicated, now_ms, self._settings.proof.read_again_h)
 
     def _leave(self, store: Store) -> None:
         try:

@@ -172,7 +172,7 @@ def _sentences(
         said[row] = f"{row.sentence} [{watch.describe_duration(row, now_ms)}{read}]"
     found = []
     for row in [row for row in standing if heads[row] == row or heads[row] not in said]:
-        parts = [said[alarm_row] for alarm_row in standing if heads[alarm_row] == row and alarm_row != row]
+        parts = [said[other] for other in standing if heads[other] == row and other != row]
         listed = f" (with it {len(parts)}: {'; '.join(parts)})" if parts else ""
         found.append(f"{said[row]}{listed}")
     return found
@@ -286,8 +286,7 @@ class Delays:
             that = "" if self.watch.watches(alarm) else "that "
             found.append(f"alarm {that}{self.watch.describe_duration(alarm, self.now_ms)}: {alarm.sentence}")
             found += [
-                f"  with it, {self.watch.describe_duration(alarm_row, self.now_ms)}: {alarm_row.sentence}"
-                for alarm_row in parts
+                f"  with it, {self.watch.describe_duration(part, self.now_ms)}: {part.sentence}" for part in parts
             ]
         found += [f"{row.name}: {row.sentence}, {self._age_s(row.heartbeat_ms):.0f} s ago" for row in self.watchers]
         return [*found, *([] if self.watchers else ["no monitor watches: start `twinshore delay watch`"])]

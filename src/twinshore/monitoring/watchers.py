@@ -227,7 +227,7 @@ class Watcher:
             alarms.leave(AlarmKind.MIRROR, watched)
             if before - watched:
                 alarms.load(before - watched, (AlarmKind.MIRROR,))
-            status = [link_status for link_status in status if link_status.link not in watched]
+            status = [one for one in status if one.link not in watched]
             standing = tuple(alarms.book)
             conditions = check_watchers(
                 silences, watches, status, now_s, own=self.name, word_s=word_s, standing=standing

@@ -109,9 +109,7 @@ _ADVICE, _DIFFERENCE = TypeAdapter(Advice), TypeAdapter(AdviceDifference)
 
 def build_advice(snapshot: ClusterSnapshot, policy: AdvisorPolicy, rules: Sequence[AdvisorRule]) -> Advice:
     day = datetime.datetime.fromtimestamp(snapshot.at_ms / 1000, datetime.UTC).date()
-    moving = {
-        f"topic {topic_snapshot.name}": topic_snapshot for topic_snapshot in snapshot.topics if topic_snapshot.moves
-    }
+    moving = {f"topic {topic.name}": topic for topic in snapshot.topics if topic.moves}
     found = [
         build_finding(rule, _while_moving(case, moving.get(case.subject)))
         for rule in rules
@@ -153,11 +151,7 @@ def _move(tp: PartitionSnapshot) -> str:
 def _unjudged(snapshot: ClusterSnapshot, policy: AdvisorPolicy, rules: Sequence[AdvisorRule]) -> Iterator[BlindSpot]:
     """Groups with too little time between two readings, or only one, to tell whether they advance."""
     rule = next(
-        (
-            advisor_rule
-            for advisor_rule in rules
-            if advisor_rule.name == GROUP_STUCK_RULE and advisor_rule.name not in policy.off
-        ),
+        (rule for rule in rules if rule.name == GROUP_STUCK_RULE and rule.name not in policy.off),
         None,
     )
     if rule is None:
@@ -230,10 +224,7 @@ def add_earlier_positions(snapshot: ClusterSnapshot, places: Iterable[RecordedPo
     apart_s = (snapshot.at_ms - at_ms) / 1000
     if apart_s <= 0:
         return snapshot
-    known = {
-        (recorded_position.group, recorded_position.topic, recorded_position.partition): recorded_position
-        for recorded_position in places
-    }
+    known = {(position.group, position.topic, position.partition): position for position in places}
 
     def beside(group: str, position: GroupPosition) -> GroupPosition:
         earlier = known.get((group, position.topic, position.partition))
@@ -284,12 +275,7 @@ def plan_replicas(snapshot: ClusterSnapshot, copies: int) -> Mapping[str, Replic
 
 
 def _placed(snapshot: ClusterSnapshot, copies: int) -> dict[str, ReplicaAssignment]:
-    load = Counter(
-        node
-        for topic_snapshot in snapshot.topics
-        for tp in topic_snapshot.partitions
-        for node in (*tp.replicas, *tp.adding)
-    )
+    load = Counter(node for topic in snapshot.topics for tp in topic.partitions for node in (*tp.replicas, *tp.adding))
     found: dict[str, ReplicaAssignment] = {}
     for topic in snapshot.topics:
         moved: dict[int, list[int]] = {}
@@ -508,16 +494,16 @@ def _beside(advice: Advice, most: int) -> Iterator[str]:
     yield from describe_unjudged(advice.waived, advice.unseen[:most])
     if len(advice.unseen) > most:
         yield f"and {len(advice.unseen) - most:,} more things could not be seen"
-    for blind_spot in advice.untold:
-        yield f"unknown: {blind_spot.what}: {blind_spot.why} ({blind_spot.hint})"
+    for spot in advice.untold:
+        yield f"unknown: {spot.what}: {spot.why} ({spot.hint})"
     yield from advice.remarks
 
 
 def describe_unjudged(waived: Iterable[WaivedFinding[Any]], unseen: Iterable[BlindSpot]) -> Iterator[str]:
     yield from (f"waived until {row.waiver.until}: {row}: {row.waiver.reason}" for row in waived)
-    for blind_spot in unseen:
-        hint = f" (try: {blind_spot.hint})" if blind_spot.hint else ""
-        yield f"could not see {blind_spot.what}: {blind_spot.why}{hint}"
+    for spot in unseen:
+        hint = f" (try: {spot.hint})" if spot.hint else ""
+        yield f"could not see {spot.what}: {spot.why}{hint}"
 
 
 def describe_difference(found: AdviceDifference, now_ms: int) -> Iterable[str]:

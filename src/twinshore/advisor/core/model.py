@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 
 from twinshore.config.errors import ConfigError
+from twinshore.config.model import TopicPartition
 from twinshore.config.schema import Complaints, did_you_mean
 from twinshore.kafka.protocol.access_control import Acl
 
@@ -155,6 +156,10 @@ class GroupPosition:
     def offsets_left(self) -> int:
         return max(0, self.log_end - max(self.offset, self.log_start))
 
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
 
@@ -251,7 +256,7 @@ class ClusterSnapshot:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "racks", {broker.node: broker.rack for broker in self.brokers})
-        object.__setattr__(self, "_by_name", {topic_snapshot.name: topic_snapshot for topic_snapshot in self.topics})
+        object.__setattr__(self, "_by_name", {topic.name: topic for topic in self.topics})
 
     def effective_min_isr(self, minimum: int, copies: int) -> int:
         """Since Kafka 3.7 min.insync.replicas counts at most as many replicas as the partition has."""
@@ -266,7 +271,7 @@ class ClusterSnapshot:
 
     def own_topics(self) -> Iterable[TopicSnapshot]:
         """Topics of applications, without Kafka's internal ones."""
-        return (topic_snapshot for topic_snapshot in self.topics if not topic_snapshot.internal)
+        return (topic for topic in self.topics if not topic.internal)
 
 
 def _count(settings: Mapping[str, ConfigValue] | None, setting: str) -> int | None:

@@ -51,7 +51,7 @@ def build_loss_inputs(snapshot: ClusterSnapshot, name: str) -> LossInputs:
         raise ConfigError("kafka.unknown-topic", topic=name, clusters=snapshot.cluster, near="")
     minimum, unclean = topic.number(MIN_ISR_CONFIG), topic.says(UNCLEAN_ELECTION_CONFIG)
     if minimum is None or unclean is None:
-        why = "; ".join(f"{blind_spot.what}: {blind_spot.why}" for blind_spot in snapshot.unseen)
+        why = "; ".join(f"{spot.what}: {spot.why}" for spot in snapshot.unseen)
         raise ConfigError("advisor.settings-not-read", topic=name, cause=why)
     worst = min(topic.partitions, key=lambda tp: (len(tp.isr), len(tp.replicas), tp.number))
     return LossInputs(
@@ -74,7 +74,7 @@ def _capped(snapshot: ClusterSnapshot, name: str, matters: bool) -> bool:
     unknown.
     """
     able = any(broker.caps_min_isr for broker in snapshot.brokers)
-    blind = [blind_spot for blind_spot in snapshot.unseen if blind_spot.what.startswith("the version of broker")]
+    blind = [spot for spot in snapshot.unseen if spot.what.startswith("the version of broker")]
     if matters and blind and not able:
         raise ConfigError(
             "advisor.version-not-read", topic=name, what=blind[0].what, cause=blind[0].why, hint=blind[0].hint

@@ -117,7 +117,7 @@ def _check(expression: str) -> None:
 
 
 def _wanted(request: AdviceRequest, policy: AdvisorPolicy) -> CollectScope:
-    (rule,) = [advisor_rule for advisor_rule in RULES if advisor_rule.name == "group-retention"]
+    (rule,) = [rule for rule in RULES if rule.name == "group-retention"]
     limits = policy.limits_of(rule)
     horizon_ms, waited_ms = int(limits["hours"] * HOUR_MS), int(limits["waited"] * 1000)
     return CollectScope(request.topics, request.apart_s, horizon_ms, limits["part"], waited_ms, request.within_s)
@@ -135,20 +135,20 @@ def _earlier(path: Path) -> Advice:
     return from_values(values, str(path))
 
 
-def advice_as_values(advice_result: AdviceResult) -> dict[str, Any]:
+def advice_as_values(result: AdviceResult) -> dict[str, Any]:
     """JSON values, also for a later --since."""
-    values = as_values(advice_result.advice, advice_result.policy)
-    if advice_result.changed is not None:
-        values["since"] = difference_as_values(advice_result.changed)
+    values = as_values(result.advice, result.policy)
+    if result.changed is not None:
+        values["since"] = difference_as_values(result.changed)
     return values
 
 
-def render_advice(advice_result: AdviceResult) -> str:
-    return advice_report.render_advice_page(advice_result.advice, advice_result.changed)
+def render_advice(result: AdviceResult) -> str:
+    return advice_report.render_advice_page(result.advice, result.changed)
 
 
-def describe_result(advice_result: AdviceResult, *, everything: bool) -> list[str]:
-    lines = list(advice_report.describe_advice(advice_result.advice, everything=everything))
-    if advice_result.changed is not None:
-        lines += ["", *advice_report.describe_difference(advice_result.changed, advice_result.advice.at_ms)]
+def describe_result(result: AdviceResult, *, everything: bool) -> list[str]:
+    lines = list(advice_report.describe_advice(result.advice, everything=everything))
+    if result.changed is not None:
+        lines += ["", *advice_report.describe_difference(result.changed, result.advice.at_ms)]
     return lines

@@ -46,20 +46,20 @@ def describe_choice(choice: SettingsChoice) -> Iterator[str]:
     for says in choice.against:
         yield f"# CONTRADICTION: {says}."
     for side in SettingOwner:
-        ours = [chosen_setting for chosen_setting in choice.settings if chosen_setting.side is side]
+        ours = [setting for setting in choice.settings if setting.side is side]
         if not ours:
             continue
         yield f"## {side}"
-        for chosen_setting in ours:
-            yield f"# {chosen_setting.why}"
+        for setting in ours:
+            yield f"# {setting.why}"
             # What an application does itself is no setting.
             yield (
-                f"# {chosen_setting.name}: {chosen_setting.value}"
+                f"# {setting.name}: {setting.value}"
                 if side is SettingOwner.APPLICATION
-                else f"{chosen_setting.name}={chosen_setting.value}"
+                else f"{setting.name}={setting.value}"
             )
-            if chosen_setting.librdkafka:
-                yield f"# librdkafka: {chosen_setting.name}={chosen_setting.librdkafka}"
+            if setting.librdkafka:
+                yield f"# librdkafka: {setting.name}={setting.librdkafka}"
         if side is SettingOwner.TOPIC:
             yield f"# {build_topic_command(choice)}"
     for says in choice.prices:
@@ -67,11 +67,7 @@ def describe_choice(choice: SettingsChoice) -> Iterator[str]:
 
 
 def build_topic_command(choice: SettingsChoice) -> str:
-    ours = {
-        chosen_setting.name: chosen_setting.value
-        for chosen_setting in choice.settings
-        if chosen_setting.side is SettingOwner.TOPIC
-    }
+    ours = {setting.name: setting.value for setting in choice.settings if setting.side is SettingOwner.TOPIC}
     copies = ours.pop("replication.factor")
     configs = " ".join(f"--config {name}={value}" for name, value in ours.items())
     where = "--bootstrap-server HOST:9092 --create --topic NAME --partitions N"
@@ -81,7 +77,7 @@ def build_topic_command(choice: SettingsChoice) -> str:
 def choice_as_values(choice: SettingsChoice) -> dict[str, Any]:
     return {
         "needs": asdict(choice.needs),
-        "settings": [asdict(chosen_setting) for chosen_setting in choice.settings],
+        "settings": [asdict(setting) for setting in choice.settings],
         "topic_command": build_topic_command(choice),
         "contradictions": list(choice.against),
         "prices": list(choice.prices),

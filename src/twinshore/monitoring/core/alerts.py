@@ -541,26 +541,24 @@ def _recovery_condition(
     link: str, topic: str, lags: Sequence[PartitionLag], bound_s: float, resting: frozenset[int]
 ) -> AlertCondition:
     key = AlarmKey(link, AlarmKind.RECOVERY_POINT, topic)
-    late = [partition_lag for partition_lag in lags if partition_lag.recovery_point_ms > bound_s * 1000]
-    running = [partition_lag for partition_lag in late if partition_lag.state != "paused"]
+    late = [lag for lag in lags if lag.recovery_point_ms > bound_s * 1000]
+    running = [lag for lag in late if lag.state != "paused"]
     late = running or late
     most = find_worst_lag(late)
     if most is None:
         return AlertCondition(key, False)
     source = link.partition("->")[0]
-    lag = sum(partition_lag.lag_records for partition_lag in late)
+    records = sum(lag.lag_records for lag in late)
     sentence = (
-        f"{link}: {lag:,} records of {topic}"
-        f" ({describe_partitions([partition_lag.place.partition for partition_lag in late])}) are on "
+        f"{link}: {records:,} records of {topic}"
+        f" ({describe_partitions([lag.place.partition for lag in late])}) are on "
         f"{source}"
         f" alone, the oldest for {most.recovery_point_ms / 1000:.1f} s (bound {bound_s:g} s). If {source} were lost"
         " now, they would be."
     )
     if not running:
         return AlertCondition(key, False, f"{sentence} {PAUSED_NOTE}", held=True)
-    return AlertCondition(
-        key, True, sentence, is_beyond_stopped([partition_lag.place.partition for partition_lag in late], resting)
-    )
+    return AlertCondition(key, True, sentence, is_beyond_stopped([lag.place.partition for lag in late], resting))
 
 
 class LostRecords(NamedTuple):
@@ -743,9 +741,9 @@ def check_unproven_partitions(
         return []
     key = AlarmKey(link, AlarmKind.UNPROVEN)
     proven = {(row.topic, row.partition) for row in rows}
-    bare = [twin_row for twin_row in twins if (twin_row.topic, twin_row.partition) not in proven]
+    bare = [twin for twin in twins if (twin.topic, twin.partition) not in proven]
     waiting = [UnprovenPartition(_waits_since_ms(row), row.topic, row.partition) for row in rows]
-    waiting += [UnprovenPartition(twin_row.created_ms, twin_row.topic, twin_row.partition) for twin_row in bare]
+    waiting += [UnprovenPartition(twin.created_ms, twin.topic, twin.partition) for twin in bare]
     advice = "`twinshore prove` says how long a pass takes at reread_mb_s, and whether anything is proven at all."
     if not waiting:
         return [

@@ -60,7 +60,7 @@ class ClientAudit:
             "to_ms": self.to_ms,
             "clients": self.clients,
             "exit_code": policy.exit_code(self.findings, self.unseen),
-            "findings": [client_finding.as_values() for client_finding in self.findings],
+            "findings": [finding.as_values() for finding in self.findings],
             "waived": [
                 {
                     **one.finding.as_values(),
@@ -141,7 +141,7 @@ def describe_client_audit(audit: ClientAudit, *, everything: bool = False) -> It
     """The verdict, then findings by rule: ten of a rule, or all with `everything`."""
     yield describe_verdict(audit)
     most = len(audit.findings) if everything else FINDINGS_PER_RULE_MAX
-    for rule in dict.fromkeys(client_finding.rule for client_finding in audit.findings):
+    for rule in dict.fromkeys(finding.rule for finding in audit.findings):
         yield ""
         yield from _of_rule([finding for finding in audit.findings if finding.rule == rule], most)
     yield from describe_unjudged(audit.waived, audit.unseen)
@@ -152,12 +152,12 @@ def _of_rule(findings: list[ClientFinding], most: int) -> Iterable[str]:
     first = findings[0]
     yield f"{first.severity.upper()} {first.rule}: {first.says}"
     yield f"  it costs: {first.costs}"
-    for client_finding in findings[:most]:
-        yield f"  {client_finding.subject}: {client_finding.evidence}"
-        yield f"      cost: {client_finding.cost}"
-        for line in client_finding.settings:
+    for finding in findings[:most]:
+        yield f"  {finding.subject}: {finding.evidence}"
+        yield f"      cost: {finding.cost}"
+        for line in finding.settings:
             yield f"      {line}"
-        yield f"      then: {client_finding.effect}"
+        yield f"      then: {finding.effect}"
     if len(findings) > most:
         yield f"  and {len(findings) - most:,} more: --all shows them, --json has them"
 
@@ -190,14 +190,14 @@ def _body(audit: ClientAudit) -> Iterator[str]:
     yield render_list("To be known", audit.remarks)
 
 
-def _finding(client_finding: ClientFinding, *, audit: ClientAudit) -> str:
-    lines = "".join(f"<pre>{escape(line)}</pre>\n" for line in client_finding.settings)
-    usage = find_usage(client_finding, audit.usages)
+def _finding(finding: ClientFinding, *, audit: ClientAudit) -> str:
+    lines = "".join(f"<pre>{escape(line)}</pre>\n" for line in finding.settings)
+    usage = find_usage(finding, audit.usages)
     drawn = draw_timeline(usage.points, (audit.from_ms, audit.to_ms, audit.stretch_ms), "requests a second")
     return (
-        f"<p><b>{escape(client_finding.subject)}</b>: {escape(client_finding.evidence)}</p>\n<p>Cost:"
-        f" {escape(client_finding.cost)}.</p>\n{drawn}"
-        f"{lines}<p>Then: {escape(client_finding.effect)}.</p>\n"
+        f"<p><b>{escape(finding.subject)}</b>: {escape(finding.evidence)}</p>\n<p>Cost:"
+        f" {escape(finding.cost)}.</p>\n{drawn}"
+        f"{lines}<p>Then: {escape(finding.effect)}.</p>\n"
     )
 
 

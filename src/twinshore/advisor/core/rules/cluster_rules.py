@@ -370,8 +370,8 @@ def _abandoned(snapshot: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleC
 
 def _kept_until(snapshot: ClusterSnapshot, topic: str, positions: Iterable[GroupPosition]) -> str:
     """The oldest next record's age beside the retention, or empty if unknown."""
-    topic_snapshot = snapshot.topic(topic)
-    retention_ms = topic_snapshot.number(RETENTION_MS_CONFIG) if topic_snapshot else None
+    found = snapshot.topic(topic)
+    retention_ms = found.number(RETENTION_MS_CONFIG) if found else None
     ages = [position.next_age_ms for position in positions if position.lag and position.next_age_ms is not None]
     if not ages or retention_ms is None or retention_ms < 0:
         return ""
@@ -519,26 +519,18 @@ def _not_running(snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase
             yield RuleCase(f"link {link.name}", link.says, (_status(link),), "start `twinshore mirror run`")
 
 
-def _behind(cluster_snapshot: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
-    for link in cluster_snapshot.links:
-        late = [
-            (snapshot.lag, snapshot.topic)
-            for snapshot in link.twins
-            if snapshot.lag is not None and snapshot.lag > limits["records"]
-        ]
+def _behind(snapshot: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
+    for link in snapshot.links:
+        late = [(twin.lag, twin.topic) for twin in link.twins if twin.lag is not None and twin.lag > limits["records"]]
         if late:
             named = join_names([f"{topic} {lag:,}" for lag, topic in sorted(late, reverse=True)], ITEMS_NAMED_MAX)
             total = sum(lag for lag, _ in late)
             yield RuleCase(f"link {link.name}", f"{total:,} records are not on the twins: {named}", (_status(link),))
 
 
-def _stopped(cluster_snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
-    for link in cluster_snapshot.links:
-        rest = [
-            f"{snapshot.topic} ({count_phrase(snapshot.stopped, 'partition')})"
-            for snapshot in link.twins
-            if snapshot.stopped
-        ]
+def _stopped(snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
+    for link in snapshot.links:
+        rest = [f"{twin.topic} ({count_phrase(twin.stopped, 'partition')})" for twin in link.twins if twin.stopped]
         if rest:
             why = f"; {join_names(link.incidents, ITEMS_NAMED_MAX, '; ')}" if link.incidents else ""
             by_hand = "each incident names what lets its partition go on"
