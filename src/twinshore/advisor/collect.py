@@ -255,10 +255,7 @@ class GroupCollector:
                 ages |= self._ages(groups, gone, now_ms, len(ages))
 
         def judged(position: GroupPosition) -> GroupPosition:
-            return replace(
-                position,
-                next_age_ms=ages.get((position.topic_partition, position.offset)),
-            )
+            return replace(position, next_age_ms=ages.get((position.topic_partition, position.offset)))
 
         return replace_positions(groups, judged)
 

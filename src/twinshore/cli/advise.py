@@ -108,12 +108,7 @@ def settings_for(
     from twinshore.advisor.operations.settings_for_needs import choice_as_values, choose_for_needs, describe_choice
 
     choice = choose_for_needs(
-        loss=loss,
-        order=order,
-        duplicates=duplicates,
-        latency=latency,
-        availability=availability,
-        replicas=replicas,
+        loss=loss, order=order, duplicates=duplicates, latency=latency, availability=availability, replicas=replicas
     )
     print_result(choice_as_values(choice), describe_choice(choice), as_json=json_output)
     raise typer.Exit(1 if choice.against else 0)

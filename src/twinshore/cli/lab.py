@@ -19,13 +19,7 @@ BROKERS = typer.Option(1, "--brokers", help="Brokers per cluster: 1 or 3.")
 VERSION = typer.Option("", "--version", help="Kafka version; default: the newest tested one.")
 FILLED = typer.Option("east", "--cluster", help="The cluster to write to.")
 TOPIC = typer.Option("orders", "--topic", help="The topic; created if missing.")
-RECORDS = typer.Option(
-    10_000,
-    "--records",
-    min=0,
-    max=100_000_000,
-    help="Number of records; 0: only create the topic.",
-)
+RECORDS = typer.Option(10_000, "--records", min=0, max=100_000_000, help="Number of records; 0: only create the topic.")
 PARTITIONS = typer.Option(4, "--partitions", min=1, max=1_000, help="Partitions of a new topic.")
 
 

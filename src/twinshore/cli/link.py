@@ -136,10 +136,7 @@ def filter_names(
 
 
 def reset(
-    link: str = LINK,
-    name: list[str] = NAMES,
-    settings: Path = options.SETTINGS,
-    dry_run: bool = options.DRY_RUN,
+    link: str = LINK, name: list[str] = NAMES, settings: Path = options.SETTINGS, dry_run: bool = options.DRY_RUN
 ) -> None:
     """Removes operators' changes: the settings apply again."""
     from twinshore.replication.operations.control import ResetRequest

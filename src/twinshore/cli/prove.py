@@ -35,9 +35,7 @@ DIGEST = typer.Option(True, "--digest/--no-digest", help="Compute a digest of th
 CONTINUOUS = typer.Option(False, "--continuous", help="Repeat until stopped.")
 EVERY = typer.Option(0.0, "--every", min=0, help="Seconds between rounds; default: as in the settings.")
 BEHIND = typer.Option(
-    -1,
-    "--behind-max",
-    help="Exit code 2 if the source is ahead by more offsets than this; use 0 before a switch.",
+    -1, "--behind-max", help="Exit code 2 if the source is ahead by more offsets than this; use 0 before a switch."
 )
 HERE = typer.Option(False, "--here", help="Run in this process, without Spark: faster for few records.")
 ALL = typer.Option(False, "--all", help="Also show identical partitions, with offsets, records and digests.")

@@ -260,12 +260,7 @@ def offsets(
     changes = request.target is not None or request.unfinished_action is not None
     with open_to_change(loaded, dry_run=dry_run or not changes) as store:
         planned = plan(request, loaded, store)
-        confirm_and_run(
-            planned,
-            act(request, planned, loaded, store, get_operator_name()),
-            yes=yes,
-            dry_run=dry_run,
-        )
+        confirm_and_run(planned, act(request, planned, loaded, store, get_operator_name()), yes=yes, dry_run=dry_run)
 
 
 def register(app: typer.Typer) -> None:
@@ -297,11 +292,7 @@ def run(
         serve_proxy(loaded, processes)
 
 
-def plan(
-    topics: list[str] = TOPICS,
-    settings: Path = options.SETTINGS,
-    json_output: bool = options.JSON,
-) -> None:
+def plan(topics: list[str] = TOPICS, settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Shows what clients would see: addresses, ports, versions, the cluster of each topic, and conflicts.
 
     Asks the clusters once, serves no client and changes nothing. Exit code 1: a cluster does not answer, topics
@@ -352,10 +343,7 @@ def groups(
         confirm_and_run(meant, act(request, meant, loaded, store, get_operator_name()), yes=yes, dry_run=dry_run)
 
 
-def user(
-    name: str = NAME,
-    password_file: Path = PASSWORD_FILE,
-) -> None:
+def user(name: str = NAME, password_file: Path = PASSWORD_FILE) -> None:
     """Prints an entry for [proxy] users_file: a user with a salted hash of the password."""
     from twinshore.config.model import Secret
     from twinshore.proxy.operations.run import format_user_table

@@ -35,9 +35,7 @@ COMMIT = typer.Option(
 )
 RESET = typer.Option("none", "--reset", help="Its auto.offset.reset: earliest, latest; none: its offset is never lost.")
 FAULT = typer.Option(
-    [],
-    "--fault",
-    help="Only these faults: crash, power, cut, slow, answer, reader, rest, retention; repeatable.",
+    [], "--fault", help="Only these faults: crash, power, cut, slow, answer, reader, rest, retention; repeatable."
 )
 HARM = typer.Option([], "--harm", help="Only this harm: lost, twice, reordered; repeatable.")
 FAULTS = typer.Option(2, "--faults", help="Maximum number of faults.")

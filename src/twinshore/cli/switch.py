@@ -176,10 +176,7 @@ def failback(
 
 
 def drill(
-    topics: list[str] = NAMED,
-    to: str = TO,
-    settings: Path = options.SETTINGS,
-    link: list[str] = options.LINKS,
+    topics: list[str] = NAMED, to: str = TO, settings: Path = options.SETTINGS, link: list[str] = options.LINKS
 ) -> None:
     """Rehearses a planned switch and estimates its duration. Pauses and moves nothing.
 

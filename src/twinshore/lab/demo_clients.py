@@ -46,14 +46,7 @@ class DemoWriters:
     def __init__(self, topics: Iterable[str], address: Cluster) -> None:
         self._heard_s: dict[str, list[float]] = {topic: [] for topic in topics}
         self._writers = [
-            Workload(
-                address,
-                one,
-                records_per_s=RECORDS_PER_S,
-                compressions=["lz4"],
-                settings=_QUIET,
-                heard_s=heard_s,
-            )
+            Workload(address, one, records_per_s=RECORDS_PER_S, compressions=["lz4"], settings=_QUIET, heard_s=heard_s)
             for one, heard_s in self._heard_s.items()
         ]
         self._stopped = False

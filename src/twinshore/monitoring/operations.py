@@ -155,11 +155,7 @@ def _in_figures(rows: Sequence[PartitionDelayRow]) -> str:
 
 
 def _sentences(
-    standing: Sequence[AlarmRow],
-    heads: CauseByAlarm,
-    rows: Sequence[PartitionDelayRow],
-    watch: LastWatch,
-    now_ms: int,
+    standing: Sequence[AlarmRow], heads: CauseByAlarm, rows: Sequence[PartitionDelayRow], watch: LastWatch, now_ms: int
 ) -> list[str]:
     """One sentence for each cause with its consequences: the alarm's duration or last judgement, and the topic's last
     reading.

@@ -150,10 +150,7 @@ def _move(tp: PartitionSnapshot) -> str:
 
 def _unjudged(snapshot: ClusterSnapshot, policy: AdvisorPolicy, rules: Sequence[AdvisorRule]) -> Iterator[BlindSpot]:
     """Groups with too little time between two readings, or only one, to tell whether they advance."""
-    rule = next(
-        (rule for rule in rules if rule.name == GROUP_STUCK_RULE and rule.name not in policy.off),
-        None,
-    )
+    rule = next((rule for rule in rules if rule.name == GROUP_STUCK_RULE and rule.name not in policy.off), None)
     if rule is None:
         return
     least_s = policy.limits_of(rule)["seconds"]

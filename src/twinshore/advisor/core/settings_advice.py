@@ -267,12 +267,7 @@ SETTING_ADVICE: Final = (
         lambda n: n.loss is LossTolerance.ANY and n.latency is LatencyNeed.LOW,
     ),
     _p("acks", "1", "the leader alone is waited for; what only it had is lost with it"),
-    _p(
-        "enable.idempotence",
-        "true",
-        "a batch sent again is kept once, in its order",
-        lambda n: n.idempotent,
-    ),
+    _p("enable.idempotence", "true", "a batch sent again is kept once, in its order", lambda n: n.idempotent),
     _p("enable.idempotence", "false", "it would ask for acks=all"),
     _p("retries", "0", "what may have arrived is not sent again", lambda n: n.at_most_once),
     _p("retries", RETRIES_MAX_VALUE, "a leader that moves costs a moment, and no record"),
@@ -296,12 +291,7 @@ SETTING_ADVICE: Final = (
         "without idempotence a batch that is sent again would overtake",
         lambda n: n.order is OrderingNeed.KEY and not n.idempotent and not n.at_most_once,
     ),
-    _p(
-        "max.in.flight.requests.per.connection",
-        "5",
-        "idempotence keeps up to five in order",
-        lambda n: n.idempotent,
-    ),
+    _p("max.in.flight.requests.per.connection", "5", "idempotence keeps up to five in order", lambda n: n.idempotent),
     _p("max.in.flight.requests.per.connection", "5", "nothing is sent again", lambda n: n.at_most_once),
     _p("max.in.flight.requests.per.connection", "5", "order does not matter"),
     _p(
@@ -357,11 +347,7 @@ SETTING_ADVICE: Final = (
         "without a committed offset it goes on with what comes",
         lambda n: n.loss is LossTolerance.ANY,
     ),
-    _c(
-        "auto.offset.reset",
-        "earliest",
-        "without a committed offset it repeats rather than skips, up to retention",
-    ),
+    _c("auto.offset.reset", "earliest", "without a committed offset it repeats rather than skips, up to retention"),
     _c("fetch.min.bytes", "1", "an answer waits for no second record", lambda n: n.latency is LatencyNeed.LOW),
     _c("fetch.min.bytes", "65536", "fewer and larger answers; fetch.max.wait.ms bounds the wait"),
     SettingAdvice(

@@ -50,12 +50,7 @@ class ClientAuditResult:
 
 
 def audit_clients(
-    request: ClientAuditRequest,
-    settings: Settings,
-    *,
-    clock: Callable[[], int],
-    stop: threading.Event,
-    tell: Tell,
+    request: ClientAuditRequest, settings: Settings, *, clock: Callable[[], int], stop: threading.Event, tell: Tell
 ) -> ClientAuditResult | None:
     """Reads and judges usage; None if `stop` was set first. `tell` gets that Spark starts. Raises ConfigError if there
     is no store.

@@ -29,10 +29,7 @@ ClientCases = Iterator[ClientCase]
 # Client software names, the first version that is not old, and why.
 OLD_CLIENT_VERSIONS: Mapping[str, tuple[tuple[int, int], str]] = {
     "apache-kafka-java": ((3, 0), "before 3.0 producers have acks=1 and are not idempotent unless they are told to be"),
-    "librdkafka": (
-        (2, 0),
-        "releases before 2.0 are from before 2023, and what was mended since is not in them",
-    ),
+    "librdkafka": ((2, 0), "releases before 2.0 are from before 2023, and what was mended since is not in them"),
 }
 
 
