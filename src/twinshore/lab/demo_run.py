@@ -220,10 +220,7 @@ class _Play:
             compared = compare_topic(self._stage.east.cluster, self._stage.west.cluster, topic, heard=heard)
             self._say(f"  {compared}")
             found.append(compared)
-        records, partitions = (
-            sum(comparison.records for comparison in found),
-            sum(comparison.partitions for comparison in found),
-        )
+        records, partitions = sum(one.records for one in found), sum(one.partitions for one in found)
         difference = next((str(comparison) for comparison in found if not comparison.identical), "")
         return DemoOutcome(records, partitions, gap_s, difference)
 

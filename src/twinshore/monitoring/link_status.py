@@ -6,7 +6,7 @@ Old figures are marked as old. If no mirror reads the source any more, this proc
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -415,25 +415,12 @@ def _ask(
 
 
 def _topics_of(store: Store, link: Link, seen: _Seen, now_ms: int) -> Iterator[TopicView]:
-    refused = refused_topics(store, link.name)
-    return _by_topic(store.progress.positions(link.name), seen.word, seen.lag, link, refused, now_ms)
-
-
-def _by_topic(
-    positions: Iterable[ReplicatedPosition],
-    lag_status: LagStatus | None,
-    lag: LinkLag | None,
-    link: Link,
-    refused: Container[str] = (),
-    now_ms: int = 0,
-) -> Iterator[TopicView]:
+    lag, lag_status, refused = seen.lag, seen.word, refused_topics(store, link.name)
     grouped: dict[str, list[ReplicatedPosition]] = {}
-    for position in positions:
+    for position in store.progress.positions(link.name):
         grouped.setdefault(position.topic, []).append(position)
-    known, seen_ms = (
-        lag_status.topics if lag_status else {},
-        lag_status.seen_ms if lag_status and lag and not lag.known else 0,
-    )
+    known = lag_status.topics if lag_status else {}
+    seen_ms = lag_status.seen_ms if lag_status and lag and not lag.known else 0
     for topic in sorted({*grouped, *known}):
         ours = grouped.get(topic, [])
         told, last_end = known.get(topic, TopicLag(unseen=1)), sum(position.to_offset for position in ours)

@@ -349,14 +349,13 @@ def describe_alarm_durations(
     told, watchers = read_last_watch_rows(settings.links, store), store.delay.watchers()
     now_ms = clock()
     watch = build_last_watch(settings.links, watchers, told, now_ms)
-    return [
-        f"for {(row.cleared_ms - row.raised_ms) / 1000:.0f} s"
-        if row.cleared_ms is not None
-        else "stands"
-        if watch.watches(row)
-        else watch.describe_duration(row, now_ms)
-        for row in rows
-    ]
+    durations = []
+    for row in rows:
+        if row.cleared_ms is not None:
+            durations.append(f"for {(row.cleared_ms - row.raised_ms) / 1000:.0f} s")
+        else:
+            durations.append("stands" if watch.watches(row) else watch.describe_duration(row, now_ms))
+    return durations
 
 
 def _stopped(link: Link, store: Store) -> Iterable[tuple[str, str]]:

@@ -302,11 +302,9 @@ class LastWatch:
         if self.watches(row):
             return f"for {(now_ms - row.raised_ms) / 1000:.0f} s"
         last_ms = self.get_last_judged_ms(row)
-        return (
-            LAST_WATCH_PHRASE
-            if last_ms is None
-            else f"{LAST_WATCH_PHRASE}, {format_age(max(0.0, (now_ms - last_ms) / 1000))} ago"
-        )
+        if last_ms is None:
+            return LAST_WATCH_PHRASE
+        return f"{LAST_WATCH_PHRASE}, {format_age(max(0.0, (now_ms - last_ms) / 1000))} ago"
 
     def _links_of(self, row: AlarmRow) -> tuple[str, ...]:
         """The link itself or the links of a cluster; empty if the alarm belongs to no link."""

@@ -53,11 +53,8 @@ def describe_choice(choice: SettingsChoice) -> Iterator[str]:
         for setting in ours:
             yield f"# {setting.why}"
             # What an application does itself is no setting.
-            yield (
-                f"# {setting.name}: {setting.value}"
-                if side is SettingOwner.APPLICATION
-                else f"{setting.name}={setting.value}"
-            )
+            own = side is SettingOwner.APPLICATION
+            yield f"# {setting.name}: {setting.value}" if own else f"{setting.name}={setting.value}"
             if setting.librdkafka:
                 yield f"# librdkafka: {setting.name}={setting.librdkafka}"
         if side is SettingOwner.TOPIC:

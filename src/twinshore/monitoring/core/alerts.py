@@ -551,8 +551,7 @@ def _recovery_condition(
     records = sum(lag.lag_records for lag in late)
     sentence = (
         f"{link}: {records:,} records of {topic}"
-        f" ({describe_partitions([lag.place.partition for lag in late])}) are on "
-        f"{source}"
+        f" ({describe_partitions([lag.place.partition for lag in late])}) are on {source}"
         f" alone, the oldest for {most.recovery_point_ms / 1000:.1f} s (bound {bound_s:g} s). If {source} were lost"
         " now, they would be."
     )
@@ -603,14 +602,11 @@ def check_away_clusters(away: Mapping[str, Mapping[str, str]]) -> list[AlertCond
     for link in away.values():
         for cluster, why in link.items():
             found[cluster] = found.get(cluster) or why
-    return [
-        AlertCondition(
-            get_cluster_alarm_key(cluster),
-            bool(why),
-            f"{cluster} does not answer: {why}. The lag of its links is unknown." if why else "",
-        )
-        for cluster, why in sorted(found.items())
-    ]
+    conditions = []
+    for cluster, why in sorted(found.items()):
+        sentence = f"{cluster} does not answer: {why}. The lag of its links is unknown." if why else ""
+        conditions.append(AlertCondition(get_cluster_alarm_key(cluster), bool(why), sentence))
+    return conditions
 
 
 def check_heartbeats(

@@ -215,11 +215,7 @@ class MonitoredLink:
         stopped = check_stopped_topics(self.link, expected, self.stopped) if self.ever_read else []
         lasts = {topic: self._last(topic, now_ms) for topic in self.failures}
         return [
-            *(
-                condition
-                for condition in check_recovery_points(self.link, fresh, bound_s, self.resting)
-                if self.vouches(condition)
-            ),
+            *filter(self.vouches, check_recovery_points(self.link, fresh, bound_s, self.resting)),
             *stopped,
             *beats,
             *check_lost_records(self.link, self._lost(now_ms)),
@@ -246,11 +242,8 @@ class MonitoredLink:
         if not key.group or self.parts.get(GROUPS_PART) or self.failures or now_ms - self.began_ms < GROUP_LAG_KEPT_MS:
             return ""
         seen = [lag.at_ms for place, lag in self.lags.items() if (place.topic, place.group) == (key.topic, key.group)]
-        return (
-            f"{key.group} has no committed offset there any more"
-            if now_ms - max(seen, default=0) > GROUP_LAG_KEPT_MS
-            else ""
-        )
+        gone = now_ms - max(seen, default=0) > GROUP_LAG_KEPT_MS
+        return f"{key.group} has no committed offset there any more" if gone else ""
 
     def rows(self) -> list[PartitionDelayRow]:
         return [

@@ -298,10 +298,8 @@ def _produced(client: AuditedClient, limits: LimitValues) -> Iterator[tuple[Traf
 
 def _no_compression(client: AuditedClient, limits: LimitValues) -> ClientCases:
     for key, usage, counter in _produced(client, limits):
-        plain_s, part = (
-            usage.per_s(counter.uncompressed_bytes),
-            compute_share(counter.uncompressed_bytes, counter.bytes),
-        )
+        plain_s = usage.per_s(counter.uncompressed_bytes)
+        part = compute_share(counter.uncompressed_bytes, counter.bytes)
         to_part = compute_share(counter.lz4_sample_compressed_bytes, counter.lz4_sample_bytes)
         if plain_s > limits["bytes_s"] and part > limits["part"] and to_part < limits["lz4_part"]:
             a_day = format_size(plain_s * DAY_S)

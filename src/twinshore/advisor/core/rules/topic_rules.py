@@ -224,13 +224,10 @@ def _min_isr_low(snapshot: ClusterSnapshot, limits: LimitValues) -> Iterator[Rul
         minimum, enough = topic.number(MIN_ISR_CONFIG), compute_majority(topic.copies)
         if minimum is not None and topic.copies > 1 and minimum < enough:
             # An owner who set this on the topic may want writing to go on with the last replica.
-            able = topic.settled and not topic.is_set_on_topic(MIN_ISR_CONFIG)
+            own = topic.is_set_on_topic(MIN_ISR_CONFIG)
+            able = topic.settled and not own
             safe = TopicConfigChange(topic.name, ((MIN_ISR_CONFIG, str(enough)),)) if able else None
-            meant = (
-                "waive it in a policy if writing shall go on with the last replica"
-                if topic.is_set_on_topic(MIN_ISR_CONFIG)
-                else ""
-            )
+            meant = "waive it in a policy if writing shall go on with the last replica" if own else ""
             evidence = f"{MIN_ISR_CONFIG}={minimum} of {topic.copies} replicas; {enough} would be more than half"
             severity = Severity.NOTE if minimum == 1 and _chosen(topic) else None
             evidence += "; set on the topic with unclean election, as AP has it" if severity else ""
