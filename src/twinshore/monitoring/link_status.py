@@ -6,7 +6,7 @@ Old figures are marked as old. If no mirror reads the source any more, this proc
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -265,7 +265,10 @@ def read_link_views(
         age_s = _age_s(status.updated_ms, read_ms) if status else 0.0
         state = _state(status, age_s, holds_s)
         seen = _lag(store, settings, link, clock, state, pool, topics=topics)
-        found = tuple(_topics_of(store, link, seen, clock())) if topics else ()
+        found: tuple[TopicView, ...] = ()
+        if topics:
+            positions, refused = store.progress.positions(name), refused_topics(store, name)
+            found = tuple(_by_topic(positions, seen.word, seen.lag, link, refused, clock()))
         incidents = store.incidents.rows(name, open_only=True)
         proven = _proven(store, settings, name, clock())
         paused = _paused(store, name, link.control)
@@ -414,10 +417,16 @@ def _ask(
     return summarize_lag(places, now_ms)
 
 
-def _topics_of(store: Store, link: Link, seen: _Seen, now_ms: int) -> Iterator[TopicView]:
-    lag, lag_status, refused = seen.lag, seen.word, refused_topics(store, link.name)
+def _by_topic(
+    positions: Iterable[ReplicatedPosition],
+    lag_status: LagStatus | None,
+    lag: LinkLag | None,
+    link: Link,
+    refused: Container[str] = (),
+    now_ms: int = 0,
+) -> Iterator[TopicView]:
     grouped: dict[str, list[ReplicatedPosition]] = {}
-    for position in store.progress.positions(link.name):
+    for position in positions:
         grouped.setdefault(position.topic, []).append(position)
     known = lag_status.topics if lag_status else {}
     seen_ms = lag_status.seen_ms if lag_status and lag and not lag.known else 0
