@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.measure.broadcast import ARRIVE_S_MAX, PACE_S, RECORDS, RECORDS_SHORT, Place, stage
+from testkit.cluster import RigCluster
 from testkit.faults import dead, on_slow_line, stalled
 from testkit.figures import StageError, percentile
 from testkit.loader import PARTITIONS, plain
 from testkit.watermarks import TopicEndReader
 from twinshore.lab.clients import client_settings
-from twinshore.lab.cluster import LabCluster
 from twinshore.lab.mirror_process import MirrorProcess
 
 TARGETS = 4
@@ -43,12 +43,12 @@ _SENT = struct.Struct(">qi")  # when, and in which phase
 Say = Callable[[str], None]
 
 
-def slow(target: LabCluster) -> AbstractContextManager[None]:
+def slow(target: RigCluster) -> AbstractContextManager[None]:
     """Behind a line of 1 MB/s."""
     return on_slow_line(target, SLOW_BYTES_S)
 
 
-TROUBLES: tuple[Callable[[LabCluster], AbstractContextManager[None]], ...] = (dead, stalled, slow)
+TROUBLES: tuple[Callable[[RigCluster], AbstractContextManager[None]], ...] = (dead, stalled, slow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ class InTrouble:
 class Probes:
     """What was sent and heard; `phase` is written into each that is sent. Times are this process's."""
 
-    source: LabCluster
-    targets: Sequence[LabCluster]
+    source: RigCluster
+    targets: Sequence[RigCluster]
     topic: str
     phase: int = 0
     sent: dict[int, int] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class Probes:
             number += 1
         producer.flush(LATE_S_MAX)
 
-    def _listen(self, target: LabCluster) -> None:
+    def _listen(self, target: RigCluster) -> None:
         settings = {"group.id": "bench-probes", "enable.auto.commit": False, "fetch.wait.max.ms": 100, "log_level": 0}
         consumer = Consumer({**client_settings(target.cluster), **settings})
         consumer.assign([TopicPartition(self.topic, partition, 0) for partition in range(PARTITIONS)])
@@ -233,7 +233,7 @@ def _turn(
     process: MirrorProcess,
     topic: str,
     probes: Probes,
-    trouble: Callable[[LabCluster], AbstractContextManager[None]],
+    trouble: Callable[[RigCluster], AbstractContextManager[None]],
     phase_s: float,
     rate: float,
 ) -> Turn:
@@ -258,7 +258,7 @@ def _turn(
     return Turn(trouble.__name__, probes.p99_ms(calm), probes.p99_ms(calm + 1), lag_s, caught_up_s)
 
 
-def _behind(place: Place, topic: str, target: LabCluster) -> int:
+def _behind(place: Place, topic: str, target: RigCluster) -> int:
     written = TopicEndReader(
         place.source.cluster, topic, PARTITIONS
     ).records()  # first: what comes meanwhile is not behind

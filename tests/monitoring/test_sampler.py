@@ -162,7 +162,7 @@ def test_whether_a_cluster_is_away_is_asked_of_each_whatever_the_other_says(stor
     def away(*sides: Side) -> set[str]:
         for side in (east, west):
             side.away = side in sides
-        sampler._look_again_s = 0.0
+        sampler._refresh_again_s = 0.0
         sample = sampler.sample(lambda: 5_000, -1)
         assert ("" in sample.failures) is bool(sides)
         return set(sample.away)
@@ -347,7 +347,7 @@ def test_a_store_that_is_away_leaves_its_last_word(
     assert axes() == {"orders": OffsetRelation.FOREIGN, "exact": OffsetRelation.EXACT, "late": OffsetRelation.FOREIGN}
     spoil(tmp_path, ("gone", "offset_runs"))
     assert axes()["orders"] is OffsetRelation.FOREIGN, "it is not asked again at once"
-    sampler._ask_again_s = 0.0
+    sampler._store_again_s = 0.0
     assert axes()["orders"] is OffsetRelation.MAPPED
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import twinshore
+from testkit.cluster import RigCluster
 from tests.scenarios.incident_stage import QUICK, cut_to, down_and_up, log_file
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.pair_of_logs import AT, COUNT, log, made, said, write
@@ -23,7 +24,6 @@ from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
-from twinshore.lab.cluster import LabCluster
 from twinshore.state.core.values import IncidentRow
 from twinshore.state.store import open_store
 
@@ -31,9 +31,9 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def source() -> Iterator[LabCluster]:
+def source() -> Iterator[RigCluster]:
     """One of the test's own: its log is cut."""
-    cluster = LabCluster("east", jvm_flags=QUICK)
+    cluster = RigCluster("east", jvm_flags=QUICK)
     cluster.start()
     yield cluster
     cluster.stop()
@@ -46,7 +46,7 @@ def source() -> Iterator[LabCluster]:
     "a history that parted below a proof, with equal borders, is told at its offset by the next pass over all",
 )
 def test_a_history_that_parted_below_a_proof_is_told_by_the_next_pass(
-    source: LabCluster, west: LabCluster, tmp_path: Path
+    source: RigCluster, west: RigCluster, tmp_path: Path
 ) -> None:
     with closing(KafkaCluster(source.cluster)) as ours, closing(KafkaCluster(west.cluster)) as theirs:
         topic = made((ours, theirs), log(), log())

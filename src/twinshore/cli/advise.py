@@ -58,7 +58,7 @@ def advise(
     everything: bool = options.ALL_FINDINGS,
     html: Path | None = options.HTML,
     fix: bool = FIX,
-    yes: bool = options.YES,
+    yes: bool = YES,
     json_output: bool = options.JSON,
 ) -> None:
     """Checks a live cluster: what is at risk, when, and which command fixes it.

@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="simulate")
 
 
-def story(name: str = NAME, html: Path | None = options.HTML, json_output: bool = options.JSON) -> None:
+def story(name: str = NAME, html: Path | None = HTML, json_output: bool = options.JSON) -> None:
     """Plays a classic data loss, or its fix, step by step; lists all without a name. Asks no cluster.
 
     --html writes the named story, or all.
@@ -91,7 +91,7 @@ def explore(
     faults: int = FAULTS,
     states: int = STATES,
     away: int = AWAY,
-    html: Path | None = options.HTML,
+    html: Path | None = HTML,
     json_output: bool = options.JSON,
 ) -> None:
     """Finds the fewest faults that lose, duplicate or reorder an acknowledged record. Asks no cluster.
@@ -129,7 +129,7 @@ def topic(
     fault: list[str] = FAULT,
     faults: int = FAULTS,
     states: int = STATES,
-    html: Path | None = options.HTML,
+    html: Path | None = HTML,
     json_output: bool = options.JSON,
 ) -> None:
     """Reads a live topic's settings and finds the fewest faults that lose an acknowledged record, step by step.

@@ -59,7 +59,7 @@ def send(
     run_steps(plan, doing, dry_run=dry_run)
 
 
-def drop(folder: Path = FOLDER, topic: str = TOPIC, past_damage: bool = PAST_DAMAGE, yes: bool = options.YES) -> None:
+def drop(folder: Path = FOLDER, topic: str = TOPIC, past_damage: bool = PAST_DAMAGE, yes: bool = YES) -> None:
     """Deletes a topic's records: they reach no cluster.
 
     Without --yes, only shows what it would delete. Refused while a producer has the folder.

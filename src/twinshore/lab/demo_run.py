@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from twinshore.config.model import TopicPartition
 from twinshore.config.sentences import Tell
+from twinshore.lab.clients import LogEndReader
 from twinshore.lab.demo_clients import (
     GROUP,
     UNREPLICATED_RECORDS,
@@ -26,7 +27,6 @@ from twinshore.lab.demo_clients import (
 from twinshore.lab.demo_stage import DemoStage
 from twinshore.lab.errors import LabError, log_tail
 from twinshore.lab.topic_comparison import compare_topic
-from twinshore.lab.watermarks import LogEndReader
 
 COMPRESSIONS = ("lz4", "zstd", "gzip")
 PROGRESS_INTERVAL_S = 1.0
