@@ -67,7 +67,7 @@ def test_a_script_completes_by_asking_the_command(shell: str) -> None:
 def test_bash_takes_the_script_and_completes_verbs_and_options_with_it() -> None:
     script = subprocess.run([TWINSHORE, "completion", "bash"], capture_output=True, text=True, check=True).stdout
     asks = (
-        f"{script}\nPATH={TWINSHORE.parent}:$PATH\nCOMP_WORDS=(twinshore mirror be)\nCOMP_CWORD=2\n"
+        f"{script}\nPATH={TWINSHORE.parent}:$PATH\nCOMP_WORDS=(twinshore mirror recr)\nCOMP_CWORD=2\n"
         "_twinshore_completion twinshore\necho ${COMPREPLY[@]}\n"
         "COMP_WORDS=(twinshore status --wa)\nCOMP_CWORD=2\n_twinshore_completion twinshore\necho ${COMPREPLY[@]}\n"
     )

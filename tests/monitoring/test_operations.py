@@ -99,7 +99,7 @@ def test_what_is_written_while_it_looks_is_not_from_the_future(store: Store) -> 
 
 def test_a_verdict_has_its_level_and_why(store: Store) -> None:
     well = operations.check_links((), "", SETTINGS, store, clock=lambda: NOW_MS)
-    assert str(well) == "OK: 3 places watched, recovery point 2.5 s"
+    assert str(well) == "OK: 3 partitions watched, recovery point 2.5 s"
     assert operations.read_figure("lag", (), "orders", SETTINGS, store, clock=lambda: NOW_MS).value == 10
     store.delay.raise_alarm(AlarmRow(LINK, "recovery point", "orders", "", "orders are late", NOW_MS - 9_000))
     late = operations.check_links((), "", SETTINGS, store, clock=lambda: NOW_MS)

@@ -207,7 +207,7 @@ EXAMPLES = {
     "migrate mm2": "migrate mm2 mm2.properties --output twinshore.toml",
     "mirror recreate": "mirror recreate orders --dry-run",
     "mirror delete": "mirror delete orders --link 'east->west' --dry-run",
-    "mirror offset runs": "mirror offset runs orders --partition 3 --source-offset 81204",
+    "mirror offset-map": "mirror offset-map orders --partition 3 --source-offset 81204",
     "mirror forget": "mirror forget orders --dry-run",
     "mirror keep": "mirror keep orders",
     "mirror plan": "mirror plan --link 'east->west'",
