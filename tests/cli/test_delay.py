@@ -172,7 +172,7 @@ def test_a_check_of_one_topic_looks_at_it_alone(settings: Path, tmp_path: Path) 
     fill(tmp_path, alarm=True)
     assert run(settings, "check", "--topic", "orders").exit_code == 1
     well = run(settings, "check", "--topic", "theirs")
-    assert (well.exit_code, well.output.strip()) == (0, "OK: 1 place watched, recovery point 1.0 s")
+    assert (well.exit_code, well.output.strip()) == (0, "OK: 1 partition watched, recovery point 1.0 s")
     nobody = run(settings, "check", "--topic", "order")
     assert (nobody.exit_code, nobody.output.split(":")[0]) == (2, "CRITICAL")
     assert "order " in nobody.output and "orders?" in nobody.output

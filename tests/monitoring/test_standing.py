@@ -233,7 +233,7 @@ def test_a_watcher_misses_the_mirror_of_an_added_link_and_not_that_of_a_removed_
     """Without it, nobody would tell that the mirror of a link is gone which was added while the watcher ran."""
     monkeypatch.setattr("twinshore.monitoring.watchers.SILENCE_MIN_S", 0.1)
     settings = parse_settings(
-        SETTINGS.format(path=tmp_path / "store.db") + "[mirror]\nreceipts_s = 0.05\n", name="t", env={}
+        SETTINGS.format(path=tmp_path / "store.db") + "[mirror]\nprogress_s = 0.05\n", name="t", env={}
     )
 
     def missed() -> set[str]:

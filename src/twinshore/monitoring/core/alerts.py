@@ -109,7 +109,7 @@ def explain_missing_figure(
     if item == "alarms" and (unseen or ours or not topic):
         return "; ".join(unseen)
     if not ours:
-        return f"{topic or 'anything'} was never read"
+        return f"no monitor has read {topic or 'anything'} yet"
     oldest = min(ours, key=lambda row: row.at_ms)
     age_s = (now_ms - oldest.at_ms) / 1000
     if age_s <= bound_s:
