@@ -43,7 +43,7 @@ print(fetch_jars("the tide", MavenModule("org.example", "tide", "1.0")))
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, and a repository that holds one module."""
-    home = tmp_path / "repository" / "org" / "example" / "run" / "1.0"
+    home = tmp_path / "repository" / "org" / "example" / "tide" / "1.0"
     home.mkdir(parents=True)
     (home / "tide-1.0.pom").write_text(_POM)
     with zipfile.ZipFile(home / "tide-1.0.jar", "w") as jar:
@@ -70,7 +70,7 @@ def test_two_who_ask_at_once_get_the_same_whole_folder_fetched_once(cache: Path)
     said = [asker.communicate(timeout=120) for asker in askers]
     assert [output for output, _ in said] == [f"{cache}/jars/tide-1.0\n"] * 2
     assert [jar.name for jar in (cache / "jars" / "tide-1.0").iterdir()] == ["tide-1.0.jar"]
-    assert sum(errors.count("fetching the task run (once") for _, errors in said) == 1
+    assert sum(errors.count("fetching the tide (once") for _, errors in said) == 1
 
 
 def test_what_does_not_exist_is_named_and_leaves_nothing(

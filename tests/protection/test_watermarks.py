@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from testkit.clients import topic_id
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.config.frozen import PROXY_CLIENT_ID
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab.clients import create_admin_client, topic_id
+from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
 from twinshore.protection.core.model import SideView
 from twinshore.protection.watermarks import Views, WatermarkPoller
