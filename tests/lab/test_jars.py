@@ -16,7 +16,7 @@ from twinshore.lab.cache import cache_folder
 from twinshore.lab.errors import LabError
 from twinshore.lab.jars import IvyProgress, MavenModule, fetch_jars, fetch_kafka_classpath
 
-_MODULE = MavenModule("org.example", "run", "1.0")
+_MODULE = MavenModule("org.example", "tide", "1.0")
 _SETTINGS = """
 <ivysettings>
   <settings defaultResolver="here"/>
@@ -31,7 +31,7 @@ _SETTINGS = """
 _POM = """
 <project>
   <modelVersion>4.0.0</modelVersion>
-  <groupId>org.example</groupId><artifactId>task run</artifactId><version>1.0</version>
+  <groupId>org.example</groupId><artifactId>tide</artifactId><version>1.0</version>
 </project>
 """
 _ASK = """
@@ -111,8 +111,8 @@ def test_class_paths_hold_brokers_and_mirrormaker_with_one_logger() -> None:
 
 def test_progress_has_an_end_in_sight() -> None:
     """In Ivy's own words: first what belongs together, then file by file."""
-    seen = IvyProgress().after(":: resolving dependencies ::").after("\tfound org.example#task run;1.0 in here")
+    seen = IvyProgress().after(":: resolving dependencies ::").after("\tfound org.example#tide;1.0 in here")
     seen = seen.after("\tfound org.example#moon;2.0 in here")
     assert str(seen).endswith("2 modules so far")
-    seen = seen.after("downloading tide-1.0.jar ...").after("\t[SUCCESSFUL ] org.example#task run;1.0!tide.jar (3ms)")
+    seen = seen.after("downloading tide-1.0.jar ...").after("\t[SUCCESSFUL ] org.example#tide;1.0!tide.jar (3ms)")
     assert str(seen) == "1 of 2 files"
