@@ -23,7 +23,7 @@ LEASE = f"link {LINK}"
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """Two links that know orders; one of them knows bills too."""
-    found = write_settings(tmp_path, f'[links."{LINK}"]\n[links."{BACK}"]\n[mirror]\nlease_s = 2.0\nreceipts_s = 0.5\n')
+    found = write_settings(tmp_path, f'[links."{LINK}"]\n[links."{BACK}"]\n[mirror]\nlease_s = 2.0\nprogress_s = 0.5\n')
     with opened(found) as store:
         places = ((LINK, "orders"), (BACK, "orders"), (LINK, "bills"))
         store.twins.save([TwinRow(link, topic, 0, "aa", "bb", 0, 0, 1) for link, topic in places])

@@ -171,7 +171,7 @@ def test_a_mirror_that_was_stopped_in_good_order_is_called_stopped_however_long_
     text = _status(settings_file)
     assert re.search(r"east->west +stopped +- +- +- +40 \(12 min old\)", text)
     said = (
-        "east->west: the mirror was stopped in good order, 12 min ago; nothing is carried until `twinshore mirror run`"
+        "east->west: the mirror was stopped in good order, 12 min ago; nothing is replicated until `twinshore mirror run`"
     )
     assert said in text
     assert (_json(settings_file)[LINK]["state"], _json(settings_file)[LINK]["stale"]) == ("stopped", False)
@@ -193,7 +193,7 @@ def test_a_lag_whose_source_is_not_seen_any_more_is_old_though_the_mirror_speaks
 def test_staleness_allows_for_rarer_receipts(store: Store, settings_file: Path) -> None:
     store.links.save_status(_word(10))
     assert _json(settings_file)[LINK]["stale"] is True
-    settings_file.write_text(settings_file.read_text() + "[mirror]\nlease_s = 12\nreceipts_s = 3.9\n")
+    settings_file.write_text(settings_file.read_text() + "[mirror]\nlease_s = 12\nprogress_s = 3.9\n")
     assert _json(settings_file)[LINK]["stale"] is False
 
 
