@@ -147,3 +147,9 @@ class RigCluster(LabCluster):
 
     def _flags(self, version: str) -> tuple[str, ...]:
         return (*super()._flags(version), *self.access.jvm_flags())
+
+
+def rigged(cluster: LabCluster) -> RigCluster:
+    """The cluster, which tests started with its users or proxies."""
+    assert isinstance(cluster, RigCluster)
+    return cluster

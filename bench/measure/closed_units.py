@@ -14,7 +14,7 @@ from bench.measure.markers import PARTITIONS, Stage
 from bench.measure.unseen_topics import SOURCE_SETTINGS, write_markers
 from testkit.access import LabSecurity
 from testkit.clients import add_acl
-from testkit.cluster import RigCluster
+from testkit.cluster import RigCluster, rigged
 from twinshore.lab.mirror_process import MirrorProcess, settings_of
 
 MARKERS = 100_000
@@ -33,7 +33,7 @@ class RestrictedStage(Stage):
 
     @contextmanager
     def mirror(self, topic: str) -> Iterator[MirrorProcess]:
-        folder, target = self.folder / topic, self.target.cluster_as(USER)
+        folder, target = self.folder / topic, rigged(self.target).cluster_as(USER)
         process = MirrorProcess(
             folder, settings_of(self.source.cluster, target, store=self.folder / f"{topic}.db", topics=topic)
         )

@@ -16,6 +16,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.lab.clients import create_admin_client
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_NEWEST
 
 
@@ -50,7 +51,7 @@ def guarded(
 
 
 @contextlib.contextmanager
-def client(cluster: RigCluster) -> Iterator[KafkaCluster]:
+def client(cluster: LabCluster) -> Iterator[KafkaCluster]:
     with contextlib.closing(KafkaCluster(cluster.cluster)) as found:
         yield found
 

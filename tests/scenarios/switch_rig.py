@@ -16,7 +16,6 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 import twinshore
-from testkit.cluster import RigCluster
 from tests.scenarios.killed_at import GRACE_S, LEASE_S
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
@@ -24,6 +23,7 @@ from tests.scenarios.test_switched_home import read
 from twinshore.cli.app import app, register_verbs
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import client_settings
+from twinshore.lab.cluster import LabCluster
 from twinshore.lab.processes import ChildProcess, start_child
 from twinshore.routing.homes_topic import HomesTopic
 from twinshore.runtime import lease_keeper
@@ -73,8 +73,8 @@ class SwitchRig:
 
     rig: Rig
     topic: str
-    east: RigCluster
-    west: RigCluster
+    east: LabCluster
+    west: LabCluster
     partitions: int = 3
 
     @property
@@ -115,7 +115,7 @@ class SwitchRig:
         homes = json.loads(self.rig.verb("link", "homes", "--json"))["topics"]
         return next(((one["home"], one["term"]) for one in homes if one["topic"] == self.topic), ("east", 1))
 
-    def sides(self) -> tuple[RigCluster, RigCluster]:
+    def sides(self) -> tuple[LabCluster, LabCluster]:
         """Where the topic is at home, and where its twin is."""
         return (self.east, self.west) if self.home()[0] == "east" else (self.west, self.east)
 
@@ -124,7 +124,7 @@ class SwitchRig:
         found: list[dict[str, Any]] = json.loads(self.switch("history", "--json").text)
         return found[0]
 
-    def ends(self, lab: RigCluster) -> list[int]:
+    def ends(self, lab: LabCluster) -> list[int]:
         return [end for _, end in spans(lab.cluster, self.topic, self.partitions)]
 
     def level(self) -> list[int]:
@@ -141,7 +141,7 @@ class SwitchRig:
         )
         assert one == other
 
-    def settled(self, home: str, term: int, labs: Sequence[RigCluster] = ()) -> None:
+    def settled(self, home: str, term: int, labs: Sequence[LabCluster] = ()) -> None:
         """Nothing of a switch is left: no claim, nobody held, one home of which store and clusters say the same."""
         with open_store(url_in(self.rig.folder)) as store:
             assert [row for row in store.topics_in_switch.of(PAIR) if row.topic == self.topic] == []
@@ -160,8 +160,8 @@ class SwitchRig:
 
 @contextmanager
 def carried(
-    east: RigCluster,
-    west: RigCluster,
+    east: LabCluster,
+    west: LabCluster,
     topic: str,
     folder: Path,
     *,
@@ -205,7 +205,7 @@ def turned_back(rig: SwitchRig, said: Said, home: tuple[str, int], why: str = ""
     rig.same()
 
 
-def transactional(lab: RigCluster, name: str) -> Producer:
+def transactional(lab: LabCluster, name: str) -> Producer:
     producer = Producer({**client_settings(lab.cluster), "transactional.id": name})
     producer.init_transactions(30)
     return producer

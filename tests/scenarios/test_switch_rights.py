@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from testkit.clients import add_acl
-from testkit.cluster import RigCluster
+from testkit.cluster import RigCluster, rigged
 from testkit.errors import mentions
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.rights_stage import acl, client, guarded, may_write
@@ -22,6 +22,7 @@ from twinshore.kafka.admin import create_acls, read_acls
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermission, PatternType
 from twinshore.lab.clients import client_settings, read_group_offsets
+from twinshore.lab.cluster import LabCluster
 
 TOPIC = "rights-orders"
 
@@ -56,7 +57,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwitchRig]:
         made.process.end()
 
 
-def rules(lab: RigCluster) -> frozenset[Acl]:
+def rules(lab: LabCluster) -> frozenset[Acl]:
     with closing(KafkaCluster(lab.cluster)) as kafka:
         return read_acls(kafka) or frozenset()
 
@@ -87,7 +88,7 @@ def test_a_drill_changes_nothing(rig: SwitchRig) -> None:
     assert not differs
     print(f"told: {sum(map(len, before))} things compared on both clusters and in the store")
 
-    application = Application(rig.east.cluster_as("anna"), TOPIC)
+    application = Application(rigged(rig.east).cluster_as("anna"), TOPIC)
     application.goes_on()
     said = rig.switch("drill", TOPIC, "--to", "west")
     application.end()
@@ -98,7 +99,7 @@ def test_a_drill_changes_nothing(rig: SwitchRig) -> None:
     rig.settled("east", 1)
 
 
-def stand(lab: RigCluster, group: str, topic: str) -> None:
+def stand(lab: LabCluster, group: str, topic: str) -> None:
     """The group stands at offset 7 of partition 0, and has no members."""
     consumer = Consumer({**client_settings(lab.cluster), "group.id": group})
     try:
@@ -131,14 +132,14 @@ def test_a_super_user_who_writes_turns_it_back_and_no_rule_stays(rig: SwitchRig)
     assert mentions(said.text, "super users")
     assert (rules(rig.east), rules(rig.west)) == before
     rig.settled("east", 1)
-    assert may_write(rig.east.cluster_as("anna"), TOPIC)
+    assert may_write(rigged(rig.east).cluster_as("anna"), TOPIC)
     rig.same()
 
 
 @pytest.mark.long
 @pytest.mark.claim("switch", "held-by-acl", "who follows nobody is held by ACL, and kept out of the old home")
 def test_who_follows_nobody_is_held_and_then_kept_out(rig: SwitchRig) -> None:
-    anna = rig.east.cluster_as("anna"), rig.west.cluster_as("anna")
+    anna = rigged(rig.east).cluster_as("anna"), rigged(rig.west).cluster_as("anna")
     before = sum(rig.level())
     application = Application(anna[0], TOPIC)
     application.goes_on()
@@ -163,7 +164,7 @@ def test_who_follows_nobody_is_held_and_then_kept_out(rig: SwitchRig) -> None:
         create_acls(kafka, [fresh])
     denial = acl(TOPIC, AclOperation.WRITE, "User:bert", permission=AclPermission.DENY)
     until(lambda: denial in rules(rig.east), 60, "bert is kept out", rig.rig)
-    assert not may_write(rig.east.cluster_as("bert"), TOPIC)
+    assert not may_write(rigged(rig.east).cluster_as("bert"), TOPIC)
     # And home again: the guard goes, the other side is shut.
     said_back = rig.move("east")
     print("told:", said_back.text)
@@ -171,6 +172,6 @@ def test_who_follows_nobody_is_held_and_then_kept_out(rig: SwitchRig) -> None:
     until(lambda: may_write(anna[0], TOPIC), 30, "anna writes at home again")
     assert not may_write(anna[1], TOPIC)
     assert denial not in rules(rig.east), "by the switch, and no look puts it back"
-    assert may_write(rig.east.cluster_as("bert"), TOPIC)
+    assert may_write(rigged(rig.east).cluster_as("bert"), TOPIC)
     rig.settled("east", 3)
     rig.same()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.cluster import rigged
 from testkit.errors import mentions
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until, url_in
 from tests.scenarios.rights_stage import acl, guarded, may_write
@@ -37,7 +38,7 @@ def turned_back(rig: SwitchRig) -> None:
         broker.restart()
     until(lambda: DENIAL not in rules(rig.east), 120, "writers are let in where the topic stays", rig.rig)
     until(lambda: not debts(rig), 60, "nothing is owed any more", rig.rig)
-    assert may_write(rig.east.cluster_as("anna"), TOPIC)
+    assert may_write(rigged(rig.east).cluster_as("anna"), TOPIC)
     rig.settled("east", 1)
     again = rig.move("west")
     assert again.code == 0, again.text
@@ -85,12 +86,12 @@ def taken_over(rig: SwitchRig) -> None:
     assert "by force" in next(line for line in told.splitlines() if line.startswith(first[:8])), told
     assert debts(rig) == 1
     fill(rig.west, TOPIC, 5, partition=1)
-    assert may_write(rig.west.cluster_as("anna"), TOPIC)
+    assert may_write(rigged(rig.west).cluster_as("anna"), TOPIC)
 
     for broker in rig.east.brokers:
         broker.restart()
     until(lambda: DENIAL not in rules(rig.east), 120, "the denial for everybody goes: it shuts us out as well", rig.rig)
-    assert not may_write(rig.east.cluster_as("anna"), TOPIC), "the guard stood before"
+    assert not may_write(rigged(rig.east).cluster_as("anna"), TOPIC), "the guard stood before"
     until(lambda: rig.ends(rig.east) == rig.ends(rig.west), 120, "the link back carries", rig.rig)
     until(lambda: not debts(rig), 60, "nothing is owed any more", rig.rig)
     rig.settled("west", 2)
