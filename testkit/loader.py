@@ -21,7 +21,7 @@ from twinshore.config.model import Cluster
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.connection import Connection, open_connection
 from twinshore.kafka.protocol.primitives import Buffer
-from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, read_produce_response
 from twinshore.kafka.protocol.record_batch import HEADER_BYTES, Codec, Record, encode_batch
 from twinshore.lab.clients import client_settings, create_admin_client
 from twinshore.lab.cluster import LabCluster
@@ -225,7 +225,7 @@ def _request(version: int, topic: str, partitions: Sequence[int], batch: Batch) 
 
 def _take_answer(connection: Connection, version: int) -> None:
     answer = connection.finish(_PATIENCE_S)
-    for produced in parse_produce(answer.view, answer.position, version):
+    for produced in read_produce_response(answer.view, answer.position, version).appended:
         if produced.error:
             raise KafkaError(
                 f"{connection.place}: loading answered {produced.message or produced.error}", code=produced.error

@@ -7,7 +7,7 @@ from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.leader_queries import OffsetKind
-from twinshore.kafka.protocol.produce import PRODUCE_KEY, ProducedPartition, encode_produce, parse_produce
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, ProducedPartition, encode_produce, read_produce_response
 from twinshore.kafka.protocol.record_batch import (
     HEADER_BYTES,
     BatchHeader,
@@ -81,7 +81,7 @@ class RawWriter:
         version = leader.handwritten_version(PRODUCE_KEY)
         topic = (self.partition.topic, topic_id or self.topic_id, [(0, b"", b"".join(batches))])
         body = b"".join(encode_produce(version, [topic], acks=acks))
-        (answer,) = parse_produce(leader.call_raw(PRODUCE_KEY, version, body), 0, version)
+        (answer,) = read_produce_response(leader.call_raw(PRODUCE_KEY, version, body), 0, version).appended
         return answer
 
     def mark(

@@ -26,7 +26,7 @@ from testkit.watermarks import TopicEndReader
 from twinshore.config.model import Cluster, TopicPartition
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, read_produce_response
 from twinshore.kafka.protocol.record_batch import (
     HEADER_BYTES,
     Record,
@@ -244,7 +244,7 @@ def produce(cluster: Cluster, named: TopicPartition, data: bytes) -> None:
         leader = kafka.connection_to(kafka.leader_of(named))
         version = leader.handwritten_version(PRODUCE_KEY)
         parts = [(named.topic, topic_id, [(named.partition, data[:HEADER_BYTES], data[HEADER_BYTES:])])]
-        (answer,) = parse_produce(
+        (answer,) = read_produce_response(
             leader.call_raw(PRODUCE_KEY, version, b"".join(encode_produce(version, parts))), 0, version
         )
         if answer.error:

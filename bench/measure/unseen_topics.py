@@ -12,7 +12,7 @@ from testkit.clients import alter_topic
 from testkit.figures import StageError
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, read_produce_response
 from twinshore.kafka.protocol.record_batch import SEQUENCE_SPAN
 from twinshore.kafka.protocol.transactions import (
     FILLER_RECORDS_MAX,
@@ -57,7 +57,7 @@ def begin_late(kafka: KafkaCluster, topic: str, start: int) -> None:
         made = make_filler(min(FILLER_RECORDS_MAX, start - at))
         head = made.encode_header(producer_id, epoch, at % SEQUENCE_SPAN)
         body = b"".join(encode_produce(version, [(topic, topic_id, [(0, head, made.body)])]))
-        (answer,) = parse_produce(leader.call_raw(PRODUCE_KEY, version, body), 0, version)
+        (answer,) = read_produce_response(leader.call_raw(PRODUCE_KEY, version, body), 0, version).appended
         if answer.error:
             raise StageError(f"the source refuses a filler: {answer}")
         at += made.header.count

@@ -19,7 +19,7 @@ from twinshore.kafka.metadata import BrokerAddress
 from twinshore.kafka.pool import NodeConnections
 from twinshore.kafka.protocol import apis
 from twinshore.kafka.protocol.offsets import parse_offset_commit, parse_offset_fetch
-from twinshore.kafka.protocol.produce import parse_produce
+from twinshore.kafka.protocol.produce import read_produce_response
 from twinshore.kafka.protocol.transactions import parse_describe_transactions
 
 WANTED = LeaderPartition(TopicPartition("t", 0), bytes(15) + b"\1", 0)
@@ -29,7 +29,7 @@ ASKINGS: dict[str, tuple[str, Asking]] = {
     "records": ("Fetch", lambda line: fetch_records(line, WANTED, 0, bytes_max=9, committed=False, timeout_s=5)),
     "places": ("OffsetFetch", lambda line: line.ask(9, 8, b"", lambda said: parse_offset_fetch(bytes(said), {}))),
     "commit": ("OffsetCommit", lambda line: line.ask(8, 8, b"", lambda said: parse_offset_commit(bytes(said)))),
-    "produce": ("Produce", lambda line: line.ask(0, 9, b"", lambda said: parse_produce(said, 0, 9))),
+    "produce": ("Produce", lambda line: line.ask(0, 9, b"", lambda said: read_produce_response(said, 0, 9).appended)),
     "none": (
         "DescribeTransactions",
         lambda line: line.ask(65, 0, b"", lambda said: parse_describe_transactions(said, 0)[0]),

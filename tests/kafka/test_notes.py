@@ -15,7 +15,7 @@ from twinshore.config.model import Cluster
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol import apis
 from twinshore.kafka.protocol.error_codes import Code
-from twinshore.kafka.protocol.produce import ProduceResponse, ProduceResponsePartition, write_produce_response
+from twinshore.kafka.protocol.produce import ProducedPartition, ProduceResponse, write_produce_response
 from twinshore.kafka.state_topic import StateTopic
 
 TOPIC_ID = bytes(15) + b"\7"
@@ -39,7 +39,7 @@ def broker_answers(port: int, answers: list[bytes], connection: socket.socket) -
 
 def produced(code: int) -> bytes:
     """ProduceResponse 13 for partition 0."""
-    return b"\0" + write_produce_response(13, ProduceResponse([ProduceResponsePartition(TOPIC_ID, 0, code, 0, -1, 0)]))
+    return b"\0" + write_produce_response(13, ProduceResponse([ProducedPartition(TOPIC_ID, 0, code, 0, -1, 0)]))
 
 
 def append(answers: list[bytes]) -> None:

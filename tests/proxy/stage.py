@@ -136,9 +136,7 @@ def records(topic: str, size: int = 10, acks: int = -1) -> Parts:
 
 def appended(topic: str, offset: int) -> Parts:
     return [
-        produce.write_produce_response(
-            9, produce.ProduceResponse([produce.ProduceResponsePartition(topic, 0, 0, offset)])
-        )
+        produce.write_produce_response(9, produce.ProduceResponse([produce.ProducedPartition(topic, 0, 0, offset)]))
     ]
 
 

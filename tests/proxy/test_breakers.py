@@ -89,7 +89,7 @@ def asked_of(move: RequestDecision) -> list[str]:
 def answer_of(move: RequestDecision, *topics: str) -> list[tuple[str, int]]:
     assert isinstance(move, ForwardRequest)
     assert move.rewrite is not None
-    given = produce.ProduceResponse([produce.ProduceResponsePartition(one, 0, 0, 5) for one in topics])
+    given = produce.ProduceResponse([produce.ProducedPartition(one, 0, 0, 5) for one in topics])
     parts = move.rewrite(view([produce.write_produce_response(9, given)]), 0)
     assert parts is not None
     return [(str(one.topic), one.error) for one in produce.read_produce_response(view(parts), 0, 9).appended]
@@ -218,11 +218,7 @@ def test_topics_that_have_moved_are_refused_beside_what_is_cut() -> None:
         topics = [one.topic for one in produce.read_produce_request(view(ask.body), 0, 9).batches]
         assert topics == ["shared"]
         return view(
-            [
-                produce.write_produce_response(
-                    9, produce.ProduceResponse([produce.ProduceResponsePartition("shared", 0, 0, 5)])
-                )
-            ]
+            [produce.write_produce_response(9, produce.ProduceResponse([produce.ProducedPartition("shared", 0, 0, 5)]))]
         )
 
     body, _ = carried(move, broker)

@@ -99,7 +99,7 @@ def test_who_is_to_hear_how_long_it_took_is_on_the_move_and_refusals_count() -> 
     move = talk.sends(("orders", batch()), ("shared", batch()))
     assert len(move.counters) == 2
     given = produce.ProduceResponse(
-        [produce.ProduceResponsePartition("orders", 0, 7, -1), produce.ProduceResponsePartition("shared", 0, 0, 5)]
+        [produce.ProducedPartition("orders", 0, 7, -1), produce.ProducedPartition("shared", 0, 0, 5)]
     )
     assert move.rewrite is not None
     move.rewrite(view([produce.write_produce_response(9, given)]), 0)

@@ -46,9 +46,7 @@ def counted() -> tuple[ClientSession, TrafficTable]:
     return ClientSession(WEST, LAYOUT, lambda: None, traffic=flows), flows
 
 
-def answer_to(
-    first: int, count: int = 1, epoch: int = 3, known: ProducerTail = KNOWN
-) -> produce.ProduceResponsePartition:
+def answer_to(first: int, count: int = 1, epoch: int = 3, known: ProducerTail = KNOWN) -> produce.ProducedPartition:
     data = records(first, count, epoch=epoch)
     body, asks = carried(session(WEST).move(sent(data), forced(known)), lambda _: None)
     assert asks == []
@@ -105,7 +103,7 @@ def test_half_of_a_batch_never_crosses_so_it_is_refused() -> None:
 
 def test_only_what_had_crossed_is_left_out_of_a_request() -> None:
     move = session(WEST).move(sent(records(5, 5), also="bills"), forced())
-    given = produce.ProduceResponse([produce.ProduceResponsePartition("bills", 0, 0, 5)])
+    given = produce.ProduceResponse([produce.ProducedPartition("bills", 0, 0, 5)])
     body, asks = carried(move, lambda _: view(produce.write_produce_response(11, given)))
     told = {str(one.topic): (one.error, one.base_offset) for one in produce.read_produce_response(body, 0, 11).appended}
     assert (told, len(asks)) == ({"shared": (0, 107), "bills": (0, 5)}, 1)
@@ -121,7 +119,7 @@ def test_both_are_counted_what_was_known_and_what_nobody_knew() -> None:
     assert isinstance(first, ForwardRequest) and first.rewrite is not None
     talk.move(sent(records(13, 2)), forced(None, unsure=True))
     assert flows.again.unsure == 5
-    said = produce.ProduceResponse([produce.ProduceResponsePartition("shared", 0, 0, 41)])
+    said = produce.ProduceResponse([produce.ProducedPartition("shared", 0, 0, 41)])
     first.rewrite(memoryview(produce.write_produce_response(11, said)), 0)
     for number in range(5):
         talk.move(sent(records(15 + 2 * number, 2)), forced(unsure=True))

@@ -251,9 +251,7 @@ def test_what_comes_too_early_is_refused_until_the_new_home_knows_its_producer()
         if ask.key == DESCRIBE_PRODUCERS:
             return producers(knows)
         return view(
-            produce.write_produce_response(
-                11, produce.ProduceResponse([produce.ProduceResponsePartition("shared", 0, 0, 41)])
-            )
+            produce.write_produce_response(11, produce.ProduceResponse([produce.ProducedPartition("shared", 0, 0, 41)]))
         )
 
     body, asks = carried(talk.move(sent(records(12)), moved(ON_WEST)), broker)
@@ -278,7 +276,7 @@ def test_once_the_new_home_has_taken_a_batch_it_is_asked_nothing_more() -> None:
     move = talk.move(sent(records(10)), moved(ON_WEST))
     assert isinstance(move, ForwardRequest) and move.rewrite is not None
     assert not isinstance(talk.move(sent(records(11)), moved(ON_WEST)), ForwardRequest), "it has not answered yet"
-    said = produce.ProduceResponse([produce.ProduceResponsePartition("shared", 0, 0, 41)])
+    said = produce.ProduceResponse([produce.ProducedPartition("shared", 0, 0, 41)])
     assert move.rewrite(memoryview(produce.write_produce_response(11, said)), 0) is None
     for first in (11, 9):
         assert isinstance(talk.move(sent(records(first)), moved(ON_WEST)), ForwardRequest)
@@ -302,7 +300,7 @@ def test_a_broker_that_cannot_tell_is_not_asked() -> None:
 def test_only_what_may_not_go_on_is_refused() -> None:
     place = BrokerId("west", 2)
     move = session(place).move(sent(records(9), also="bills"), moved(ON_WEST))
-    given = produce.ProduceResponse([produce.ProduceResponsePartition("bills", 0, 0, 5)])
+    given = produce.ProduceResponse([produce.ProducedPartition("bills", 0, 0, 5)])
     body, asks = carried(move, lambda _: view(produce.write_produce_response(11, given)))
     told = {str(one.topic): one.error for one in produce.read_produce_response(body, 0, 11).appended}
     assert (told, len(asks)) == ({"shared": TWICE, "bills": 0}, 1)

@@ -43,9 +43,7 @@ def test_records_for_topics_that_are_here_go_through_as_they_came(version: int) 
 def test_an_answer_that_names_no_broker_stays_as_it_came() -> None:
     move = passed(session().move(sent("orders"), seen()))
     assert move.rewrite is not None
-    body = produce.write_produce_response(
-        11, produce.ProduceResponse([produce.ProduceResponsePartition("orders", 0, 0, 41)])
-    )
+    body = produce.write_produce_response(11, produce.ProduceResponse([produce.ProducedPartition("orders", 0, 0, 41)]))
     assert move.rewrite(memoryview(body), 0) is None
 
 
@@ -54,7 +52,7 @@ def test_of_a_new_leader_nothing_is_passed_on_and_the_clusters_are_looked_at_aga
     move = passed(session(news=lambda: looks.append(None)).move(sent("orders"), seen()))
     assert move.rewrite is not None
     said = produce.ProduceResponse(
-        [produce.ProduceResponsePartition("orders", 0, NOT_HERE, -1, current_leader=(3, 9))],
+        [produce.ProducedPartition("orders", 0, NOT_HERE, -1, current_leader=(3, 9))],
         0,
         [Endpoint(3, "e3", 9092, "az")],
     )
@@ -80,9 +78,7 @@ def test_whom_a_switch_keeps_out_by_rules_is_told_to_look_again(lead: HomeRoute,
     talk = ClientSession(EAST, LAYOUT, lambda: None, now=lambda: known)
     move = passed(talk.move(sent("orders"), seen()))
     assert move.rewrite is not None
-    said = produce.write_produce_response(
-        11, produce.ProduceResponse([produce.ProduceResponsePartition("orders", 0, 29, -1)])
-    )
+    said = produce.write_produce_response(11, produce.ProduceResponse([produce.ProducedPartition("orders", 0, 29, -1)]))
     parts = move.rewrite(memoryview(said), 0)
     assert parts is not None
     assert codes(view(parts)) == {"orders": heard}
@@ -93,9 +89,7 @@ def test_whom_a_switch_keeps_out_of_a_part_is_told_to_look_again_too(lead: HomeR
     known = replace(seen(), leads={"orders": lead})
     talk = ClientSession(EAST, LAYOUT, lambda: None, now=lambda: known)
     said = view(
-        produce.write_produce_response(
-            11, produce.ProduceResponse([produce.ProduceResponsePartition("orders", 0, 29, -1)])
-        )
+        produce.write_produce_response(11, produce.ProduceResponse([produce.ProducedPartition("orders", 0, 29, -1)]))
     )
     body, _ = carried(talk.move(sent("bills", "orders"), seen()), lambda _: said)
     assert codes(body) == {"bills": NOT_HERE, "orders": heard}
@@ -108,7 +102,7 @@ def test_records_for_another_cluster_are_refused_so_that_the_client_looks_again(
 
 def test_records_for_two_clusters_are_parted_and_the_answers_joined() -> None:
     move = session().move(sent("bills", "orders"), seen())
-    appended = produce.ProduceResponse([produce.ProduceResponsePartition("orders", 0, 0, 41)], 5)
+    appended = produce.ProduceResponse([produce.ProducedPartition("orders", 0, 0, 41)], 5)
     body, asks = carried(move, lambda _: view(produce.write_produce_response(11, appended)))
     assert [one.place for one in asks] == [EAST]
     part = produce.read_produce_request(view(asks[0].body), 0, 11)

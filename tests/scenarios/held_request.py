@@ -8,7 +8,7 @@ from testkit.raw_writer import RawWriter
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.protocol.framing import drop_sent
 from twinshore.kafka.protocol.primitives import Buffer
-from twinshore.kafka.protocol.produce import PRODUCE_KEY, ProducedPartition, encode_produce, parse_produce
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, ProducedPartition, encode_produce, read_produce_response
 from twinshore.kafka.protocol.record_batch import HEADER_BYTES, split_batches
 
 # Longer than anything that happens before it is let go.
@@ -35,7 +35,7 @@ class Held:
         self._send(self._rest)
         found = self._line.finish(20.0)
         self._line.close()
-        (answer,) = parse_produce(found.view[found.position :], 0, self._version)
+        (answer,) = read_produce_response(found.view[found.position :], 0, self._version).appended
         return answer
 
     def _send(self, data: bytes) -> None:

@@ -20,7 +20,7 @@ from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.access_control import ANY_USER, PatternType
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.primitives import Buffer
-from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, read_produce_response
 from twinshore.kafka.protocol.transactions import FILLER_RECORDS_MAX, make_filler
 from twinshore.lab.clients import client_settings
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
@@ -57,7 +57,11 @@ class Pen:
     def write(self) -> int:
         part = (self._named.partition, b"", RawWriter.batch(1))
         body = b"".join(encode_produce(self.version, [(self._named.topic, self._topic_id, [part])]))
-        return parse_produce(self.line.call_raw(PRODUCE_KEY, self.version, body), 0, self.version)[0].error
+        return (
+            read_produce_response(self.line.call_raw(PRODUCE_KEY, self.version, body), 0, self.version)
+            .appended[0]
+            .error
+        )
 
 
 def code_for(stage: Stage, user: str, topic: str) -> int:
@@ -158,7 +162,7 @@ def test_what_was_let_in_before_a_denial_is_appended_after_it(stage: Stage, uniq
         until(lambda: denial in (read_acls(stage.kafka, node) or set()))
         early = stage.kafka.list_offsets(mine, OffsetKind.LOG_END)
         found = line.finish(60.0)
-        answers = parse_produce(found.view[found.position :], 0, version)
+        answers = read_produce_response(found.view[found.position :], 0, version).appended
     assert {one.error for one in answers} == {0}
     late = stage.kafka.list_offsets(mine, OffsetKind.LOG_END)
     assert sum(late.values()) > sum(early.values())

@@ -20,7 +20,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind, ProducerState
 from twinshore.kafka.metadata import NO_LEADER
 from twinshore.kafka.protocol.error_codes import Code
-from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, read_produce_response
 from twinshore.kafka.protocol.record_batch import HEADER_BYTES, split_batches
 from twinshore.kafka.protocol.transactions import (
     MARKERS_KEY,
@@ -90,7 +90,7 @@ def produce(
     )
     topic = (named.topic, bytes(16), [(named.partition, b"", batch)])
     body = b"".join(encode_produce(version, [topic], transactional_id=writer.name))
-    return parse_produce(line.call_raw(PRODUCE_KEY, version, body), 0, version)[0].error
+    return read_produce_response(line.call_raw(PRODUCE_KEY, version, body), 0, version).appended[0].error
 
 
 def hash_of(name: str) -> int:

@@ -17,7 +17,7 @@ from twinshore.kafka.connection import Connection, open_connection
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.access_control import QuotaEntity
 from twinshore.kafka.protocol.framing import frame_request
-from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce_throttled
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, read_produce_response
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 
@@ -46,9 +46,9 @@ class Sender:
         self.connection: Connection = open_connection((host, int(port)), Security(), client_id=self._client_id)
         self.version = self.connection.handwritten_version(PRODUCE_KEY)
         view = self.connection.call_raw(PRODUCE_KEY, self.version, self._body(size))
-        (answer,), throttle_ms = parse_produce_throttled(view, 0, self.version)
-        assert answer.error == 0
-        self.throttled_until_s = time.monotonic() + throttle_ms / 1000
+        answer = read_produce_response(view, 0, self.version)
+        assert answer.appended[0].error == 0
+        self.throttled_until_s = time.monotonic() + answer.throttle_ms / 1000
         request = frame_request(PRODUCE_KEY, self.version, 7, self._client_id, [self._body(1)])
         assert self.connection.transport.sendv(request) == sum(map(len, request))
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, Consumer, Message, TopicPartition
 
@@ -22,12 +21,13 @@ from twinshore.client.core.delivered import TopicPartitionTuple, translate_offse
 from twinshore.client.discovery.routing_topic import Clusters, Discovery, HomeTracker, check_lease
 from twinshore.client.group_member import (
     REQUEST_TIMEOUT_S,
-    AssignmentCalls,
+    ConsumerCalls,
     ConsumerCloser,
     Member,
     OffsetCommitter,
     PartitionsCallback,
     RebalanceCallback,
+    RebalanceCallbacks,
     offset_after,
 )
 from twinshore.client.sites import Site, WarningQueue, check_group_id, check_topic_names
@@ -37,18 +37,10 @@ from twinshore.config.repeat_filter import run_all
 from twinshore.kafka.clock import steady_s
 from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S, Pause, WriteTo
 
+Key = TypeVar("Key")
 MoveCallback = Callable[[str, str, str], Any]  # topic, from, to
 log = logging.getLogger(__name__)
 HOME_CHECK_INTERVAL_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class RebalanceCallbacks:
-    """The application's callbacks. Partitions left in the list by `on_assign` are read, from the offsets given."""
-
-    on_assign: PartitionsCallback | None = None
-    on_revoke: PartitionsCallback | None = None
-    on_lost: PartitionsCallback | None = None
 
 
 class ConsumerRouter:
@@ -68,10 +60,9 @@ class ConsumerRouter:
         lease_s: float,
         before: MoveCallback | None,
         after: MoveCallback | None,
-        warnings: WarningQueue,
     ) -> None:
         self._name, self._discovery, self._handed, self._news = name, discovery, handed, news
-        self._lease_s, self._before, self._after, self._warnings = lease_s, before, after, warnings
+        self._lease_s, self._before, self._after = lease_s, before, after
         self.tracker: HomeTracker | None = None
         self.topics: tuple[str, ...] = ()
         self.at: dict[str, str] = {}
@@ -103,18 +94,8 @@ class ConsumerRouter:
 
     # -- what is known
 
-    def where(self, topic: str) -> str:
-        if topic in self.at:
-            return self.at[topic]
-        order = self.tracker.order(topic) if self.tracker else Pause("", "nothing is subscribed to")
-        return order.why if isinstance(order, Pause) else f"about to be read on {order.cluster}"
-
     def term(self, topic: str) -> int:
         return self._terms.get(topic, 0) if topic in self.at else 0
-
-    def place_now(self, topic: str, partition: int, place: int, term: int) -> int | None:
-        record = self.tracker.line(topic) if self.tracker else None
-        return translate_offsets({partition: place}, term, self.term(topic), record).get(partition)
 
     def reader(self, topic: str) -> Member | None:
         """Returns the member that reads the topic; None between two homes and before assignment."""
@@ -164,7 +145,8 @@ class ConsumerRouter:
 
     def _is_dealt(self, cluster: str, topic: str) -> bool:
         """Whether the cluster still assigns the topic: then a rebalance must revoke it first."""
-        return cluster in self.members and self.members[cluster].is_assigned_topic(topic)
+        assigned = self.members[cluster].consumer.assignment() if cluster in self.members else []
+        return any(one.topic == topic for one in assigned)
 
     # -- leaving
 
@@ -201,9 +183,9 @@ class ConsumerRouter:
             lost = self.members[cluster].closer.close(places)
         finally:
             del self.members[cluster]
-        told = self._callbacks.on_lost or self._callbacks.on_revoke
-        if told is not None and lost:
-            told(lost)
+        callback = self._callbacks.on_lost or self._callbacks.on_revoke
+        if callback is not None and lost:
+            callback(lost)
 
     def _has_parted(self, topic: str) -> bool:
         """Whether the member has committed and left the group."""
@@ -236,7 +218,9 @@ class ConsumerRouter:
             lost = self._handed.arrive(topic, self._terms.get(topic, term), term, tracker.line(topic))
         else:
             lost = self._handed.arrive_anywhere(topic)
-        self._handed.warn_of_lost(lost)
+        self._handed.warn_of_lost(
+            lost, "that offset is unknown at the new home, so the group's committed offset counts"
+        )
         self._terms[topic] = term
         self._undealt.add(topic)
         if self._parted.pop(topic, None) is not None:
@@ -266,15 +250,15 @@ class ConsumerRouter:
             self._handed.commit_deferred(consumer, mine)
 
     def _revoked(
-        self, cluster: str, told: PartitionsCallback | None, consumer: Consumer, parts: list[TopicPartition]
+        self, cluster: str, callback: PartitionsCallback | None, consumer: Consumer, parts: list[TopicPartition]
     ) -> None:
         """Forget revoked partitions: another member may read them."""
         member = self.members.get(cluster)
         if member is None or not member.closer.claim(consumer):
             return
         try:
-            if told is not None:
-                member.closer.tell(partial(told, parts))
+            if callback is not None:
+                member.closer.tell(partial(callback, parts))
         finally:
             for one in parts:
                 if self.at.get(one.topic) == cluster:
@@ -284,7 +268,7 @@ class ConsumerRouter:
 POLL_INTERVAL_S = 0.05
 
 
-class FailoverConsumer(AssignmentCalls):
+class FailoverConsumer(ConsumerCalls):
     """A consumer that follows its topics. One thread at a time may call it.
 
     `clusters` and `config` as for FailoverProducer, with `group.id`. `before_move(topic, old, "")` is called before a
@@ -303,25 +287,14 @@ class FailoverConsumer(AssignmentCalls):
         after_move: MoveCallback | None = None,
     ) -> None:
         check_lease(lease_s)
-        self._news, self._warnings = threading.Event(), WarningQueue(log)
+        self._news = threading.Event()
         self._discovery = Discovery(clusters, config, ("*",), check=_must_make, news=self._news.set)
         group = self._discovery.sites[self._discovery.begin].settings()["group.id"]
         self._name = name or str(config.get("client.id") or group)
-        self._handed = OffsetCommitter(self._name, self._warnings)
-        self._router = ConsumerRouter(
-            *(self._name, self._discovery, self._handed, self._news),
-            lease_s=lease_s,
-            before=before_move,
-            after=after_move,
-            warnings=self._warnings,
-        )
+        self._handed = OffsetCommitter(self._name, WarningQueue(log))
+        ours = self._name, self._discovery, self._handed, self._news
+        self._router = ConsumerRouter(*ours, lease_s=lease_s, before=before_move, after=after_move)
         self._turn = 0
-
-    def __enter__(self) -> FailoverConsumer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # -- what an application calls
 
@@ -339,16 +312,9 @@ class FailoverConsumer(AssignmentCalls):
         if wild := [topic for topic in names if topic.startswith("^")]:
             raise ConfigError("client.topic-is-an-expression", topic=wild[0], consumer=self._name)
         self._router.end()
-        assigned, revoked, lost = self._telling(on_assign, deals=True), self._telling(on_revoke), self._telling(on_lost)
-        self._router.begin(names, RebalanceCallbacks(assigned, revoked, lost))
-
-    def poll(self, timeout: float | None = None) -> Message | None:
-        """Returns the next record, or None after `timeout`."""
-        found = self.consume(1, -1 if timeout is None else timeout)
-        return found[0] if found else None
+        self._router.begin(names, self._callbacks(on_assign, on_revoke, on_lost))
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Returns up to `num_messages` records; waits for the first up to `timeout`."""
         found = self.find(num_messages, timeout)
         self.hand_out(found)
         return found
@@ -367,8 +333,8 @@ class FailoverConsumer(AssignmentCalls):
         """Mark records as delivered. No commit passes others."""
         last = {(one.topic, one.partition): one for one in map(offset_after, (one for one in found if not one.error()))}
         self._handed.next |= {where: one.offset for where, one in last.items()}
-        for member, some in self._by_reader(last.values()).items():
-            member.store(some)
+        for member, offsets in _grouped(last.values(), self._router.reader).items():
+            member.store(offsets)
 
     def commit(
         self,
@@ -393,7 +359,8 @@ class FailoverConsumer(AssignmentCalls):
         for one in known:
             if one.topic not in router.at or one.topic in router.arriving:
                 self._handed.defer_commit((one.topic, one.partition), one.offset)
-        for cluster, some in self._by_cluster(one for one in known if one.topic not in router.arriving).items():
+        arrived = [one for one in known if one.topic not in router.arriving]
+        for cluster, some in _grouped(arrived, router.at.get).items():
             members[cluster].commit(some, asynchronous)
         for cluster, member in members.items():
             last = [one for one in known if router.left.get(one.topic) == cluster]
@@ -417,7 +384,7 @@ class FailoverConsumer(AssignmentCalls):
         will after arrival; below 0 for none.
         """
         there: dict[TopicPartitionTuple, TopicPartition] = {}
-        for cluster, some in self._by_cluster(partitions).items():
+        for cluster, some in _grouped(partitions, self._router.at.get).items():
             for one in self._router.members[cluster].consumer.committed(some, timeout):
                 there[one.topic, one.partition] = one
         asked = [(one.topic, one.partition) for one in partitions]
@@ -427,12 +394,12 @@ class FailoverConsumer(AssignmentCalls):
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """Deliver no record of these until `resume`, at later homes too."""
         self._handed.paused |= {(one.topic, one.partition) for one in partitions}
-        for member, some in self._by_reader(partitions).items():
+        for member, some in _grouped(partitions, self._router.reader).items():
             member.consumer.pause(some)
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
         self._handed.paused -= {(one.topic, one.partition) for one in partitions}
-        for member, some in self._by_reader(partitions).items():
+        for member, some in _grouped(partitions, self._router.reader).items():
             member.consumer.resume(some)
 
     def seek(self, partition: TopicPartition) -> None:
@@ -453,7 +420,11 @@ class FailoverConsumer(AssignmentCalls):
 
     def where(self, topic: str) -> str:
         """Returns the cluster that the topic is read on now, or why the topic waits."""
-        return self._router.where(topic)
+        if topic in self._router.at:
+            return self._router.at[topic]
+        tracker = self._router.tracker
+        order = tracker.order(topic) if tracker else Pause("", "nothing is subscribed to")
+        return order.why if isinstance(order, Pause) else f"about to be read on {order.cluster}"
 
     def term(self, topic: str) -> int:
         """Returns the term of the home where the topic is read; 0 while the topic waits. Store this term with an offset
@@ -465,7 +436,8 @@ class FailoverConsumer(AssignmentCalls):
         """Translate an offset read under `term` to the current home; a forced switch may lower it. None where unknown:
         the topic moved more than once since, or is between two homes.
         """
-        return self._router.place_now(topic, partition, place, term)
+        record = self._router.tracker.line(topic) if self._router.tracker else None
+        return translate_offsets({partition: place}, term, self.term(topic), record).get(partition)
 
     def close(self) -> None:
         """Leave the group, commit if auto-commit is enabled, and unsubscribe."""
@@ -492,19 +464,16 @@ class FailoverConsumer(AssignmentCalls):
     def _is_current(self, cluster: str, message: Message) -> bool:
         return bool(message.error()) or self._router.at.get(message.topic() or "") == cluster
 
-    def _by_reader(self, partitions: Iterable[TopicPartition]) -> dict[Member, list[TopicPartition]]:
-        found: dict[Member, list[TopicPartition]] = {}
-        for one in partitions:
-            if (member := self._router.reader(one.topic)) is not None:
-                found.setdefault(member, []).append(one)
-        return found
 
-    def _by_cluster(self, partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-        found: dict[str, list[TopicPartition]] = {}
-        for one in partitions:
-            if one.topic in self._router.at:
-                found.setdefault(self._router.at[one.topic], []).append(one)
-        return found
+def _grouped(
+    partitions: Iterable[TopicPartition], key_of: Callable[[str], Key | None]
+) -> dict[Key, list[TopicPartition]]:
+    """Group partitions by a key of their topic, without those whose key is None."""
+    groups: dict[Key, list[TopicPartition]] = {}
+    for partition in partitions:
+        if (key := key_of(partition.topic)) is not None:
+            groups.setdefault(key, []).append(partition)
+    return groups
 
 
 def _place(where: TopicPartitionTuple, at: int | None) -> TopicPartition:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -31,14 +31,12 @@ def commit_offsets(consumer: Consumer, offsets: Sequence[TopicPartition] | None,
             raise
 
 
-def commit_forward(consumer: Consumer, places: Mapping[tuple[str, int], int], ask_s: float) -> None:
-    """Commit offsets beyond the committed ones only."""
-    if places:
-        there = consumer.committed([TopicPartition(*where) for where in places], ask_s)
-        further = [(one, places[one.topic, one.partition]) for one in there]
-        commit_offsets(
-            consumer, [TopicPartition(one.topic, one.partition, at) for one, at in further if at > one.offset], False
-        )
+def committed_offsets(
+    consumer: Consumer, partitions: Sequence[TopicPartition], timeout_s: float
+) -> dict[TopicPartitionTuple, int]:
+    """Returns the group's committed offsets; below 0 for none."""
+    found = consumer.committed(list(partitions), timeout_s) if partitions else []
+    return {(one.topic, one.partition): one.offset for one in found}
 
 
 def offset_after(message: Message) -> TopicPartition:
@@ -69,10 +67,9 @@ class OffsetCommitter(DeliveredOffsets):
         return [TopicPartition(*where, self.next[where]) for where in mine if where in self.next]
 
     def begin(
-        self, consumer: Consumer, partitions: list[TopicPartition], here: list[TopicPartition], by_bits: bool
+        self, consumer: Consumer, partitions: list[TopicPartition], here: list[TopicPartition], is_incremental: bool
     ) -> None:
-        """Assign partitions with start offsets. `here`: those of topics read on this cluster. `by_bits`: the assignment
-        is incremental.
+        """Assign partitions with start offsets. `here`: those of topics read on this cluster.
 
         A sought offset wins. Right after a move the delivered offset wins over a lower committed one. Later only the
         committed offset counts, as for any consumer.
@@ -84,8 +81,8 @@ class OffsetCommitter(DeliveredOffsets):
             ours[where].offset = sought[where]
             self.seek(where, sought[where])
         self._place(consumer, {where: one for where, one in ours.items() if where in carried.keys() - sought}, carried)
-        if not by_bits:
-            self._warn_of(self.drop_sought({one.topic for one in here}), "another member of the group reads it now")
+        if not is_incremental:
+            self.warn_of_lost(self.drop_sought({one.topic for one in here}), "another member of the group reads it now")
             consumer.assign(partitions)
         elif partitions:
             consumer.incremental_assign(partitions)
@@ -98,39 +95,31 @@ class OffsetCommitter(DeliveredOffsets):
         ours: Mapping[TopicPartitionTuple, TopicPartition],
         carried: Mapping[TopicPartitionTuple, int],
     ) -> None:
-        there: dict[TopicPartitionTuple, int] = {}
         try:
-            if ours:
-                there = {
-                    (one.topic, one.partition): one.offset
-                    for one in consumer.committed([*ours.values()], REQUEST_TIMEOUT_S)
-                }
+            committed = committed_offsets(consumer, [*ours.values()], REQUEST_TIMEOUT_S)
         except KafkaException as error:
-            log.warning(f"{self._name} is not told the group's places: {error.args[0].str()}")
-        for where, one in ours.items():
-            one.offset = self.next[where] = max(there.get(where, 0), carried[where])
+            committed = {}
+            log.warning(f"{self._name} cannot read the group's committed offsets: {error.args[0].str()}")
+        for where, partition in ours.items():
+            partition.offset = self.next[where] = max(committed.get(where, 0), carried[where])
 
     def commit_deferred(self, consumer: Consumer, topics: Collection[str]) -> None:
-        """Commit what the application committed while these topics moved."""
+        """Commit what the application committed while these topics moved, where that is beyond the committed offset."""
         owed = self.take_deferred_commits(topics)
         try:
-            commit_forward(consumer, owed, REQUEST_TIMEOUT_S)
+            committed = committed_offsets(consumer, [TopicPartition(*where) for where in owed], REQUEST_TIMEOUT_S)
+            further = [TopicPartition(*where, at) for where, at in owed.items() if at > committed.get(where, at)]
+            commit_offsets(consumer, further, asynchronous=False)
             self.note_committed(owed.items())
         except KafkaException as error:
-            log.warning(f"{self._name} cannot commit yet what it was told on the way: {error.args[0].str()}")
+            log.warning(f"{self._name} cannot commit yet what was committed during the move: {error.args[0].str()}")
             for where, at in owed.items():
                 self.defer_commit(where, at)
 
-    def warn_of_lost(self, sought: Iterable[TopicPartitionTuple]) -> None:
-        self._warn_of(sought, "at its new home nobody knows what is there, so the group's place counts")
-
-    def _warn_of(self, sought: Iterable[TopicPartitionTuple], why: str) -> None:
+    def warn_of_lost(self, sought: Iterable[TopicPartitionTuple], why: str) -> None:
         for topic, number in sought:
-            self._warnings.now(
-                f"{self._name} does not read {topic}-{number} on from where it was told to: {why}",
-                topic=topic,
-                partition=number,
-            )
+            sentence = f"{self._name} does not read {topic}-{number} from the offset that was sought: {why}"
+            self._warnings.now(sentence, topic=topic, partition=number)
 
     def committable(self, offsets: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Returns what may be committed, now or after the topics have arrived."""
@@ -141,13 +130,12 @@ class OffsetCommitter(DeliveredOffsets):
         at = self.known(where, one.offset)
         if at == one.offset:
             return one
-        self._warnings(
+        self._warnings.now(
             f"{self._name} commits {one.topic}-{one.partition} {'not at all' if at is None else f'to {at} alone'}, not"
             f" to {one.offset}: that was read at a home that it has left, and other records have these offsets now",
             topic=one.topic,
             partition=one.partition,
         )
-        self._warnings.tell()
         return None if at is None else TopicPartition(*where, at)
 
 
@@ -184,11 +172,7 @@ class ConsumerCloser:
     def __init__(self, consumer: Consumer, name: str, cluster: str) -> None:
         self.consumer = consumer
         self.is_closing = False
-        self._leaves, self._whose, self._fields = (
-            f"{name} leaves {cluster}, which",
-            f"{name} {cluster}",
-            {"cluster": cluster},
-        )
+        self._name, self._cluster = name, cluster
         self._thread: threading.Thread | None = None
         self._jobs = SimpleQueue[tuple[Sequence[TopicPartition] | None, threading.Event]]()  # commits by a callback
         self._calls = SimpleQueue[_Call]()
@@ -209,7 +193,8 @@ class ConsumerCloser:
         try:
             commit_offsets(self.consumer, places, asynchronous=False)
         except KafkaException as error:
-            log.warning(f"{self._leaves} does not take its place: {error.args[0].str()}", extra=self._fields)
+            why = error.args[0].str()
+            self._warn(f"does not take its committed offsets: {why}")
 
     def commit_soon(self, places: Sequence[TopicPartition]) -> None:
         self._do(lambda: self.commit(places))
@@ -224,8 +209,7 @@ class ConsumerCloser:
             self.commit(places)
             self.consumer.close()
 
-        is_done = self._do(run)
-        return [] if is_done else self._take() or []
+        return [] if self._do(run) else self._take() or []
 
     def tell(self, what: Callable[[], object]) -> None:
         """Run a callback in the thread that polls or waits in `close`; none if that thread no longer waits."""
@@ -262,13 +246,8 @@ class ConsumerCloser:
         untold, self._untold = self._untold, None
         return untold
 
-    def _make_calls(self) -> None:
-        """Run queued callbacks, whose time does not count."""
-        try:
-            while True:
-                self._calls.get_nowait().make()
-        except Empty:
-            pass
+    def _warn(self, what: str) -> None:
+        log.warning(f"{self._name} leaves {self._cluster}, which {what}", extra={"cluster": self._cluster})
 
     def _do(self, what: Callable[[], None]) -> bool:
         """Run `what` after earlier jobs. Returns whether the job ended in time; its exception is raised then. Later
@@ -284,7 +263,7 @@ class ConsumerCloser:
             except BaseException as error:
                 raised.append(error)
 
-        thread = self._thread = client_thread("leaves", self._whose, run)
+        thread = self._thread = client_thread("leaves", f"{self._name} {self._cluster}", run)
         self._waits = True
         thread.start()
         left_s = LEAVE_TIMEOUT_S
@@ -292,10 +271,12 @@ class ConsumerCloser:
             began_s = steady_s()
             thread.join(min(POLL_INTERVAL_S, left_s))
             left_s -= steady_s() - began_s
-            self._make_calls()
+            with suppress(Empty):  # the time of queued callbacks does not count
+                while True:
+                    self._calls.get_nowait().make()
         self._waits = False
         if thread.is_alive():
-            log.warning(f"{self._leaves} does not answer", extra=self._fields)
+            self._warn("does not answer")
             return False
         if raised:
             raise raised[0]
@@ -310,9 +291,6 @@ class Member:
         self.mode = consumer_mode(settings)
         self.closer = ConsumerCloser(self.consumer, name, cluster)
         self._stilled: set[TopicPartitionTuple] = set()  # paused when their topics were left
-
-    def is_assigned_topic(self, topic: str) -> bool:
-        return any(one.topic == topic for one in self.consumer.assignment())
 
     def commit(self, offsets: Sequence[TopicPartition] | None, asynchronous: bool) -> None:
         if self.closer.is_closing:  # called by a callback
@@ -345,12 +323,40 @@ RebalanceCallback = Callable[[ConsumerType, list[TopicPartition]], Any]
 PartitionsCallback = Callable[[list[TopicPartition]], Any]
 
 
-class AssignmentCalls:
-    """Consumer calls for use inside `on_assign`, `on_revoke` and `on_lost`.
+@dataclass(frozen=True, slots=True)
+class RebalanceCallbacks:
+    """The application's callbacks. Partitions left in the list by `on_assign` are read, from the offsets given."""
+
+    on_assign: PartitionsCallback | None = None
+    on_revoke: PartitionsCallback | None = None
+    on_lost: PartitionsCallback | None = None
+
+
+class ConsumerCalls:
+    """What both Failover consumers share. `assign` and its like are for use inside `on_assign`, `on_revoke` and
+    `on_lost`.
 
     These callbacks get the Failover consumer, never a librdkafka one, so callbacks written for confluent-kafka keep
     working. Elsewhere only the group assigns partitions.
     """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def poll(self, timeout: float | None = None) -> Message | None:
+        """Returns the next record, or None after `timeout`."""
+        found = self.consume(1, -1 if timeout is None else timeout)
+        return found[0] if found else None
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """Returns up to `num_messages` records; waits for the first up to `timeout`."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
 
     _dealt: list[TopicPartition] | None = None  # while `on_assign` is called
 
@@ -359,7 +365,7 @@ class AssignmentCalls:
         anyway.
         """
         if self._dealt is None:
-            raise RuntimeError("only within on_assign: elsewhere it is the group that deals partitions out")
+            raise RuntimeError("only within on_assign: elsewhere the group assigns partitions")
         self._dealt[:] = partitions
 
     incremental_assign = assign
@@ -370,16 +376,18 @@ class AssignmentCalls:
     def incremental_unassign(self, partitions: Sequence[TopicPartition]) -> None:
         """As `unassign`."""
 
-    def _telling(self, told: RebalanceCallback[Any] | None, *, deals: bool = False) -> PartitionsCallback | None:
-        """Wrap a callback to get this consumer. Its changes of the assignment are in the list passed to it."""
-        if told is None:
-            return None
+    def _callbacks(self, on_assign: Any, on_revoke: Any, on_lost: Any) -> RebalanceCallbacks:
+        """Wrap callbacks to get this consumer. Changes of the assignment are in the list passed to `on_assign`."""
 
-        def tell(partitions: list[TopicPartition]) -> None:
-            self._dealt = partitions if deals else None
-            try:
-                told(self, partitions)
-            finally:
-                self._dealt = None
+        def wrap(callback: RebalanceCallback[Any] | None, *, assigns: bool = False) -> PartitionsCallback | None:
+            def call(partitions: list[TopicPartition]) -> None:
+                assert callback is not None
+                self._dealt = partitions if assigns else None
+                try:
+                    callback(self, partitions)
+                finally:
+                    self._dealt = None
 
-        return tell
+            return None if callback is None else call
+
+        return RebalanceCallbacks(wrap(on_assign, assigns=True), wrap(on_revoke), wrap(on_lost))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from twinshore.client.core.delivered import consumer_mode
@@ -29,11 +29,13 @@ from twinshore.client.core.pairs import (
 from twinshore.client.discovery.routing_topic import Clusters, Discovery
 from twinshore.client.group_member import (
     LEAVE_TIMEOUT_S,
-    AssignmentCalls,
+    REQUEST_TIMEOUT_S,
+    ConsumerCalls,
     ConsumerCloser,
-    PartitionsCallback,
     RebalanceCallback,
+    RebalanceCallbacks,
     commit_offsets,
+    committed_offsets,
     offset_after,
     wants_committed_offset,
 )
@@ -45,13 +47,17 @@ from twinshore.config.repeat_filter import describe_error
 from twinshore.kafka.clock import steady_s
 
 PairedLog = tuple[str, str, int]  # topic, home, partition
-REQUEST_TIMEOUT_S = 10.0
 RECORDS_PER_READ = 500
 RECORDS_PER_PAIR = 100  # records of one pair before the next pair's turn
 # librdkafka fetches the queued records of a paused log again, so its queue is small. A resumed log does not wait
 # for one read to its end.
 FETCH_SETTINGS = {"queued.min.messages": 2_000, "fetch.queue.backoff.ms": 10, "fetch.wait.max.ms": 100}
 ASSIGNMENT_STRATEGY = "partition.assignment.strategy"
+FORCED_SETTINGS: Mapping[str, Any] = {
+    ASSIGNMENT_STRATEGY: "range",
+    **dict.fromkeys(("enable.auto.commit", "enable.auto.offset.store"), False),
+    "enable.partition.eof": True,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +66,7 @@ class PairSubscription:
 
     name: str
     topics: tuple[str, ...]
-    on_assign: PartitionsCallback | None
-    on_revoke: PartitionsCallback | None
-    on_lost: PartitionsCallback | None
+    callbacks: RebalanceCallbacks
     wait_s: float
     warnings: WarningQueue
 
@@ -81,6 +85,7 @@ class PairMember:
         news: Callable[[], None],
     ) -> None:
         self._at, self._homes, self._subscription, self.carry = at, sorted(sites), subscription, dict(carry)
+        self._callbacks = subscription.callbacks
         settings = sites[at].settings()
         self._commits = consumer_mode(settings).commits
         self._every_s = int(settings.get("auto.commit.interval.ms", 5_000)) / 1_000
@@ -89,22 +94,15 @@ class PairMember:
         self._errors = deque[Message]()
         self._forget()
         # With equal timestamps the first-named home goes first; homes are sorted.
-        self.names = {
-            local_topic_name(topic, home, at): (topic, home) for topic in subscription.topics for home in self._homes
-        }
-        inside: dict[str, Any] = {
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "enable.partition.eof": True,
-        }
-        inside["on_commit"] = partial(self._answered, settings.get("on_commit"))
-        self.consumer = Consumer({**FETCH_SETTINGS, **settings, ASSIGNMENT_STRATEGY: "range", **inside})
+        topics = subscription.topics
+        self.names = {local_topic_name(topic, home, at): (topic, home) for topic in topics for home in self._homes}
+        on_commit = partial(self._answered, settings.get("on_commit"))
+        self.consumer = Consumer({**FETCH_SETTINGS, **settings, **FORCED_SETTINGS, "on_commit": on_commit})
         self._farewell = ConsumerCloser(self.consumer, subscription.name, at)
         self._ends = LogEndPoller(sites, subscription.name, news)
         try:
-            self.consumer.subscribe(
-                list(self.names), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
-            )
+            names = list(self.names)
+            self.consumer.subscribe(names, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
             self._ends.start()
         except BaseException:
             self._ends.end()
@@ -133,8 +131,8 @@ class PairMember:
 
     def _assigned(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         try:
-            if self._subscription.on_assign is not None:
-                self._subscription.on_assign(partitions)
+            if self._callbacks.on_assign is not None:
+                self._callbacks.on_assign(partitions)
         finally:
             self._deal(consumer, partitions)
 
@@ -169,21 +167,18 @@ class PairMember:
         """
         ours = [one for one in partitions if wants_committed_offset(one)]
         try:
-            there = (
-                {(one.topic, one.partition): one.offset for one in consumer.committed(ours, REQUEST_TIMEOUT_S)}
-                if ours
-                else {}
-            )
+            committed = committed_offsets(consumer, ours, REQUEST_TIMEOUT_S)
         except KafkaException as error:
-            there = {}
-            self._warn_of(f"is not told the group's places on {self._at}", error)
+            committed = {}
+            self._warn_of(f"cannot read the group's committed offsets on {self._at}", error)
         for one in ours:
-            log = self._logs[one.topic, one.partition]
-            place = max(there.get((one.topic, one.partition), UNKNOWN_POSITION), self.carry.get(log, UNKNOWN_POSITION))
-            if place >= 0:
-                one.offset = place
+            key = one.topic, one.partition
+            log = self._logs[key]
+            offset = max(committed.get(key, UNKNOWN_POSITION), self.carry.get(log, UNKNOWN_POSITION))
+            if offset >= 0:
+                one.offset = offset
                 if log[1] != self._at:
-                    self._early[log] = place
+                    self._early[log] = offset
         self.carry.clear()
         for one in partitions:
             if one.offset >= 0:
@@ -194,8 +189,8 @@ class PairMember:
         if not self._farewell.claim(consumer):
             return
         try:
-            if self._subscription.on_revoke is not None:
-                self._farewell.tell(partial(self._subscription.on_revoke, partitions))
+            if self._callbacks.on_revoke is not None:
+                self._farewell.tell(partial(self._callbacks.on_revoke, partitions))
         finally:
             if self._commits:
                 self._farewell.commit(self.places())
@@ -207,10 +202,10 @@ class PairMember:
 
     def _tell_lost(self, partitions: list[ClientTopicPartition]) -> None:
         """Report lost partitions without a commit: another member may read on."""
-        told = self._subscription.on_lost or self._subscription.on_revoke
+        callback = self._callbacks.on_lost or self._callbacks.on_revoke
         try:
-            if told is not None:
-                self._farewell.tell(partial(told, partitions))
+            if callback is not None:
+                self._farewell.tell(partial(callback, partitions))
         finally:
             self._forget()
 
@@ -257,16 +252,15 @@ class PairMember:
         return any(pair.awaited() or pair.wanted() for pair in self._pairs.values())
 
     def awaits(self) -> list[str]:
-        found = [
-            (local_topic_name(topic, home, self._at), number, read, end)
-            for (topic, number), pair in self._pairs.items()
-            for home, (read, end) in pair.awaited().items()
-        ]
-        said = [f"{name}-{number} is read to {max(0, read)}, and must be to {end}" for name, number, read, end in found]
-        crosses = [
-            (local_topic_name(topic, home, self._at), number, at) for (topic, home, number), at in self._early.items()
-        ]
-        return [*said, *(f"{name}-{number} has not reached the group's place {at} yet" for name, number, at in crosses)]
+        found = list[str]()
+        for (topic, number), pair in self._pairs.items():
+            for home, (read, end) in pair.awaited().items():
+                name = local_topic_name(topic, home, self._at)
+                found.append(f"{name}-{number} is read to {max(0, read)}, and must be to {end}")
+        for (topic, home, number), offset in self._early.items():
+            name = local_topic_name(topic, home, self._at)
+            found.append(f"{name}-{number} has not reached the group's committed offset {offset} yet")
+        return found
 
     def _note(self, message: Message) -> None:
         log = self._logs.get((message.topic() or "", message.partition() or 0))
@@ -282,9 +276,8 @@ class PairMember:
                 if offset < pair.read_to(home) and log not in self._early:
                     pair.begins_anew(home, offset)
                     self._subscription.warnings(
-                        f"{self._subscription.name}: {message.topic()}-{number} begins anew at offset {offset},"
-                        f" and was read"
-                        f" further before: what lies there now is handed out"
+                        f"{self._subscription.name}: {message.topic()}-{number} starts again at offset {offset}, and"
+                        " was read further before: the records there now are delivered"
                     )
                 key, time_ms = message.key(), message.timestamp()[1]
                 size = len(message.value() or b"") + len(key or b"")
@@ -330,9 +323,8 @@ class PairMember:
                 if home != self._at and self._is_away((topic, home, number)):
                     asked[self._at].append(TopicPartition(local_topic_name(topic, home, self._at), number))
                     self._subscription.warnings(
-                        f"{self._subscription.name}: {home} does not say where {topic} ends, so its twin's own"
-                        f" end counts, and"
-                        f" a newer record of a key may come before one that has not crossed"
+                        f"{self._subscription.name}: {home} does not say where {topic} ends, so its twin's own end"
+                        " counts, and a newer record of a key may come before one that is not replicated"
                     )
         for topic, home, number in self._early:
             asked[self._at].append(TopicPartition(local_topic_name(topic, home, self._at), number))
@@ -368,18 +360,14 @@ class PairMember:
         """Returns delivered offsets, and committed ones of other members."""
         found = dict[PairedLog, int]()
         try:
-            there = self.consumer.list_topics(timeout=LEAVE_TIMEOUT_S).topics
-            asked = [
-                ClientTopicPartition(name, number)
-                for name in self.names
-                if name in there
-                for number in there[name].partitions
-            ]
-            for one in self.consumer.committed(asked, LEAVE_TIMEOUT_S) if asked else []:
-                if one.offset >= 0:
-                    found[(*self.names[one.topic], one.partition)] = one.offset
+            topics = self.consumer.list_topics(timeout=LEAVE_TIMEOUT_S).topics
+            known = [name for name in self.names if name in topics]
+            asked = [ClientTopicPartition(name, number) for name in known for number in topics[name].partitions]
+            for (name, number), offset in committed_offsets(self.consumer, asked, LEAVE_TIMEOUT_S).items():
+                if offset >= 0:
+                    found[(*self.names[name], number)] = offset
         except KafkaException as error:
-            self._warn_of(f"leaves {self._at}, which does not tell the group's places", error)
+            self._warn_of(f"leaves {self._at}, and cannot read the group's committed offsets there", error)
         for log, at in self.carry.items():  # after two moves without an assignment between them
             found[log] = max(at, found.get(log, UNKNOWN_POSITION))
         return found | {(*self.names[one.topic], one.partition): one.offset for one in self.places()}
@@ -393,13 +381,13 @@ class PairMember:
         commit_offsets(self.consumer, moved, asynchronous=True)
         self._kept |= {(one.topic, one.partition): one.offset for one in moved}
 
-    def _answered(self, told: Any, error: KafkaError | None, partitions: list[ClientTopicPartition]) -> None:
+    def _answered(self, callback: Any, error: KafkaError | None, partitions: list[ClientTopicPartition]) -> None:
         """The timer repeats failed commits."""
         for one in partitions:
             if error is not None or one.error is not None:
                 self._kept.pop((one.topic, one.partition), None)
-        if told is not None:
-            told(error, partitions)
+        if callback is not None:
+            callback(error, partitions)
 
     def commit(self, offsets: Sequence[ClientTopicPartition] | None, asynchronous: bool) -> None:
         """Commit up to delivered offsets: a name from before a move means another log now. While leaving, a failed
@@ -412,9 +400,8 @@ class PairMember:
             for one in offsets:
                 if not any(one is other for other in places):
                     self._subscription.warnings(
-                        f"{self._subscription.name} does not commit {one.topic}-{one.partition} to"
-                        f" {one.offset}: that much of"
-                        f" it has not been handed out on {self._at}"
+                        f"{self._subscription.name} does not commit {one.topic}-{one.partition} to {one.offset}:"
+                        f" the records before that offset were not all delivered on {self._at}"
                     )
         if self._farewell.is_closing:
             self._farewell.commit(places)
@@ -431,7 +418,7 @@ REJOIN_DELAY_S = 1.0
 WAITING_POLL_INTERVAL_S = 0.01  # while records wait for log ends
 
 
-class FailoverPairConsumer(AssignmentCalls):
+class FailoverPairConsumer(ConsumerCalls):
     """A consumer of prefix pairs. One thread at a time may call it.
 
     `clusters` and `config` as for FailoverConsumer; the two names must be the twins' prefixes, as links use them.
@@ -463,12 +450,6 @@ class FailoverPairConsumer(AssignmentCalls):
         self._twins: dict[str, str] = {}  # the home of each twin name, on any cluster read so far
         self._served_s = 0.0
 
-    def __enter__(self) -> FailoverPairConsumer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # -- what an application calls
 
     def subscribe(
@@ -488,15 +469,8 @@ class FailoverPairConsumer(AssignmentCalls):
                 if topic in (local_topic_name(one, home, "") for one in topics):
                     raise ConfigError("client.twin-named", topic=topic, cluster=home)
         self._leave()
-        self._subscription = PairSubscription(
-            self._name,
-            tuple(dict.fromkeys(topics)),
-            self._telling(on_assign, deals=True),
-            self._telling(on_revoke),
-            self._telling(on_lost),
-            self._wait_s,
-            self._warnings,
-        )
+        callbacks, names = self._callbacks(on_assign, on_revoke, on_lost), tuple(dict.fromkeys(topics))
+        self._subscription = PairSubscription(self._name, names, callbacks, self._wait_s, self._warnings)
         self._carry = {}
         try:
             self._join()
@@ -504,13 +478,7 @@ class FailoverPairConsumer(AssignmentCalls):
             self._subscription = None
             raise
 
-    def poll(self, timeout: float | None = None) -> Message | None:
-        """Returns the next record, or None after `timeout`."""
-        found = self.consume(1, -1 if timeout is None else timeout)
-        return found[0] if found else None
-
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Returns up to `num_messages` records; waits for the first up to `timeout`."""
         until_s = steady_s() + timeout if timeout >= 0 else float("inf")
         while True:
             self._follow()
@@ -520,17 +488,15 @@ class FailoverPairConsumer(AssignmentCalls):
                 self._news.wait(max(0.0, min(POLL_INTERVAL_S, until_s - steady_s())))
                 continue
             member, now_s = self._reader(), steady_s()
-            if (
-                now_s >= self._served_s + POLL_INTERVAL_S
-            ):  # even with records buffered: the group needs polls of this member
+            if now_s >= self._served_s + POLL_INTERVAL_S:
+                # Even with records buffered: the group needs polls of this member.
                 self._served_s = now_s
                 member.read(0.0)
             found = member.take(num_messages)
             if found or now_s >= until_s:
                 return found
-            member.read(
-                max(0.0, min(WAITING_POLL_INTERVAL_S if member.is_waiting() else POLL_INTERVAL_S, until_s - now_s))
-            )
+            interval_s = WAITING_POLL_INTERVAL_S if member.is_waiting() else POLL_INTERVAL_S
+            member.read(max(0.0, min(interval_s, until_s - now_s)))
 
     def commit(
         self,
@@ -553,16 +519,14 @@ class FailoverPairConsumer(AssignmentCalls):
         carry, places = (self._member.carry, self._member.places()) if self._member else (self._carry, [])
         mine = {(local_topic_name(topic, home, self._at), number): at for (topic, home, number), at in carry.items()}
         mine |= {(one.topic, one.partition): one.offset for one in places}
-        return [
-            ClientTopicPartition(one.topic, one.partition, mine.get((one.topic, one.partition), -1001))
-            for one in partitions
-        ]
+        asked = [(one.topic, one.partition) for one in partitions]
+        return [ClientTopicPartition(*key, mine.get(key, OFFSET_INVALID)) for key in asked]
 
     def assignment(self) -> list[ClientTopicPartition]:
         return [] if self._subscription and self._member is None else self._reader().consumer.assignment()
 
     def committed(
-        self, partitions: Sequence[ClientTopicPartition], timeout: float = 10.0
+        self, partitions: Sequence[ClientTopicPartition], timeout: float = REQUEST_TIMEOUT_S
     ) -> list[ClientTopicPartition]:
         """Returns committed offsets on the current cluster."""
         return self._reader().consumer.committed(list(partitions), timeout)

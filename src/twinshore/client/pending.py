@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from operator import index
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaError, Message
 
@@ -25,10 +25,8 @@ from twinshore.kafka.clock import wall_ms
 DeliveryCallback = Callable[[KafkaError | None, Message | None], None]
 PURGE_ERRORS = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL)
 # Errors of the record itself. With any other error it may be sent later or by another client.
-RECORD_ERRORS = (
-    *(KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._UNKNOWN_PARTITION, KafkaError.TOPIC_EXCEPTION),
-    KafkaError._INVALID_ARG,
-)
+_NOT_IN_TOPIC = KafkaError._UNKNOWN_PARTITION, KafkaError.TOPIC_EXCEPTION
+RECORD_ERRORS = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._INVALID_ARG, *_NOT_IN_TOPIC)
 # A switch fences writers from the old home with ACLs, so such a refusal is not final.
 AUTHORIZATION_ERRORS = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
@@ -81,69 +79,11 @@ def _encoded(one: Any) -> bytes | None:
     raise TypeError(f"a value or key is bytes, str or None, not {type(one).__name__}")
 
 
-class PendingQueue(Protocol):
-    """Kept calls. The router thread calls `settle`, `prepare` and `tend`; other methods need the producer's gate.
-    `outlives`: calls survive the process.
+class MemoryQueue:
+    """Kept calls, in memory. The router thread calls `settle`, `prepare` and `tend`; other methods need the producer's
+    gate. `outlives`: calls survive the process.
     """
 
-    outlives: bool
-
-    def topics(self) -> set[str]:
-        """Returns topics whose calls must be kept."""
-        ...
-
-    def begin(self, topic: str) -> None:
-        """Keep this topic's calls from now on."""
-        ...
-
-    def keep(self, kept: PendingSend) -> Callable[[], None] | None:
-        """Keep a call. Returns a function to call outside the gate, which returns once the call is safe, or raises
-        BufferError. None where the queue is full.
-        """
-        ...
-
-    def again(self, kept: PendingSend) -> None:
-        """Take back an unacknowledged call."""
-        ...
-
-    def settle(self) -> None:
-        """Make calls that came back as safe as kept ones."""
-        ...
-
-    def prepare(self, topic: str) -> None: ...
-
-    def head(self, topic: str) -> PendingSend | None:
-        """Returns the next call to send; None where none is ready."""
-        ...
-
-    def sent(self, topic: str) -> None:
-        """Remove the head, which was sent."""
-        ...
-
-    def answered(self, kept: PendingSend, error: KafkaError | None) -> None:
-        """Note a broker's acknowledgement or refusal."""
-        ...
-
-    def is_empty(self, topic: str) -> bool:
-        """Whether all calls were sent, so that direct calls may go."""
-        ...
-
-    def end(self, topic: str) -> None: ...
-
-    def full(self) -> str: ...
-
-    def tend(self) -> None: ...
-
-    def __len__(self) -> int: ...
-
-    def left(self) -> int | None:
-        """Returns how many calls a closed producer leaves to the next one; None where nothing survives."""
-        ...
-
-    def close(self, *, goodbye: bool) -> None: ...
-
-
-class MemoryQueue:
     outlives = False
 
     def __init__(self, calls_max: int) -> None:
@@ -153,28 +93,35 @@ class MemoryQueue:
         self._count = 0
 
     def topics(self) -> set[str]:
+        """Returns topics whose calls must be kept."""
         return {*self._calls, *self._came_back}
 
     def begin(self, topic: str) -> None:
+        """Keep this topic's calls from now on."""
         self._calls.setdefault(topic, deque())
 
     def keep(self, kept: PendingSend) -> Callable[[], None] | None:
+        """Keep a call. Returns a function to call outside the gate, which returns once the call is safe, or raises
+        BufferError. None where the queue is full.
+        """
         if self._count >= self._calls_max:
             return None
         self._calls[kept.topic].append(kept)
         self._count += 1
-        return _at_once
+        return lambda: None
 
     def again(self, kept: PendingSend) -> None:
+        """Take back an unacknowledged call."""
         self._came_back.setdefault(kept.topic, []).append(kept)
 
     def settle(self) -> None:
-        pass
+        """Make calls that came back as safe as kept ones."""
 
     def prepare(self, topic: str) -> None:
-        pass
+        """Read the topic's next calls from disk."""
 
     def head(self, topic: str) -> PendingSend | None:
+        """Returns the next call to send; None where none is ready."""
         if back := self._came_back.pop(topic, []):
             merged = heapq.merge(sorted(back, key=send_number), self._calls.get(topic, ()), key=send_number)
             self._calls[topic] = deque(merged)
@@ -183,36 +130,37 @@ class MemoryQueue:
         return calls[0] if calls else None
 
     def sent(self, topic: str) -> None:
+        """Remove the head, which was sent."""
         self._calls[topic].popleft()
         self._count -= 1
 
     def answered(self, kept: PendingSend, error: KafkaError | None) -> None:
-        pass
+        """Note a broker's acknowledgement or refusal."""
 
     def is_empty(self, topic: str) -> bool:
+        """Whether all calls were sent, so that direct calls may go."""
         return not self._calls.get(topic) and topic not in self._came_back
 
     def end(self, topic: str) -> None:
+        """Keep this topic's calls no longer."""
         self._calls.pop(topic, None)
 
     def full(self) -> str:
+        """Returns why no call is kept."""
         return f"{count_phrase(self._calls_max, 'call')} are kept back"
 
     def tend(self) -> None:
-        pass
+        """Write down what is done, and delete it."""
 
     def __len__(self) -> int:
         return self._count + sum(map(len, self._came_back.values()))
 
-    def left(self) -> None:
+    def left(self) -> int | None:
+        """Returns how many calls a closed producer leaves to the next one; None where nothing survives."""
         return None
 
     def close(self, *, goodbye: bool) -> None:
-        pass
-
-
-def _at_once() -> None:
-    pass
+        """Release the disk. `goodbye`: write down what is there."""
 
 
 def send_number(kept: PendingSend) -> int:
@@ -335,8 +283,8 @@ RESPOOL_BATCH_RECORDS = 1_000
 
 
 class DiskQueue:
-    """Keeps calls in a spool, and at most `told_max` delivery callbacks in memory. `follows`: whether the producer
-    sends what an earlier one left of a topic.
+    """As `MemoryQueue`, in a spool, with at most `told_max` delivery callbacks in memory. `follows`: whether the
+    producer sends what an earlier one left of a topic.
     """
 
     outlives = True
@@ -347,11 +295,8 @@ class DiskQueue:
         self._topics = {topic for topic in left if follows(topic)}
         self._strange = {topic: count for topic, count in left.items() if topic not in self._topics}
         for topic, count in self._strange.items():
-            warnings(
-                f"{spool.folder}: {count_phrase(count, 'record')} of topic {topic} stay: this producer does not "
-                "follow it",
-                topic=topic,
-            )
+            phrase = f"{count_phrase(count, 'record')} of topic {topic} stay"
+            warnings(f"{spool.folder}: {phrase}: this producer does not follow the topic", topic=topic)
         self._told: dict[int, DeliveryCallback] = {}
         self._came_back: dict[str, list[PendingSend]] = {}  # not settled yet
         self._in_memory: dict[str, deque[PendingSend]] = {}  # in order: calls that the spool refused
@@ -412,17 +357,13 @@ class DiskQueue:
             try:
                 self._write_part(part)
             except BufferError as error:
-                self._warnings(
-                    f"calls for topic {topic} that a home gave back are kept in memory: {error}", topic=topic
-                )
+                self._warnings(f"unanswered calls for topic {topic} are kept in memory: {error}", topic=topic)
                 return stays + back
             except (TypeError, ValueError) as error:
                 if size > 1:
                     size = 1  # one of them is at fault: try each alone
                     continue
-                self._warnings(
-                    f"a call for topic {topic} that a home gave back is kept in memory: {error}", topic=topic
-                )
+                self._warnings(f"an unanswered call for topic {topic} is kept in memory: {error}", topic=topic)
                 stays += part
             for _ in part:
                 back.popleft()
@@ -437,7 +378,7 @@ class DiskQueue:
                 self._told[one.number] = one.told
 
     def prepare(self, topic: str) -> None:
-        with self._told_of():
+        with self._warning():
             self._spool.prepare(topic)
 
     def head(self, topic: str) -> PendingSend | None:
@@ -446,12 +387,13 @@ class DiskQueue:
         if (found := self._head.get(topic)) is None:
             back = self._in_memory[topic][0] if topic in self._in_memory else None
             record = None
-            with self._told_of():
+            with self._warning():
                 record = self._spool.head(topic)
             if record is None and back is not None and self._spool.unsent(topic):
                 return None  # one on disk may come first
             if record is not None and (back is None or record.number < back.number):
-                found = _kept(record, self._told.get(record.number))
+                told = self._told.get(record.number)
+                found = PendingSend(*record[:5], told, record.timestamp, record.headers, is_spooled=True)
             else:
                 found = back
             if found is not None:
@@ -475,11 +417,8 @@ class DiskQueue:
             self._spool.done(kept.topic, kept.number)
             return
         self._spool.refused(kept.topic, kept.number)
-        self._warnings(
-            f"a record of topic {kept.topic} that was kept in {self._spool.folder} is refused, and stays there:"
-            f" {error.str()}",
-            topic=kept.topic,
-        )
+        sentence = f"a record of topic {kept.topic} in {self._spool.folder} is refused, and stays there: {error.str()}"
+        self._warnings(sentence, topic=kept.topic)
 
     def is_empty(self, topic: str) -> bool:
         return not (topic in self._came_back or topic in self._in_memory or self._spool.unsent(topic))
@@ -489,11 +428,11 @@ class DiskQueue:
 
     def full(self) -> str:
         if len(self._told) >= self._told_max:
-            return f"{count_phrase(self._told_max, 'call')} that want to be told of their answer are kept back"
+            return f"{count_phrase(self._told_max, 'call')} with a delivery callback are kept back"
         return f"the spool {self._spool.folder} may hold {count_phrase(self._spool.bytes_max, 'byte')}"
 
     def tend(self) -> None:
-        with self._told_of():
+        with self._warning():
             self._spool.tend()
 
     def __len__(self) -> int:
@@ -510,15 +449,13 @@ class DiskQueue:
             if goodbye:
                 self.settle()
         finally:
-            with self._told_of():
+            with self._warning():
                 self._spool.close(mark=goodbye)
         if goodbye and (lost := self._only_in_memory()):
-            self._warnings(
-                f"{count_phrase(lost, 'call')} that the spool {self._spool.folder} does not take end with the producer"
-            )
+            self._warnings(f"{count_phrase(lost, 'call')} are lost: the spool {self._spool.folder} does not take them")
 
     @contextmanager
-    def _told_of(self) -> Iterator[None]:
+    def _warning(self) -> Iterator[None]:
         """Turn disk errors into warnings, so that other topics do not wait."""
         try:
             yield
@@ -529,20 +466,7 @@ class DiskQueue:
 def _record(kept: PendingSend) -> SpoolRecord:
     now_ms = wall_ms()
     timestamp = kept.timestamp or now_ms
-    return SpoolRecord(
-        *(kept.number, kept.topic, kept.value, kept.key, kept.partition, timestamp, kept.headers, now_ms)
-    )
+    return SpoolRecord(*kept[:5], timestamp, kept.headers, now_ms)
 
 
-def _kept(record: SpoolRecord, told: DeliveryCallback | None) -> PendingSend:
-    return PendingSend(
-        record.number,
-        record.topic,
-        record.value,
-        record.key,
-        record.partition,
-        told,
-        record.timestamp,
-        record.headers,
-        is_spooled=True,
-    )
+PendingQueue: TypeAlias = MemoryQueue | DiskQueue

@@ -34,7 +34,7 @@ from twinshore.kafka.protocol.fetch import (
     encode_fetch_by_id,
     parse_fetch_by_id,
 )
-from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, read_produce_response
 from twinshore.kafka.protocol.record_batch import HEADER_BYTES, BatchHeader, split_batches
 
 CONSUMER_REPLICA_ID = -1
@@ -226,7 +226,7 @@ def produce_batch(
     parts = [(partition.partition, batch[:HEADER_BYTES], batch[HEADER_BYTES:])]
     body = b"".join(encode_produce(version, [(partition.topic, topic_id, parts)], timeout_ms=timeout_ms))
     (answer,) = connection.ask(
-        PRODUCE_KEY, version, body, lambda view: parse_produce(view, 0, version), timeout_s=timeout_s
+        PRODUCE_KEY, version, body, lambda view: read_produce_response(view, 0, version).appended, timeout_s=timeout_s
     )
     if answer.error:
         raise kafka_error(answer.error, f"{cluster}: append to {partition}", right=f"Write on topic {partition.topic}")

@@ -361,7 +361,7 @@ def test_memory_holds_a_portion_at_a_time(tmp_path: Path) -> None:
     for number in range(200):
         put(spool, record(2 * number, value=value), record(2 * number + 1, "bills", value))
     spool.prepare("orders")
-    ready = spool._portions._ready["orders"]
+    ready = spool._ready["orders"]
     assert READ_BYTES <= sum(place.size for _, place in ready) < READ_BYTES + 11_000
     assert len(taken(spool)) == len(taken(spool, "bills")) == 200
     spool.close()

@@ -44,11 +44,11 @@ from twinshore.kafka.protocol.handshake import (
 )
 from twinshore.kafka.protocol.primitives import uvarint
 from twinshore.kafka.protocol.produce import (
+    ProducedPartition,
     ProduceRequest,
     ProduceRequestPartition,
     ProduceResponse,
-    ProduceResponsePartition,
-    parse_produce,
+    read_produce_response,
 )
 from twinshore.kafka.protocol.record_batch import (
     CRC_START,
@@ -252,7 +252,7 @@ def _produce_request(version: int, topic: str | bytes) -> bytes:
 
 
 def _produce_answer(version: int, topic: str | bytes) -> bytes:
-    part = ProduceResponsePartition(topic, 0, 87, -1, -1, 3, [(2, "bad"), (3, None)], "worse", (4, 5))
+    part = ProducedPartition(topic, 0, 87, -1, -1, 3, "worse", (4, 5), [(2, "bad"), (3, None)])
     return serving_produce.write_produce_response(
         version, ProduceResponse([part, part], 7, [Endpoint(4, "b4", 9092, "a")])
     )
@@ -291,8 +291,8 @@ TARGETS = (
     Target("batch", a_batch, damaged_batches, feed_batches),
     Target("merge", some_batches, damaged_batches, feed_merge),
     Target("fetch", a_fetch, damaged, feed_fetch),
-    Target("produce", a_produce, damaged, lambda view: parse_produce(view, 0, 12)),
-    Target("produce by id", a_produce, damaged, lambda view: parse_produce(view, 0, 13)),
+    Target("produce", a_produce, damaged, lambda view: read_produce_response(view, 0, 12).appended),
+    Target("produce by id", a_produce, damaged, lambda view: read_produce_response(view, 0, 13).appended),
     Target("markers", a_marker, damaged, lambda view: parse_markers(view, 0)),
     Target("transactions", a_transaction, damaged, lambda view: parse_describe_transactions(view, 0)),
     Target("header", lambda rng: rng.randbytes(9), damaged, read_response_header),

@@ -23,7 +23,7 @@ from twinshore.kafka.protocol.fetch import (
     parse_fetch_by_id,
 )
 from twinshore.kafka.protocol.primitives import Buffer
-from twinshore.kafka.protocol.produce import PRODUCE_KEY, ProducedPartition, encode_produce, parse_produce
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, ProducedPartition, encode_produce, read_produce_response
 from twinshore.kafka.protocol.record_batch import (
     HEADER_BYTES,
     LOG_APPEND_TIME_FLAG,
@@ -113,7 +113,7 @@ class Line:
     def produce(self, head: bytes, body: Buffer, version: int = 9) -> ProducedPartition:
         parts = encode_produce(version, [(self.topic, self.topic_id, [(0, head, body)])])
         answer = self.connection.call_raw(PRODUCE_KEY, version, b"".join(parts))
-        (produced,) = parse_produce(answer, 0, version)
+        (produced,) = read_produce_response(answer, 0, version).appended
         return produced
 
     def append(self, body: Buffer, header: BatchHeader, version: int = 9) -> None:

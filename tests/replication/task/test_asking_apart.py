@@ -22,8 +22,8 @@ from twinshore.kafka.connection import open_connection
 from twinshore.kafka.protocol.primitives import compact_string, uvarint
 from twinshore.kafka.protocol.produce import (
     PRODUCE_KEY,
+    ProducedPartition,
     ProduceResponse,
-    ProduceResponsePartition,
     write_produce_response,
 )
 from twinshore.kafka.protocol.transactions import LOG_ENDS_KEY, LOG_ENDS_VERSION, MARKERS_KEY, MARKERS_VERSION
@@ -85,7 +85,7 @@ class Throttling:
             done = compact_string("orders") + uvarint(2) + struct.pack(">ih", MARKED, 0) + b"\0\0"
             return uvarint(2) + struct.pack(">q", 7) + uvarint(2) + done + b"\0\0"
         base, self.ends[PLAIN] = self.ends[PLAIN], self.ends[PLAIN] + 1
-        appended = ProduceResponsePartition(bytes.fromhex(TARGET_ID), PLAIN, 0, base, -1, 0)
+        appended = ProducedPartition(bytes.fromhex(TARGET_ID), PLAIN, 0, base, -1, 0)
         return write_produce_response(13, ProduceResponse([appended], int(1000 * THROTTLE_S)))
 
 

@@ -17,8 +17,8 @@ from twinshore.kafka.connection import open_connection
 from twinshore.kafka.protocol.primitives import uvarint
 from twinshore.kafka.protocol.produce import (
     PRODUCE_KEY,
+    ProducedPartition,
     ProduceResponse,
-    ProduceResponsePartition,
     write_produce_response,
 )
 from twinshore.kafka.protocol.requests import response_frame
@@ -41,7 +41,7 @@ LIMITS = TaskLimits()
 
 def answer_of(correlation: int, parts: int, throttle_ms: int = 0) -> bytes:
     """A produce answer of version 13 for so many partitions, as short as brokers make it."""
-    answer = ProduceResponse([ProduceResponsePartition(TOPIC, one, 0, 7, -1, 0) for one in range(parts)], throttle_ms)
+    answer = ProduceResponse([ProducedPartition(TOPIC, one, 0, 7, -1, 0) for one in range(parts)], throttle_ms)
     return b"".join(response_frame(PRODUCE_KEY, 13, correlation, [write_produce_response(13, answer)]))
 
 

@@ -9,26 +9,12 @@ from typing import Any
 
 from twinshore.client.core.spool_format import SegmentGapKind
 from twinshore.client.producer import FailoverProducer
-from twinshore.client.spool.spool import LoadedSpool, Spool, SpoolFiles, TopicBacklog, damage_error, load_spool
+from twinshore.client.spool.spool import LoadedSpool, Spool, SpoolFiles, SpoolTopic, damage_error, load_spool
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.model import Cluster, Plan
-from twinshore.config.sentences import count_phrase, format_time
+from twinshore.config.sentences import count_phrase
 
 ATTEMPTS_MAX = 5
-
-
-@dataclass(frozen=True, slots=True)
-class SpoolTopic:
-    """What is to be sent of a topic. `oldest_ms`: when the oldest record was kept."""
-
-    topic: str
-    records: int
-    bytes: int
-    oldest_ms: int
-
-    def sentence(self) -> str:
-        held = f"{count_phrase(self.records, 'record')}, {count_phrase(self.bytes, 'byte')}"
-        return f"{self.topic}: {held}, kept since {format_time(self.oldest_ms)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +30,14 @@ class SpoolReport:
 
     @property
     def records(self) -> int:
-        return sum(spool_topic.records for spool_topic in self.topics)
+        return sum(topic.records for topic in self.topics)
 
     def sentences(self) -> list[str]:
-        who = f"; the producer in process {self.holder} has it" if self.holder else "; no producer has it"
+        who = f"; the producer in process {self.holder} holds it" if self.holder else "; no producer holds it"
         what = f"{count_phrase(self.records, 'record')} of {count_phrase(len(self.topics), 'topic')} to send"
         head = f"{self.folder}: {what}, {count_phrase(self.bytes, 'byte')} on the disk{who}"
-        return [
-            head,
-            *(spool_topic.sentence() for spool_topic in self.topics),
-            *self.notes,
-            *(f"damage: {one}" for one in self.damage),
-        ]
+        damage = [f"damage: {sentence}" for sentence in self.damage]
+        return [head, *(topic.sentence() for topic in self.topics), *self.notes, *damage]
 
     def as_values(self) -> dict[str, Any]:
         return {
@@ -73,24 +55,14 @@ def inspect_spool(folder: Path) -> SpoolReport:
     """Read a spool without changes. ConfigError where there is none."""
     files, loaded = _loaded(folder)
     holder = files.holder()
-    troubles = [spool_damage for spool_damage in loaded.troubles if spool_damage.gap.kind is not SegmentGapKind.DAMAGED]
-    if holder:  # its last write may be in progress
-        troubles = [spool_damage for spool_damage in troubles if spool_damage.gap.kind is not SegmentGapKind.TORN]
-    notes = [spool_damage.sentence() for spool_damage in troubles]
+    hidden = {SegmentGapKind.DAMAGED, SegmentGapKind.TORN if holder else None}  # a holder may be writing now
+    notes = [trouble.sentence() for trouble in loaded.troubles if trouble.gap.kind not in hidden]
     if not loaded.marks_are_readable:
-        notes.append("what was done cannot be read: all that is there would be sent again")
-    return SpoolReport(
-        folder,
-        tuple(_topic(name, tally) for name, tally in sorted(loaded.tallies.items())),
-        sum(segment.end for segment in loaded.segments.values()),
-        holder,
-        tuple(spool_damage.sentence() for spool_damage in loaded.damage),
-        tuple(notes),
-    )
-
-
-def _topic(name: str, tally: TopicBacklog) -> SpoolTopic:
-    return SpoolTopic(name, tally.records, tally.bytes, tally.oldest_ms)
+        notes.append("the marks cannot be read: all records there would be sent again")
+    topics = tuple(topic for _, topic in sorted(loaded.tallies.items()))
+    size = sum(segment.end for segment in loaded.segments.values())
+    damage = tuple(damage.sentence() for damage in loaded.damage)
+    return SpoolReport(folder, topics, size, holder, damage, tuple(notes))
 
 
 def _loaded(folder: Path) -> tuple[SpoolFiles, LoadedSpool]:
@@ -136,17 +108,13 @@ def plan_send(spool: SendSpool, clusters: Mapping[str, Cluster]) -> Plan[SpoolSt
     if spool.first and spool.first not in clusters:
         raise ConfigError("client.no-such-cluster", cluster=spool.first, clusters=", ".join(clusters))
     report = _free(spool.folder, past_damage=spool.past_damage)
-    steps = [SpoolStep(spool_topic, "is sent", "would be sent") for spool_topic in _of(report, spool.topics)]
-    shown = [*report.notes, *(f"given up: {one}" for one in report.damage)]
+    steps = [SpoolStep(topic, "is sent", "would be sent") for topic in _of(report, spool.topics)]
+    shown = [*report.notes, *(f"given up: {sentence}" for sentence in report.damage)]
     return Plan(tuple(steps), tuple(shown))
 
 
 def send_spool(
-    plan: Plan[SpoolStep],
-    send_spool: SendSpool,
-    clusters: Mapping[str, Cluster],
-    *,
-    within_s: float,
+    plan: Plan[SpoolStep], send_spool: SendSpool, clusters: Mapping[str, Cluster], *, within_s: float
 ) -> Iterator[SpoolStep]:
     """Yields each topic once all its records are acknowledged. Records that a producer with `recognise` had sent are
     not sent again. RefusedError in the end where some are not acknowledged.
@@ -156,18 +124,15 @@ def send_spool(
         return
     ordered = {send_spool.first: clusters[send_spool.first], **clusters} if send_spool.first else clusters
     spool = Spool(send_spool.folder, past_damage=send_spool.past_damage)
-    quiet = {"log_level": 2}  # errors are reported at the end
-    with FailoverProducer(
-        quiet, clusters=ordered, topics=topics, name="spool send", spool=spool, recognise=True
-    ) as producer:
+    options: dict[str, Any] = {"topics": topics, "name": "spool send", "spool": spool, "recognise": True}
+    with FailoverProducer({"log_level": 2}, clusters=ordered, **options) as producer:  # errors are reported at the end
         producer.flush(within_s)
         why = {topic: producer.where(topic) for topic in topics}
         producer.close(0)
         left = spool.topics()
     yield from (step for step in plan.steps if step.topic.topic not in left)
-    if lacking := [
-        f"{topic}: {count_phrase(left[topic], 'record')} ({why[topic]})" for topic in topics if topic in left
-    ]:
+    if unsent := [topic for topic in topics if topic in left]:
+        lacking = [f"{topic}: {count_phrase(left[topic], 'record')} ({why[topic]})" for topic in unsent]
         raise RefusedError("client.spool-not-sent", seconds=within_s, left="; ".join(lacking))
 
 
@@ -183,11 +148,8 @@ class DropTopic:
 def plan_drop(drop_topic: DropTopic) -> Plan[SpoolStep]:
     """As `plan_send`."""
     report = _free(drop_topic.folder, past_damage=drop_topic.past_damage)
-    return Plan(
-        tuple(
-            SpoolStep(spool_topic, "is dropped", "would be dropped") for spool_topic in _of(report, [drop_topic.topic])
-        )
-    )
+    topics = _of(report, [drop_topic.topic])
+    return Plan(tuple(SpoolStep(topic, "is dropped", "would be dropped") for topic in topics))
 
 
 def drop_topic(plan: Plan[SpoolStep], drop_topic: DropTopic) -> Iterator[SpoolStep]:
@@ -215,7 +177,7 @@ def _free(folder: Path, *, past_damage: bool) -> SpoolReport:
 
 
 def _of(report: SpoolReport, topics: Collection[str]) -> list[SpoolTopic]:
-    there = {spool_topic.topic: spool_topic for spool_topic in report.topics}
+    there = {topic.topic: topic for topic in report.topics}
     if strange := [topic for topic in topics if topic not in there]:
         known = ", ".join(there) or "none"
         raise ConfigError("client.spool-without-topic", folder=str(report.folder), topic=strange[0], topics=known)

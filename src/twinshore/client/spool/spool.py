@@ -44,7 +44,7 @@ from twinshore.client.core.spool_format import (
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.frozen import SPOOL_HOMES_FILE, SPOOL_LOCK_FILE, SPOOL_MARKS_FILE, SPOOL_SEGMENT_ENDING
 from twinshore.config.private_files import make_private_folder, sync_folder
-from twinshore.config.sentences import count_phrase
+from twinshore.config.sentences import count_phrase, format_time
 from twinshore.kafka.clock import steady_s
 
 Sync = Callable[[int], None]
@@ -55,11 +55,8 @@ LOCK_TRIES, LOCK_RETRY_DELAY_S = 10, 0.05
 
 
 def _is_ours(name: str) -> bool:
-    return (
-        name == SPOOL_LOCK_FILE
-        or name.startswith((SPOOL_MARKS_FILE, SPOOL_HOMES_FILE))
-        or _SEGMENT.fullmatch(name) is not None
-    )
+    is_named = name == SPOOL_LOCK_FILE or name.startswith((SPOOL_MARKS_FILE, SPOOL_HOMES_FILE))
+    return is_named or _SEGMENT.fullmatch(name) is not None
 
 
 class SpoolFiles:
@@ -286,9 +283,10 @@ class SpoolSegment:
 
 
 @dataclass(slots=True)
-class TopicBacklog:
+class SpoolTopic:
     """What is to be sent of a topic. `oldest_ms`: when the oldest record was kept."""
 
+    topic: str
     records: int = 0
     bytes: int = 0
     oldest_ms: int = 0
@@ -297,6 +295,10 @@ class TopicBacklog:
         self.oldest_ms = min(self.oldest_ms, made_ms) if self.records else made_ms
         self.records += 1
         self.bytes += size
+
+    def sentence(self) -> str:
+        size = f"{count_phrase(self.records, 'record')}, {count_phrase(self.bytes, 'byte')}"
+        return f"{self.topic}: {size}, kept since {format_time(self.oldest_ms)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,9 +311,9 @@ class SpoolDamage:
         where = f"{self.file}: {size} from byte {self.gap.at} on"
         match self.gap.kind:
             case SegmentGapKind.TORN:
-                return f"{where} are of a write that never ended: no call that returned is lost"
+                return f"{where} belong to a write that never ended: no call that returned is lost"
             case SegmentGapKind.UNFINISHED:
-                return f"{where} cannot be read; they are of the last write there, which may never have ended"
+                return f"{where} cannot be read; they belong to the last write there, which may never have ended"
             case _:
                 return f"{where} were on the disk and cannot be read now: the records that they held are lost"
 
@@ -323,7 +325,7 @@ class LoadedSpool:
     next_number: int = 0
     segments: dict[int, SpoolSegment] = field(default_factory=dict)
     indexes: dict[str, TopicIndex] = field(default_factory=dict)
-    tallies: dict[str, TopicBacklog] = field(default_factory=dict)
+    tallies: dict[str, SpoolTopic] = field(default_factory=dict)
     left: dict[str, EarlierSends] = field(default_factory=dict)
     troubles: list[SpoolDamage] = field(default_factory=list)
 
@@ -343,7 +345,7 @@ class LoadedSpool:
         self.next_number = max(self.next_number, record.number + 1)
         if index.add_found(record.number, place, covered=(segment.sequence, found.at) < self.marks.end):
             segment.left += 1
-            self.tallies.setdefault(record.topic, TopicBacklog()).add(found.size, record.made_ms)
+            self.tallies.setdefault(record.topic, SpoolTopic(record.topic)).add(found.size, record.made_ms)
             self.left[record.topic].add(record)
 
 
@@ -391,111 +393,6 @@ READ_BYTES = 256 << 10
 PositionedRecord = tuple[SpoolRecord, SpoolPosition]
 
 
-class SpoolReader:
-    """Reads topics in number order, for one thread. Records ahead are read a portion at a time; those that came back or
-    late, one by one.
-
-    `guard` protects `segments` and `books`.
-    """
-
-    def __init__(
-        self,
-        files: SpoolFiles,
-        guard: threading.Lock,
-        segments: Mapping[int, SpoolSegment],
-        books: Mapping[str, TopicIndex],
-    ) -> None:
-        self._files, self._guard = files, guard
-        self._segments, self._books = segments, books
-        self._ready: dict[str, deque[PositionedRecord]] = {}
-        self._back: dict[str, PositionedRecord] = {}  # the first record that came back, once read
-        self._cursors: dict[str, tuple[int, int]] = {}
-        self._heads: dict[str, tuple[PositionedRecord, bool]] = {}  # as returned, and whether each had come back
-
-    def prepare(self, topic: str) -> None:
-        ready = self._ready.setdefault(topic, deque())
-        with self._guard:
-            index = self._books.get(topic)
-            if index is None or not index.ahead or ready:
-                return
-            assert index.begin is not None, "what is ahead begins somewhere"
-            cursor = self._cursors.get(topic, (index.begin.segment, index.begin.at))
-            ends = [
-                (spool_segment, spool_segment.end)
-                for number, spool_segment in sorted(self._segments.items())
-                if number >= cursor[0]
-            ]
-        size = 0
-        for segment, end in ends:
-            at = cursor[1] if segment.sequence == cursor[0] else HEADER_BYTES
-            if topic not in segment.topics:
-                at = end
-            blocks = BlockReader(self._files.reading(segment.sequence), end)
-            while at < end and size < READ_BYTES:
-                if at in segment.gaps:
-                    at = segment.gaps[at].until
-                    continue
-                found = self._readable(blocks.frame_at(at, segment.salt), segment, at)
-                if found.record.topic == topic and index.meet(found.record.number):
-                    ready.append((found.record, SpoolPosition(segment.sequence, at, found.size)))
-                    size += found.size
-                at += found.size
-            self._cursors[topic] = (segment.sequence, at)
-            if size >= READ_BYTES:
-                return
-
-    def head(self, topic: str) -> SpoolRecord | None:
-        """Returns the next record; None where all is sent, or `prepare` must run first."""
-        found = self._head(topic)
-        if found is None:
-            self._heads.pop(topic, None)
-            return None
-        self._heads[topic] = found
-        return found[0][0]
-
-    def handed_out(self, topic: str, number: int) -> None:
-        """Remove the sent head. Calls kept since may have changed what comes next."""
-        found, came_back = self._heads.pop(topic)
-        assert found[0].number == number, "only a head is handed out"
-        if came_back:
-            self._back.pop(topic, None)
-        else:
-            self._ready[topic].popleft()
-        with self._guard:
-            self._books[topic].handed_out(number, found[1], came_back=came_back)
-
-    def forget(self, topic: str) -> None:
-        self._ready.pop(topic, None)
-        self._back.pop(topic, None)
-        self._cursors.pop(topic, None)
-        self._heads.pop(topic, None)
-
-    def _head(self, topic: str) -> tuple[PositionedRecord, bool] | None:
-        ready = self._ready.get(topic)
-        with self._guard:
-            index = self._books.get(topic)
-            back = index.back[0] if index and index.back else None
-            must_prepare = bool(index and index.ahead and not ready)
-        if must_prepare:
-            return None
-        if back is None or (ready and ready[0][0].number < back[0]):
-            return (ready[0], False) if ready else None
-        number, place = back
-        kept = self._back.get(topic)
-        if kept is None or kept[0].number != number:
-            segment = self._segments[place.segment]
-            blocks = BlockReader(self._files.reading(place.segment), place.at + place.size)
-            kept = self._readable(blocks.frame_at(place.at, segment.salt), segment, place.at).record, place
-            self._back[topic] = kept
-        return kept, True
-
-    def _readable(self, found: FramedRecord | None, segment: SpoolSegment, at: int) -> FramedRecord:
-        if found is None:
-            file = str(self._files.path(segment.sequence))
-            raise RefusedError("client.spool-record-unreadable", file=file, position=at)
-        return found
-
-
 SPOOL_BYTES_MAX = 1 << 30
 SPOOL_BYTES_MIN = 64 << 10
 SEGMENT_BYTES = 16 << 20
@@ -540,6 +437,10 @@ class Spool:
         self._pending_bytes = 0
         self._is_marked = True
         self._marked_s = steady_s()
+        self._ready: dict[str, deque[PositionedRecord]] = {}  # read ahead, a portion at a time
+        self._back: dict[str, PositionedRecord] = {}  # the first record that came back, once read
+        self._cursors: dict[str, tuple[int, int]] = {}
+        self._heads: dict[str, tuple[PositionedRecord, bool]] = {}  # as returned, and whether each had come back
         try:
             self._files.lock()
             self._open(past_damage)
@@ -556,7 +457,7 @@ class Spool:
             raise damage_error(self.folder, [damage.sentence() for damage in loaded.damage])
         self.notes = [f"{self.folder / trouble.sentence()}" for trouble in loaded.troubles]
         if not loaded.marks_are_readable:
-            self.notes.append(f"{self.folder}: what was done cannot be read: all that is there is sent again")
+            self.notes.append(f"{self.folder}: the marks cannot be read: all records there are sent again")
         self._segments, self._indexes = loaded.segments, loaded.indexes
         self.next_number, self.left = loaded.next_number, loaded.left
         last = self._segments.get(max(self._segments, default=0))
@@ -570,7 +471,6 @@ class Spool:
                 last.end = gap.at
         self._bytes = sum(segment.end for segment in self._segments.values())
         self._end = max((last.sequence, last.end) if last else (0, 0), loaded.marks.end)
-        self._portions = SpoolReader(self._files, self._guard, self._segments, self._indexes)
         if self._unfinished() - loaded.marks.gaps:
             self.tend(at_once=True)  # mark the gaps before anything follows them, or they would count as damage
 
@@ -683,16 +583,79 @@ class Spool:
     # -- the thread that reads back
 
     def prepare(self, topic: str) -> None:
-        """Read the topic's next portion, unless one waits."""
-        self._portions.prepare(topic)
+        """Read the topic's next portion of records ahead, unless one waits."""
+        ready = self._ready.setdefault(topic, deque())
+        with self._guard:
+            index = self._indexes.get(topic)
+            if index is None or not index.ahead or ready:
+                return
+            assert index.begin is not None, "what is ahead begins somewhere"
+            cursor = self._cursors.get(topic, (index.begin.segment, index.begin.at))
+            segments = [segment for number, segment in sorted(self._segments.items()) if number >= cursor[0]]
+            ends = [(segment, segment.end) for segment in segments]
+        size = 0
+        for segment, end in ends:
+            at = cursor[1] if segment.sequence == cursor[0] else HEADER_BYTES
+            if topic not in segment.topics:
+                at = end
+            blocks = BlockReader(self._files.reading(segment.sequence), end)
+            while at < end and size < READ_BYTES:
+                if at in segment.gaps:
+                    at = segment.gaps[at].until
+                    continue
+                found = self._read_record(blocks, segment, at)
+                if found.record.topic == topic and index.meet(found.record.number):
+                    ready.append((found.record, SpoolPosition(segment.sequence, at, found.size)))
+                    size += found.size
+                at += found.size
+            self._cursors[topic] = (segment.sequence, at)
+            if size >= READ_BYTES:
+                return
 
     def head(self, topic: str) -> SpoolRecord | None:
-        """As `SpoolReader.head`."""
-        return self._portions.head(topic)
+        """Returns the next record, in number order; None where all is sent, or `prepare` must run first."""
+        found = self._head(topic)
+        if found is None:
+            self._heads.pop(topic, None)
+            return None
+        self._heads[topic] = found
+        return found[0][0]
+
+    def _head(self, topic: str) -> tuple[PositionedRecord, bool] | None:
+        ready = self._ready.get(topic)
+        with self._guard:
+            index = self._indexes.get(topic)
+            back = index.back[0] if index and index.back else None
+            must_prepare = bool(index and index.ahead and not ready)
+        if must_prepare:
+            return None
+        if back is None or (ready and ready[0][0].number < back[0]):
+            return (ready[0], False) if ready else None
+        number, position = back
+        kept = self._back.get(topic)
+        if kept is None or kept[0].number != number:
+            segment = self._segments[position.segment]
+            blocks = BlockReader(self._files.reading(position.segment), position.at + position.size)
+            kept = self._back[topic] = self._read_record(blocks, segment, position.at).record, position
+        return kept, True
+
+    def _read_record(self, blocks: BlockReader, segment: SpoolSegment, at: int) -> FramedRecord:
+        found = blocks.frame_at(at, segment.salt)
+        if found is None:
+            file = str(self._files.path(segment.sequence))
+            raise RefusedError("client.spool-record-unreadable", file=file, position=at)
+        return found
 
     def handed_out(self, topic: str, number: int) -> None:
-        """As `SpoolReader.handed_out`."""
-        self._portions.handed_out(topic, number)
+        """Remove the sent head. Calls kept since may have changed what comes next."""
+        found, came_back = self._heads.pop(topic)
+        assert found[0].number == number, "only a head is handed out"
+        if came_back:
+            self._back.pop(topic, None)
+        else:
+            self._ready[topic].popleft()
+        with self._guard:
+            self._indexes[topic].handed_out(number, found[1], came_back=came_back)
 
     def given_back(self, topic: str, number: int) -> None:
         """Send the record again, before those with higher numbers."""
@@ -742,19 +705,18 @@ class Spool:
             if resting and all(not segment.left for segment in self._segments.values()):
                 self._files.seal()
             active = self._files.sequence if self._files.writable() or not resting else 0
-            gone = [
-                spool_segment
-                for spool_segment in self._segments.values()
-                if not spool_segment.left and spool_segment.sequence != active
-            ]
-            for segment in gone:
+            done = [segment for segment in self._segments.values() if not segment.left]
+            for segment in (segment for segment in done if segment.sequence != active):
                 self._files.delete(segment.sequence)
                 del self._segments[segment.sequence]
                 self._bytes -= segment.end
             named = {topic for segment in self._segments.values() for topic in segment.topics}
             for topic in [one for one, index in self._indexes.items() if not index.pending and one not in named]:
                 del self._indexes[topic]
-                self._portions.forget(topic)
+                self._ready.pop(topic, None)
+                self._back.pop(topic, None)
+                self._cursors.pop(topic, None)
+                self._heads.pop(topic, None)
 
     def close(self, *, mark: bool = True) -> None:
         """`mark=False` ends like a crash. A forked child only closes its file handles."""

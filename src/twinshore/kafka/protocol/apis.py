@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from typing import Final, NamedTuple
+
+from kio.schema.index import api_key_map
 
 PRODUCE: Final = 0
 FETCH: Final = 1
@@ -36,109 +39,29 @@ HANDWRITTEN_VERSIONS: Final = {
 RESPONSE_BYTES_MAX: Final = 100 << 20
 FETCH_RESPONSE_BYTES_MAX: Final = 1 << 30
 
-NEVER_FLEXIBLE: Final = 1 << 15
-# Name, and the first version whose headers carry tags.
-_TABLE: Final = {
-    0: ("Produce", 9),
-    1: ("Fetch", 12),
-    2: ("ListOffsets", 6),
-    3: ("Metadata", 9),
-    8: ("OffsetCommit", 8),
-    9: ("OffsetFetch", 6),
-    10: ("FindCoordinator", 3),
-    11: ("JoinGroup", 6),
-    12: ("Heartbeat", 4),
-    13: ("LeaveGroup", 4),
-    14: ("SyncGroup", 4),
-    15: ("DescribeGroups", 5),
-    16: ("ListGroups", 3),
-    17: ("SaslHandshake", NEVER_FLEXIBLE),
-    18: ("ApiVersions", 3),
-    19: ("CreateTopics", 5),
-    20: ("DeleteTopics", 4),
-    21: ("DeleteRecords", 2),
-    22: ("InitProducerId", 2),
-    23: ("OffsetForLeaderEpoch", 4),
-    24: ("AddPartitionsToTxn", 3),
-    25: ("AddOffsetsToTxn", 3),
-    26: ("EndTxn", 3),
-    27: ("WriteTxnMarkers", 1),
-    28: ("TxnOffsetCommit", 3),
-    29: ("DescribeAcls", 2),
-    30: ("CreateAcls", 2),
-    31: ("DeleteAcls", 2),
-    32: ("DescribeConfigs", 4),
-    33: ("AlterConfigs", 2),
-    34: ("AlterReplicaLogDirs", 2),
-    35: ("DescribeLogDirs", 2),
-    36: ("SaslAuthenticate", 2),
-    37: ("CreatePartitions", 2),
-    38: ("CreateDelegationToken", 2),
-    39: ("RenewDelegationToken", 2),
-    40: ("ExpireDelegationToken", 2),
-    41: ("DescribeDelegationToken", 2),
-    42: ("DeleteGroups", 2),
-    43: ("ElectLeaders", 2),
-    44: ("IncrementalAlterConfigs", 1),
-    45: ("AlterPartitionReassignments", 0),
-    46: ("ListPartitionReassignments", 0),
-    47: ("OffsetDelete", NEVER_FLEXIBLE),
-    48: ("DescribeClientQuotas", 1),
-    49: ("AlterClientQuotas", 1),
-    50: ("DescribeUserScramCredentials", 0),
-    51: ("AlterUserScramCredentials", 0),
-    52: ("Vote", 0),
-    53: ("BeginQuorumEpoch", 1),
-    54: ("EndQuorumEpoch", 1),
-    55: ("DescribeQuorum", 0),
-    56: ("AlterPartition", 2),
-    57: ("UpdateFeatures", 0),
-    58: ("Envelope", 0),
-    59: ("FetchSnapshot", 0),
-    60: ("DescribeCluster", 0),
-    61: ("DescribeProducers", 0),
-    62: ("BrokerRegistration", 0),
-    63: ("BrokerHeartbeat", 0),
-    64: ("UnregisterBroker", 0),
-    65: ("DescribeTransactions", 0),
-    66: ("ListTransactions", 0),
-    67: ("AllocateProducerIds", 0),
-    68: ("ConsumerGroupHeartbeat", 0),
-    69: ("ConsumerGroupDescribe", 0),
-    70: ("ControllerRegistration", 0),
-    71: ("GetTelemetrySubscriptions", 0),
-    72: ("PushTelemetry", 0),
-    73: ("AssignReplicasToDirs", 0),
-    74: ("ListConfigResources", 0),
-    75: ("DescribeTopicPartitions", 0),
-    76: ("ShareGroupHeartbeat", 0),
-    77: ("ShareGroupDescribe", 0),
-    78: ("ShareFetch", 0),
-    79: ("ShareAcknowledge", 0),
-    80: ("AddRaftVoter", 0),
-    81: ("RemoveRaftVoter", 0),
-    82: ("UpdateRaftVoter", 0),
-    83: ("InitializeShareGroupState", 0),
-    84: ("ReadShareGroupState", 0),
-    85: ("WriteShareGroupState", 0),
-    86: ("DeleteShareGroupState", 0),
-    87: ("ReadShareGroupStateSummary", 0),
-    88: ("StreamsGroupHeartbeat", 0),
-    89: ("StreamsGroupDescribe", 0),
-    90: ("DescribeShareGroupOffsets", 0),
-    91: ("AlterShareGroupOffsets", 0),
-    92: ("DeleteShareGroupOffsets", 0),
+# The first version whose headers carry tags: 0, unless the API is older than tags.
+_FIRST_FLEXIBLE: Final = {
+    **dict.fromkeys((27, 44, 48, 49, 53, 54), 1),
+    **dict.fromkeys((21, 22, *range(29, 32), *range(33, 44), 56), 2),
+    **dict.fromkeys((10, 16, 18, 24, 25, 26, 28), 3),
+    **dict.fromkeys((12, 13, 14, 20, 23, 32), 4),
+    **dict.fromkeys((15, 19), 5),
+    **dict.fromkeys((2, 9, 11), 6),
+    **dict.fromkeys((0, 3), 9),
+    **dict.fromkeys((17, 47), sys.maxsize),
+    1: 12,
+    8: 8,
 }
 
 
 def api_name(key: int) -> str:
     """Returns `Metadata` for 3."""
-    return _TABLE[key][0] if key in _TABLE else f"Api{key}"
+    return "".join(map(str.capitalize, api_key_map[key].split("_"))) if key in api_key_map else f"Api{key}"
 
 
 def tags_in_request(key: int, version: int) -> bool:
     """Whether the request header has tags. An API unknown here is new enough."""
-    return key not in _TABLE or version >= _TABLE[key][1]
+    return version >= _FIRST_FLEXIBLE.get(key, 0)
 
 
 def tags_in_response(key: int, version: int) -> bool:
@@ -160,6 +83,5 @@ class ApiFormat(NamedTuple):
 
 @cache
 def api_format(key: int, version: int) -> ApiFormat:
-    return ApiFormat(
-        key, version, tags_in_request(key, version), tags_in_response(key, version), response_bytes_max(key)
-    )
+    tags = tags_in_request(key, version), tags_in_response(key, version)
+    return ApiFormat(key, version, *tags, response_bytes_max(key))

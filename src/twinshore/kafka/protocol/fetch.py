@@ -14,21 +14,20 @@ from typing import Final, NamedTuple
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol.apis import FETCH, HANDWRITTEN_VERSIONS
 from twinshore.kafka.protocol.primitives import (
+    COMPACT_ENCODING,
     I32,
     NO_TAGS,
     PAIR32,
-    PAST_END_ERRORS,
     Buffer,
     Encoding,
     encoding_of,
+    parser,
     read_count,
     read_name,
-    read_tags,
     read_uuid,
     read_uvarint,
     skip_tags,
-    truncated_error,
-    uvarint,
+    write_partitions,
 )
 from twinshore.kafka.protocol.record_batch import (
     CONTROL_FLAG,
@@ -113,40 +112,25 @@ def encode_fetch_by_id(
     dropped: dict[bytes, list[bytes]] = {}
     for topic_id, partition in forgotten:
         dropped.setdefault(topic_id, []).append(I32.pack(partition))
-    return b"".join(
-        (
-            _REQUEST.pack(-1, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch),
-            _by_topic(wanted),
-            _by_topic(dropped),
-            b"\1",  # rack id: ""
-            NO_TAGS,
-        )
-    )
+    opening = _REQUEST.pack(-1, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch)
+    no_rack = b"\1"
+    return opening + write_partitions(wanted.items()) + write_partitions(dropped.items()) + no_rack + NO_TAGS
 
 
-def _by_topic(entries: dict[bytes, list[bytes]]) -> bytes:
-    out = [uvarint(len(entries) + 1)]
-    for topic_id, ours in entries.items():
-        out += [topic_id, uvarint(len(ours) + 1), *ours, NO_TAGS]
-    return b"".join(out)
-
-
+@parser("a fetch response")
 def parse_fetch_by_id(view: memoryview, position: int = 0) -> FetchResponseById:
     """`position`: after the response header. Records are views of `view`: use them before it is reused."""
-    try:
-        throttle_ms, error, session_id = _ANSWER.unpack_from(view, position)
-        topics, position = read_count(view, position + _ANSWER.size)
-        partitions: list[FetchedPartitionById] = []
-        for _ in range(topics):
-            topic_id, position = read_uuid(view, position)
-            count, position = read_count(view, position)
-            for _ in range(count):
-                fetched, position = _partition(view, position, topic_id)
-                partitions.append(fetched)
-            position = skip_tags(view, position)
-        skip_tags(view, position)
-    except PAST_END_ERRORS as past_end:
-        raise truncated_error("a fetch response", view) from past_end
+    throttle_ms, error, session_id = _ANSWER.unpack_from(view, position)
+    topics, position = read_count(view, position + _ANSWER.size)
+    partitions: list[FetchedPartitionById] = []
+    for _ in range(topics):
+        topic_id, position = read_uuid(view, position)
+        count, position = read_count(view, position)
+        for _ in range(count):
+            fetched, position = _partition(view, position, topic_id)
+            partitions.append(fetched)
+        position = skip_tags(view, position)
+    skip_tags(view, position)
     return FetchResponseById(throttle_ms, error, session_id, partitions)
 
 
@@ -162,27 +146,12 @@ def _partition(view: memoryview, position: int, topic_id: bytes) -> tuple[Fetche
     if end > len(view):
         raise WireError(f"the records of partition {partition} run past the end", offset=position)
     records = view[position:end]
-    diverging: tuple[int, int] | None = None
-    leader: tuple[int, int] | None = None
-    if view[end] == 0:
-        position = end + 1
-    else:
-        tags: dict[int, tuple[int, int]] = {}
-
-        def read_diverging(at: Buffer, start: int) -> None:
-            tags[0] = _EPOCH_END.unpack_from(at, start)
-
-        def read_leader(at: Buffer, start: int) -> None:
-            tags[1] = PAIR32.unpack_from(at, start)
-
-        position = read_tags(view, end, {0: read_diverging, 1: read_leader})
-        diverging, leader = tags.get(0), tags.get(1)
-    return (
-        FetchedPartitionById(
-            topic_id, partition, error, high_watermark, stable, log_start, diverging, leader, aborted, records
-        ),
-        position,
+    tags, position = read_pairs(COMPACT_ENCODING, view, end, _FETCHED_TAGS)
+    marks = tags.get(_DIVERGING_TAG), tags.get(_LEADER_TAG)
+    found = FetchedPartitionById(
+        topic_id, partition, error, high_watermark, stable, log_start, *marks, aborted, records
     )
+    return found, position
 
 
 FETCH_VERSIONS = range(4, 19)
@@ -263,6 +232,7 @@ class FetchResponse(NamedTuple):
     endpoints: Sequence[Endpoint] = ()
 
 
+@parser("a fetch request")
 def read_fetch_request(view: memoryview, position: int, version: int) -> FetchRequest:
     """`position`: after the request header."""
     notation = _notation(version)
@@ -270,23 +240,20 @@ def read_fetch_request(view: memoryview, position: int, version: int) -> FetchRe
     session = (0, -1)
     dropped: list[ForgottenPartition] = []
     rack = ""
-    try:
-        if version < _NO_REPLICA:
-            replica = (I32.unpack_from(view, position)[0], -1)
-            position += I32.size
-        max_wait_ms, min_bytes, max_bytes, isolation = _OPENING.unpack_from(view, position)
-        position += _OPENING.size
-        if version >= _SESSIONS:
-            session = PAIR32.unpack_from(view, position)
-            position += PAIR32.size
-        wanted, position = _read_wanted(notation, view, position, version)
-        if version >= _SESSIONS:
-            dropped, position = _read_dropped(notation, view, position, version)
-        if version >= _PREFERRED:
-            rack, position = read_name(notation, view, position)
-        tags, _ = read_pairs(notation, view, position, _REQUEST_TAGS)
-    except PAST_END_ERRORS as error:
-        raise truncated_error("a fetch request", view) from error
+    if version < _NO_REPLICA:
+        replica = (I32.unpack_from(view, position)[0], -1)
+        position += I32.size
+    max_wait_ms, min_bytes, max_bytes, isolation = _OPENING.unpack_from(view, position)
+    position += _OPENING.size
+    if version >= _SESSIONS:
+        session = PAIR32.unpack_from(view, position)
+        position += PAIR32.size
+    wanted, position = _read_wanted(notation, view, position, version)
+    if version >= _SESSIONS:
+        dropped, position = _read_dropped(notation, view, position, version)
+    if version >= _PREFERRED:
+        rack, position = read_name(notation, view, position)
+    tags, _ = read_pairs(notation, view, position, _REQUEST_TAGS)
     if version >= _NO_REPLICA:
         replica = tags.get(_REPLICA_TAG, replica)
     return FetchRequest(max_wait_ms, min_bytes, max_bytes, isolation, wanted, *session, dropped, rack, replica)
@@ -423,33 +390,31 @@ def _behind_records(notation: Encoding, one: FetchResponsePartition) -> bytes:
     return write_tags(notation, tags)
 
 
+@parser("a fetch response")
 def read_fetch_response(view: memoryview, position: int, version: int) -> FetchResponse:
     """`position`: after the response header. Records are views of `view`."""
     notation = _notation(version)
     fetched: list[FetchResponsePartition] = []
     endpoints: list[Endpoint] = []
     session = (0, 0)
-    try:
-        (throttle_ms,) = I32.unpack_from(view, position)
-        position += I32.size
-        if version >= _SESSIONS:
-            session = _SESSION.unpack_from(view, position)
-            position += _SESSION.size
-        topics, position = notation.read_count(view, position)
-        for _ in range(topics):
-            topic, position = read_topic(notation, view, position, version >= FETCH_VERSION_BY_ID)
-            count, position = notation.read_count(view, position)
-            for _ in range(count):
-                one, position = _read_fetched(notation, view, position, version, topic)
-                fetched.append(one)
-            position = notation.skip_tags(view, position)
+    (throttle_ms,) = I32.unpack_from(view, position)
+    position += I32.size
+    if version >= _SESSIONS:
+        session = _SESSION.unpack_from(view, position)
+        position += _SESSION.size
+    topics, position = notation.read_count(view, position)
+    for _ in range(topics):
+        topic, position = read_topic(notation, view, position, version >= FETCH_VERSION_BY_ID)
+        count, position = notation.read_count(view, position)
+        for _ in range(count):
+            one, position = _read_fetched(notation, view, position, version, topic)
+            fetched.append(one)
+        position = notation.skip_tags(view, position)
 
-        def read_them(at: Buffer, start: int) -> None:
-            endpoints.extend(read_endpoints(notation, at, start))
+    def read_them(at: Buffer, start: int) -> None:
+        endpoints.extend(read_endpoints(notation, at, start))
 
-        notation.read_tags(view, position, {ENDPOINTS_TAG: read_them})
-    except PAST_END_ERRORS as error:
-        raise truncated_error("a fetch response", view) from error
+    notation.read_tags(view, position, {ENDPOINTS_TAG: read_them})
     return FetchResponse(throttle_ms, *session, fetched, endpoints)
 
 

@@ -27,7 +27,7 @@ from twinshore.kafka.protocol.handshake import (
     encode_api_versions_request,
     parse_api_versions,
 )
-from twinshore.kafka.protocol.primitives import I32, NO_TAGS, PAST_END_ERRORS, Buffer, skip_tags, truncated_error
+from twinshore.kafka.protocol.primitives import I32, NO_TAGS, Buffer, parser, skip_tags
 
 _HEADER = struct.Struct(">ihhih")
 FRAME_BYTES_MAX = (1 << 31) - 1
@@ -50,13 +50,11 @@ def frame_request(
     return [_HEADER.pack(size, api_key, version, correlation_id, len(client)) + tail, *parts]
 
 
+@parser("a response header")
 def read_response_header(view: memoryview, flexible: bool = True) -> tuple[int, int]:
     """Returns correlation id, and the body's position in `view`, a frame without its size."""
-    try:
-        (correlation_id,) = I32.unpack_from(view)
-        return correlation_id, skip_tags(view, 4) if flexible else 4
-    except PAST_END_ERRORS as error:
-        raise truncated_error("a response header", view) from error
+    (correlation_id,) = I32.unpack_from(view)
+    return correlation_id, skip_tags(view, 4) if flexible else 4
 
 
 SIZE_BYTES: Final = 4

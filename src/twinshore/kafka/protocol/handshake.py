@@ -12,13 +12,12 @@ from twinshore.kafka.protocol.primitives import (
     I16,
     I32,
     I64,
-    PAST_END_ERRORS,
     PLAIN_ENCODING,
     Buffer,
     Encoding,
     encoding_of,
+    parser,
     read_name,
-    truncated_error,
     uvarint,
 )
 
@@ -69,17 +68,15 @@ def encode_api_versions_request(version: int, software: ClientSoftware) -> bytes
     return notation.string(software.name) + notation.string(software.version) + notation.no_tags
 
 
+@parser("a request for API versions")
 def read_api_versions_request(view: Buffer, position: int, version: int) -> ClientSoftware | None:
     """None before v3."""
     notation = _notation(version)
     if version < 3:
         return None
-    try:
-        name, position = read_name(notation, view, position)
-        software_version, position = read_name(notation, view, position)
-        notation.skip_tags(view, position)
-    except PAST_END_ERRORS as error:
-        raise truncated_error("a request for API versions", view) from error
+    name, position = read_name(notation, view, position)
+    software_version, position = read_name(notation, view, position)
+    notation.skip_tags(view, position)
     return ClientSoftware(name, software_version)
 
 
@@ -116,34 +113,32 @@ def _features(features: Sequence[FeatureRange], notation: Encoding) -> bytes:
     return b"".join(out)
 
 
+@parser("an answer about API versions")
 def parse_api_versions(view: Buffer, position: int, version: int) -> ApiVersionsResponse:
     """`position`: after the response header. A broker that does not know the version answers in version 0."""
     notation = _notation(version)
     throttle_ms, found = 0, dict[int, list[FeatureRange]]()
     epoch, ready = [-1], [False]
-    try:
-        (error,) = I16.unpack_from(view, position)
-        if error == UNSUPPORTED_VERSION:
-            version, notation = 0, PLAIN_ENCODING
-        count, position = notation.read_count(view, position + I16.size)
-        offers: list[ApiVersionRange] = []
-        for _ in range(count):
-            offers.append(ApiVersionRange(*_RANGE.unpack_from(view, position)))
-            position = notation.skip_tags(view, position + _RANGE.size)
-        if version >= 1:
-            (throttle_ms,) = I32.unpack_from(view, position)
-            position += I32.size
+    (error,) = I16.unpack_from(view, position)
+    if error == UNSUPPORTED_VERSION:
+        version, notation = 0, PLAIN_ENCODING
+    count, position = notation.read_count(view, position + I16.size)
+    offers: list[ApiVersionRange] = []
+    for _ in range(count):
+        offers.append(ApiVersionRange(*_RANGE.unpack_from(view, position)))
+        position = notation.skip_tags(view, position + _RANGE.size)
+    if version >= 1:
+        (throttle_ms,) = I32.unpack_from(view, position)
+        position += I32.size
 
-        def read_epoch(at: Buffer, start: int) -> None:
-            (epoch[0],) = I64.unpack_from(at, start)
+    def read_epoch(at: Buffer, start: int) -> None:
+        (epoch[0],) = I64.unpack_from(at, start)
 
-        def read_ready(at: Buffer, start: int) -> None:
-            ready[0] = at[start] != 0
+    def read_ready(at: Buffer, start: int) -> None:
+        ready[0] = at[start] != 0
 
-        handlers = {tag: _reader_of(tag, found, notation) for tag in (_FEATURES, _FINALIZED)}
-        notation.read_tags(view, position, {**handlers, _EPOCH: read_epoch, _ZK_READY: read_ready})
-    except PAST_END_ERRORS as past_end:
-        raise truncated_error("an answer about API versions", view) from past_end
+    handlers = {tag: _reader_of(tag, found, notation) for tag in (_FEATURES, _FINALIZED)}
+    notation.read_tags(view, position, {**handlers, _EPOCH: read_epoch, _ZK_READY: read_ready})
     features = tuple(found.get(_FEATURES, ()))
     finalized = tuple(FeatureRange(one.name, one.highest, one.lowest) for one in found.get(_FINALIZED, ()))
     return ApiVersionsResponse(error, tuple(offers), throttle_ms, features, epoch[0], finalized, ready[0])
@@ -184,17 +179,15 @@ def encode_sasl_handshake(mechanism: str) -> bytes:
     return PLAIN_ENCODING.string(mechanism)
 
 
+@parser("an answer about SASL mechanisms")
 def parse_sasl_handshake(view: Buffer) -> tuple[int, list[str]]:
     """Returns the error code, and the listener's mechanisms."""
-    try:
-        (error,) = I16.unpack_from(view)
-        count, position = PLAIN_ENCODING.read_count(view, I16.size)
-        mechanisms: list[str] = []
-        for _ in range(count):
-            mechanism, position = read_name(PLAIN_ENCODING, view, position)
-            mechanisms.append(mechanism)
-    except PAST_END_ERRORS as past_end:
-        raise truncated_error("an answer about SASL mechanisms", view) from past_end
+    (error,) = I16.unpack_from(view)
+    count, position = PLAIN_ENCODING.read_count(view, I16.size)
+    mechanisms: list[str] = []
+    for _ in range(count):
+        mechanism, position = read_name(PLAIN_ENCODING, view, position)
+        mechanisms.append(mechanism)
     return error, mechanisms
 
 
@@ -202,15 +195,13 @@ def encode_sasl_authenticate(message: bytes) -> bytes:
     return I32.pack(len(message)) + message
 
 
+@parser("an answer about SASL")
 def parse_sasl_authenticate(view: Buffer) -> SaslAuthenticateResponse:
-    try:
-        (error,) = I16.unpack_from(view)
-        reason, position = PLAIN_ENCODING.read_string(view, I16.size)
-        size, position = PLAIN_ENCODING.read_size(view, position)
-        end = position + max(0, size)
-        if end > len(view):
-            raise WireError("a SASL message runs past the end", offset=position)
-        (lifetime_ms,) = I64.unpack_from(view, end)
-    except PAST_END_ERRORS as past_end:
-        raise truncated_error("an answer about SASL", view) from past_end
+    (error,) = I16.unpack_from(view)
+    reason, position = PLAIN_ENCODING.read_string(view, I16.size)
+    size, position = PLAIN_ENCODING.read_size(view, position)
+    end = position + max(0, size)
+    if end > len(view):
+        raise WireError("a SASL message runs past the end", offset=position)
+    (lifetime_ms,) = I64.unpack_from(view, end)
     return SaslAuthenticateResponse(error, reason, bytes(view[position:end]), lifetime_ms)

@@ -9,19 +9,21 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from twinshore.config.errors import WireError
 from twinshore.kafka.protocol.apis import HANDWRITTEN_VERSIONS, OFFSET_FETCH
 from twinshore.kafka.protocol.primitives import (
+    COMPACT_ENCODING,
     I16,
     I32,
     NO_TAGS,
-    PAST_END_ERRORS,
     compact_string,
+    parser,
     read_compact_string,
     read_count,
+    read_name,
+    read_partitions,
     skip_tags,
-    truncated_error,
     uvarint,
+    write_partitions,
 )
 
 OFFSET_FETCH_VERSION = HANDWRITTEN_VERSIONS[OFFSET_FETCH][1]
@@ -66,34 +68,27 @@ def encode_offset_fetch(groups: Mapping[str, Iterable[TopicPartitionTuple] | Non
 
 
 def _wanted(wanted: Iterable[TopicPartitionTuple]) -> bytes:
-    topics: dict[str, list[bytes]] = {}
+    topics: dict[bytes, list[bytes]] = {}
     for topic, partition in wanted:
-        topics.setdefault(topic, []).append(I32.pack(partition))
-    out = [uvarint(len(topics) + 1)]
-    for topic, ours in topics.items():
-        out += [compact_string(topic), uvarint(len(ours) + 1), *ours, NO_TAGS]
-    return b"".join(out)
+        topics.setdefault(compact_string(topic), []).append(I32.pack(partition))
+    return write_partitions(topics.items())
 
 
+@parser("an answer about committed offsets")
 def parse_offset_fetch(body: bytes, known: Mapping[str, GroupOffsets]) -> list[GroupOffsets]:
     """Returns each group of the response. An unchanged one is the object in `known`."""
     found: list[GroupOffsets] = []
-    try:
-        count, position = read_count(body, I32.size)
-        for _ in range(count):
-            group, after = read_compact_string(body, position)
-            if group is None:
-                raise WireError("a group without a name", offset=position)
-            before = known.get(group)
-            if before is not None and body.startswith(before.raw, after):
-                found.append(before)
-                position = after + len(before.raw)
-                continue
-            one, position = _group(body, after, group)
-            found.append(one)
-        skip_tags(body, position)
-    except PAST_END_ERRORS as past_end:
-        raise truncated_error("an answer about groups' places", body) from past_end
+    count, position = read_count(body, I32.size)
+    for _ in range(count):
+        group, after = read_name(COMPACT_ENCODING, body, position)
+        before = known.get(group)
+        if before is not None and body.startswith(before.raw, after):
+            found.append(before)
+            position = after + len(before.raw)
+            continue
+        one, position = _group(body, after, group)
+        found.append(one)
+    skip_tags(body, position)
     return found
 
 
@@ -102,9 +97,7 @@ def _group(body: bytes, start: int, group: str) -> tuple[GroupOffsets, int]:
     failed: dict[TopicPartitionTuple, int] = {}
     topics, position = read_count(body, start)
     for _ in range(topics):
-        topic, position = read_compact_string(body, position)
-        if topic is None:
-            raise WireError("a topic without a name", offset=position)
+        topic, position = read_name(COMPACT_ENCODING, body, position)
         position = _places(body, position, topic, places, failed)
     (error,) = I16.unpack_from(body, position)
     position = skip_tags(body, position + I16.size)
@@ -138,15 +131,11 @@ def _places(
 
 def encode_offset_commit(group: str, places: Mapping[TopicPartitionTuple, CommittedOffset]) -> bytes:
     """Returns the body for a group without members, without leader epochs, which mean nothing on another cluster."""
-    topics: dict[str, list[bytes]] = {}
+    topics: dict[bytes, list[bytes]] = {}
     for (topic, partition), place in places.items():
         entry = _PLACE.pack(partition, place.offset, _NO_EPOCH) + compact_string(place.metadata) + NO_TAGS
-        topics.setdefault(topic, []).append(entry)
-    out = [compact_string(group), _FROM_OUTSIDE, uvarint(len(topics) + 1)]
-    for topic, ours in topics.items():
-        out += [compact_string(topic), uvarint(len(ours) + 1), *ours, NO_TAGS]
-    out.append(NO_TAGS)
-    return b"".join(out)
+        topics.setdefault(compact_string(topic), []).append(entry)
+    return compact_string(group) + _FROM_OUTSIDE + write_partitions(topics.items()) + NO_TAGS
 
 
 def split_commit(
@@ -168,21 +157,8 @@ def split_commit(
         yield some
 
 
+@parser("an answer about a commit")
 def parse_offset_commit(body: bytes) -> dict[TopicPartitionTuple, int]:
-    codes: dict[TopicPartitionTuple, int] = {}
-    try:
-        topics, position = read_count(body, I32.size)
-        for _ in range(topics):
-            topic, position = read_compact_string(body, position)
-            if topic is None:
-                raise WireError("a topic without a name", offset=position)
-            partitions, position = read_count(body, position)
-            for _ in range(partitions):
-                partition, error = _CODE.unpack_from(body, position)
-                position = skip_tags(body, position + _CODE.size)
-                codes[topic, partition] = error
-            position = skip_tags(body, position)
-        skip_tags(body, position)
-    except PAST_END_ERRORS as past_end:
-        raise truncated_error("an answer about a commit", body) from past_end
-    return codes
+    found, position = read_partitions(body, I32.size, _CODE)
+    skip_tags(body, position)
+    return {(topic, partition): error for topic, (partition, error) in found}

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Sequence
+from functools import wraps
+from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol.apis import tags_in_request
@@ -54,6 +55,8 @@ def to_printable(text: str) -> str:
 
 
 Buffer: TypeAlias = bytes | memoryview
+Parameters = ParamSpec("Parameters")
+Value = TypeVar("Value")
 
 I16 = struct.Struct(">h")
 I32 = struct.Struct(">i")
@@ -133,8 +136,12 @@ def read_compact_string(view: Buffer, position: int) -> tuple[str | None, int]:
     end = start + length - 1
     if end > len(view):
         raise WireError("a string runs past the end", offset=position)
+    return _read_text(view, start, end), end
+
+
+def _read_text(view: Buffer, start: int, end: int) -> str:
     try:
-        return str(view[start:end], "utf-8"), end
+        return str(view[start:end], "utf-8")
     except UnicodeDecodeError as error:
         raise WireError("a string is not UTF-8", offset=start + error.start) from error
 
@@ -177,6 +184,47 @@ def truncated_error(what: str, view: Buffer) -> WireError:
     return WireError(f"{what} ends too early", offset=len(view))
 
 
+def parser(what: str) -> Callable[[Callable[Parameters, Value]], Callable[Parameters, Value]]:
+    """Decorates a function that parses its first argument: past its end it raises WireError."""
+
+    def decorate(parse: Callable[Parameters, Value]) -> Callable[Parameters, Value]:
+        @wraps(parse)
+        def checked(*given: Parameters.args, **named: Parameters.kwargs) -> Value:
+            try:
+                return parse(*given, **named)
+            except PAST_END_ERRORS as error:
+                raise truncated_error(what, cast(Buffer, given[0])) from error
+
+        return checked
+
+    return decorate
+
+
+def read_partitions(
+    view: Buffer, position: int, fields: struct.Struct, *, tagged: bool = True
+) -> tuple[list[tuple[str, tuple[Any, ...]]], int]:
+    """Returns topic and `fields` of each partition in a compact array of topics."""
+    found: list[tuple[str, tuple[Any, ...]]] = []
+    topics, position = read_count(view, position)
+    for _ in range(topics):
+        topic, position = read_name(COMPACT_ENCODING, view, position)
+        partitions, position = read_count(view, position)
+        for _ in range(partitions):
+            found.append((topic, fields.unpack_from(view, position)))
+            position += fields.size
+            position = skip_tags(view, position) if tagged else position
+        position = skip_tags(view, position)
+    return found, position
+
+
+def write_partitions(topics: Collection[tuple[bytes, Sequence[bytes]]]) -> bytes:
+    """Returns a compact array of topics, given by their encoded name or id, with their encoded partitions."""
+    out = [uvarint(len(topics) + 1)]
+    for topic, partitions in topics:
+        out += [topic, uvarint(len(partitions) + 1), *partitions, NO_TAGS]
+    return b"".join(out)
+
+
 Handlers = dict[int, Callable[[Buffer, int], None]]
 
 
@@ -212,10 +260,7 @@ def read_plain_string(view: Buffer, position: int) -> tuple[str | None, int]:
     end = start + length
     if end > len(view):
         raise WireError("a string runs past the end", offset=position)
-    try:
-        return str(view[start:end], "utf-8"), end
-    except UnicodeDecodeError as error:
-        raise WireError("a string is not UTF-8", offset=start + error.start) from error
+    return _read_text(view, start, end), end
 
 
 def _read_plain_length(view: Buffer, position: int) -> tuple[int, int]:

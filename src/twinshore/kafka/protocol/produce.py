@@ -1,5 +1,5 @@
-"""Produce for both sides: as client v9 to v13, as broker v3 to v13, by topic id in v13, before by name. Older versions
-have older record formats. Batches are never joined or copied here.
+"""Produce v3 to v13 for both sides, by topic id in v13, before by name; own requests from v9 on. Older versions have
+older record formats. Batches are never joined or copied here.
 """
 
 from __future__ import annotations
@@ -20,11 +20,7 @@ from twinshore.kafka.protocol.primitives import (
     Encoding,
     compact_string,
     encoding_of,
-    read_compact_string,
-    read_count,
-    read_tags,
-    read_uuid,
-    skip_tags,
+    parser,
     truncated_error,
     uvarint,
 )
@@ -47,20 +43,6 @@ PRODUCE_KEY = PRODUCE
 PRODUCE_VERSION_BY_ID = 13
 
 _OPENING = struct.Struct(">hi")
-_ANSWER = struct.Struct(">ihqqq")
-
-
-class ProducedPartition(NamedTuple):
-    """`topic`: a name up to v12, a topic id from v13. `current_leader`: (node, epoch)."""
-
-    topic: str | bytes
-    partition: int
-    error: int
-    base_offset: int
-    log_append_time: int
-    log_start: int
-    message: str | None
-    current_leader: tuple[int, int] | None
 
 
 def encode_produce(
@@ -72,7 +54,9 @@ def encode_produce(
     transactional_id: str | None = None,
 ) -> list[Buffer]:
     """Returns the body as buffers. `topics`: (name, topic id, [(partition, batch head, batch body)])."""
-    _check_version(version)
+    lowest, highest = HANDWRITTEN_VERSIONS[PRODUCE]
+    if not lowest <= version <= highest:
+        raise WireError(f"Produce v{version} is not spoken here, only v{lowest}-{highest}")
     opening = compact_string(transactional_id) + _OPENING.pack(acks, timeout_ms) + uvarint(len(topics) + 1)
     out: list[Buffer] = []
     pending = opening
@@ -91,71 +75,7 @@ def encode_produce(
 def response_bytes_min(version: int, partitions: int) -> int:
     """Returns the least size of a response for so many partitions of one topic, with size and header."""
     topic = 18 if version >= PRODUCE_VERSION_BY_ID else 4
-    return 15 + topic + (_ANSWER.size + 3) * partitions
-
-
-def parse_produce(view: memoryview, position: int, version: int) -> list[ProducedPartition]:
-    """`position`: after the response header."""
-    return parse_produce_throttled(view, position, version)[0]
-
-
-def parse_produce_throttled(view: memoryview, position: int, version: int) -> tuple[list[ProducedPartition], int]:
-    """Like `parse_produce`, with the milliseconds for which the broker mutes this connection."""
-    _check_version(version)
-    produced: list[ProducedPartition] = []
-    topic: str | bytes | None
-    try:
-        topics, position = read_count(view, position)
-        for _ in range(topics):
-            if version >= PRODUCE_VERSION_BY_ID:
-                topic, position = read_uuid(view, position)
-            else:
-                topic, position = read_compact_string(view, position)
-            count, position = read_count(view, position)
-            for _ in range(count):
-                partition, position = _partition(view, position, topic or "")
-                produced.append(partition)
-            position = skip_tags(view, position)
-        (throttle_ms,) = I32.unpack_from(view, position)
-        skip_tags(view, position + 4)
-    except PAST_END_ERRORS as error:
-        raise truncated_error("a produce response", view) from error
-    return produced, throttle_ms
-
-
-def _partition(view: memoryview, position: int, topic: str | bytes) -> tuple[ProducedPartition, int]:
-    partition, error, base_offset, append_time, log_start = _ANSWER.unpack_from(view, position)
-    record_message: str | None = None
-    count, position = read_count(view, position + _ANSWER.size)
-    for _ in range(count):
-        (record,) = I32.unpack_from(view, position)
-        text, position = read_compact_string(view, position + 4)
-        record_message = record_message or f"record {record}: {text}"
-        position = skip_tags(view, position)
-    message, position = read_compact_string(view, position)
-    leader: list[tuple[int, int]] = []
-
-    def read_leader(at: Buffer, start: int) -> None:
-        leader.append(PAIR32.unpack_from(at, start))
-
-    position = read_tags(view, position, {0: read_leader})
-    answer = ProducedPartition(
-        topic,
-        partition,
-        error,
-        base_offset,
-        append_time,
-        log_start,
-        message or record_message,
-        leader[0] if leader else None,
-    )
-    return answer, position
-
-
-def _check_version(version: int) -> None:
-    lowest, highest = HANDWRITTEN_VERSIONS[PRODUCE]
-    if not lowest <= version <= highest:
-        raise WireError(f"Produce v{version} is not spoken here, only v{lowest}-{highest}")
+    return 15 + topic + (_APPENDED.size + 3) * partitions
 
 
 PRODUCE_VERSIONS = range(3, 14)
@@ -184,8 +104,10 @@ class ProduceRequest(NamedTuple):
     batches: Sequence[ProduceRequestPartition]
 
 
-class ProduceResponsePartition(NamedTuple):
-    """`refused`: index in the batch and reason of refused records. `current_leader`: (node, epoch)."""
+class ProducedPartition(NamedTuple):
+    """`topic`: a name up to v12, a topic id from v13. `current_leader`: (node, epoch). `refused`: indexes in the batch
+    and reasons of refused records.
+    """
 
     topic: Topic
     partition: int
@@ -193,40 +115,45 @@ class ProduceResponsePartition(NamedTuple):
     base_offset: int
     log_append_time: int = -1
     log_start: int = -1
-    refused: Sequence[tuple[int, str | None]] = ()
     message: str | None = None
     current_leader: tuple[int, int] | None = None
+    refused: Sequence[tuple[int, str | None]] = ()
+
+    @property
+    def reason(self) -> str | None:
+        """The broker's message, or its reason for the first refused record."""
+        return self.message or next((f"record {index}: {why}" for index, why in self.refused), None)
 
 
 class ProduceResponse(NamedTuple):
-    appended: Sequence[ProduceResponsePartition]
+    """`throttle_ms`: for how long the broker mutes this connection."""
+
+    appended: Sequence[ProducedPartition]
     throttle_ms: int = 0
     endpoints: Sequence[Endpoint] = ()
 
 
+@parser("a produce request")
 def read_produce_request(view: memoryview, position: int, version: int) -> ProduceRequest:
     """`position`: after the request header."""
     notation = _notation(version)
     read_count, skip_tags = notation.read_count, notation.skip_tags
     batches: list[ProduceRequestPartition] = []
-    try:
-        transactional_id, position = notation.read_string(view, position)
-        acks, timeout_ms = _OPENING.unpack_from(view, position)
-        topics, position = read_count(view, position + _OPENING.size)
-        for _ in range(topics):
-            topic, position = read_topic(notation, view, position, version >= PRODUCE_VERSION_BY_ID)
-            count, position = read_count(view, position)
-            if topics + len(batches) + count > ARRAY_ELEMENTS_MAX:
-                raise WireError(f"a produce request has more than {ARRAY_ELEMENTS_MAX} topics and batches")
-            for _ in range(count):
-                (partition,) = I32.unpack_from(view, position)
-                records, position = read_bytes(notation, view, position + I32.size, "records to be produced")
-                position = skip_tags(view, position)
-                batches.append(ProduceRequestPartition(topic, partition, records))
+    transactional_id, position = notation.read_string(view, position)
+    acks, timeout_ms = _OPENING.unpack_from(view, position)
+    topics, position = read_count(view, position + _OPENING.size)
+    for _ in range(topics):
+        topic, position = read_topic(notation, view, position, version >= PRODUCE_VERSION_BY_ID)
+        count, position = read_count(view, position)
+        if topics + len(batches) + count > ARRAY_ELEMENTS_MAX:
+            raise WireError(f"a produce request has more than {ARRAY_ELEMENTS_MAX} topics and batches")
+        for _ in range(count):
+            (partition,) = I32.unpack_from(view, position)
+            records, position = read_bytes(notation, view, position + I32.size, "records to be produced")
             position = skip_tags(view, position)
-        skip_tags(view, position)
-    except PAST_END_ERRORS as error:
-        raise truncated_error("a produce request", view) from error
+            batches.append(ProduceRequestPartition(topic, partition, records))
+        position = skip_tags(view, position)
+    skip_tags(view, position)
     return ProduceRequest(transactional_id, acks, timeout_ms, batches)
 
 
@@ -312,7 +239,7 @@ def write_produce_response(version: int, answer: ProduceResponse) -> bytes:
     return b"".join(out)
 
 
-def _appended(notation: Encoding, version: int, one: ProduceResponsePartition) -> bytes:
+def _appended(notation: Encoding, version: int, one: ProducedPartition) -> bytes:
     where = (one.partition, one.error, one.base_offset, one.log_append_time)
     if version < _LOG_START:
         return _BEFORE_LOG_START.pack(*where)
@@ -327,50 +254,44 @@ def _appended(notation: Encoding, version: int, one: ProduceResponsePartition) -
     return b"".join(out)
 
 
+@parser("a produce response")
 def read_produce_response(view: memoryview, position: int, version: int) -> ProduceResponse:
     """`position`: after the response header."""
     notation = _notation(version)
-    appended: list[ProduceResponsePartition] = []
+    appended: list[ProducedPartition] = []
     endpoints: list[Endpoint] = []
-    try:
-        topics, position = notation.read_count(view, position)
-        for _ in range(topics):
-            topic, position = read_topic(notation, view, position, version >= PRODUCE_VERSION_BY_ID)
-            count, position = notation.read_count(view, position)
-            for _ in range(count):
-                one, position = _read_appended(notation, view, position, version, topic)
-                appended.append(one)
-            position = notation.skip_tags(view, position)
-        (throttle_ms,) = I32.unpack_from(view, position)
+    topics, position = notation.read_count(view, position)
+    for _ in range(topics):
+        topic, position = read_topic(notation, view, position, version >= PRODUCE_VERSION_BY_ID)
+        count, position = notation.read_count(view, position)
+        for _ in range(count):
+            one, position = _read_appended(notation, view, position, version, topic)
+            appended.append(one)
+        position = notation.skip_tags(view, position)
+    (throttle_ms,) = I32.unpack_from(view, position)
 
-        def read_them(at: Buffer, start: int) -> None:
-            endpoints.extend(read_endpoints(notation, at, start))
+    def read_them(at: Buffer, start: int) -> None:
+        endpoints.extend(read_endpoints(notation, at, start))
 
-        notation.read_tags(view, position + I32.size, {ENDPOINTS_TAG: read_them})
-    except PAST_END_ERRORS as error:
-        raise truncated_error("a produce response", view) from error
+    notation.read_tags(view, position + I32.size, {ENDPOINTS_TAG: read_them})
     return ProduceResponse(appended, throttle_ms, endpoints)
 
 
+@parser("a produce response")
 def is_all_appended(view: memoryview, position: int, version: int) -> bool:
     """Whether a response has no error and no leader, without parsing the rest."""
     notation = _notation(version)
     read_count, (size, behind) = notation.read_count, _taken(version)
     whole = size + len(behind)
-    try:
-        topics, position = read_count(view, position)
-        for _ in range(topics):
-            length, position = (
-                (16, position) if version >= PRODUCE_VERSION_BY_ID else notation.read_length(view, position)
-            )
-            count, position = read_count(view, position + length)
-            for _ in range(count):
-                if view[position + 4] or view[position + 5] or view[position + size : position + whole] != behind:
-                    return False
-                position += whole
-            position = notation.skip_tags(view, position)
-    except PAST_END_ERRORS as error:
-        raise truncated_error("a produce response", view) from error
+    topics, position = read_count(view, position)
+    for _ in range(topics):
+        length, position = (16, position) if version >= PRODUCE_VERSION_BY_ID else notation.read_length(view, position)
+        count, position = read_count(view, position + length)
+        for _ in range(count):
+            if view[position + 4] or view[position + 5] or view[position + size : position + whole] != behind:
+                return False
+            position += whole
+        position = notation.skip_tags(view, position)
     return len(view) == position + I32.size + len(notation.no_tags)
 
 
@@ -384,7 +305,7 @@ def _taken(version: int) -> tuple[int, bytes]:
 
 def _read_appended(
     notation: Encoding, view: memoryview, position: int, version: int, topic: Topic
-) -> tuple[ProduceResponsePartition, int]:
+) -> tuple[ProducedPartition, int]:
     fields = _BEFORE_LOG_START if version < _LOG_START else _APPENDED
     partition, error, base_offset, append_time, *start = fields.unpack_from(view, position)
     position += fields.size
@@ -400,9 +321,8 @@ def _read_appended(
         message, position = notation.read_string(view, position)
     tags, position = read_pairs(notation, view, position, _TAGS)
     log_start, leader = start[0] if start else -1, tags.get(_LEADER_TAG)
-    return ProduceResponsePartition(
-        topic, partition, error, base_offset, append_time, log_start, refused, message, leader
-    ), position
+    found = ProducedPartition(topic, partition, error, base_offset, append_time, log_start, message, leader, refused)
+    return found, position
 
 
 def _notation(version: int) -> Encoding:

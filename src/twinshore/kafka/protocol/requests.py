@@ -17,14 +17,13 @@ from twinshore.kafka.protocol.framing import FRAME_BYTES_MAX
 from twinshore.kafka.protocol.primitives import (
     I32,
     NO_TAGS,
-    PAST_END_ERRORS,
     Buffer,
     Encoding,
+    parser,
     read_name,
     read_plain_string,
     read_uuid,
     skip_tags,
-    truncated_error,
     uvarint,
 )
 
@@ -45,15 +44,13 @@ class Request(NamedTuple):
     position: int
 
 
+@parser("a request header")
 def read_request(view: memoryview) -> Request:
     """`view`: the frame without its size."""
-    try:
-        key, version, number = _HEADER.unpack_from(view)
-        client_id, position = read_plain_string(view, _HEADER.size)
-        if tags_in_request(key, version):
-            position = skip_tags(view, position)
-    except PAST_END_ERRORS as error:
-        raise truncated_error("a request header", view) from error
+    key, version, number = _HEADER.unpack_from(view)
+    client_id, position = read_plain_string(view, _HEADER.size)
+    if tags_in_request(key, version):
+        position = skip_tags(view, position)
     return Request(key, version, number, client_id, view, position)
 
 

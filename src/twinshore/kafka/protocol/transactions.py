@@ -18,15 +18,16 @@ from twinshore.kafka.protocol.primitives import (
     I32,
     I64,
     NO_TAGS,
-    PAST_END_ERRORS,
     Buffer,
     compact_string,
+    parser,
     read_compact_string,
     read_count,
+    read_partitions,
     skip_tags,
-    truncated_error,
     uvarint,
     varint,
+    write_partitions,
 )
 from twinshore.kafka.protocol.record_batch import (
     BODY_IN_LENGTH,
@@ -67,35 +68,24 @@ def encode_markers(runs: Sequence[tuple[TransactionMarker, int]]) -> bytes:
     """Returns the body: each marker so many times. A marker takes one offset in each partition."""
     out = [uvarint(sum(times for _, times in runs) + 1)]
     for marker, times in runs:
-        one = [_OPENING.pack(marker.producer_id, marker.producer_epoch, marker.commit)]
-        one.append(uvarint(len(marker.topics) + 1))
-        for topic, partitions in marker.topics:
-            one += [compact_string(topic), uvarint(len(partitions) + 1), *map(I32.pack, partitions), NO_TAGS]
-        one += [I32.pack(marker.coordinator_epoch), NO_TAGS]
-        out.append(b"".join(one) * times)
+        opening = _OPENING.pack(marker.producer_id, marker.producer_epoch, marker.commit)
+        topics = [(compact_string(topic), list(map(I32.pack, partitions))) for topic, partitions in marker.topics]
+        end = I32.pack(marker.coordinator_epoch) + NO_TAGS
+        out.append((opening + write_partitions(topics) + end) * times)
     return b"".join(out) + NO_TAGS
 
 
+@parser("a markers response")
 def parse_markers(view: memoryview, position: int = 0) -> list[MarkedPartition]:
     """Returns results by marker and partition. A broker may group those of one producer id."""
     marked: list[MarkedPartition] = []
-    try:
-        markers, position = read_count(view, position)
-        for _ in range(markers):
-            (producer_id,) = I64.unpack_from(view, position)
-            topics, position = read_count(view, position + 8)
-            for _ in range(topics):
-                topic, position = read_compact_string(view, position)
-                partitions, position = read_count(view, position)
-                for _ in range(partitions):
-                    partition, error = _RESULT.unpack_from(view, position)
-                    marked.append(MarkedPartition(producer_id, topic or "", partition, error))
-                    position = skip_tags(view, position + _RESULT.size)
-                position = skip_tags(view, position)
-            position = skip_tags(view, position)
-        skip_tags(view, position)
-    except PAST_END_ERRORS as past_end:
-        raise truncated_error("a markers response", view) from past_end
+    markers, position = read_count(view, position)
+    for _ in range(markers):
+        (producer_id,) = I64.unpack_from(view, position)
+        results, position = read_partitions(view, position + 8, _RESULT)
+        marked += [MarkedPartition(producer_id, topic, partition, error) for topic, (partition, error) in results]
+        position = skip_tags(view, position)
+    skip_tags(view, position)
     return marked
 
 
@@ -122,31 +112,19 @@ def encode_list_offsets(topics: Sequence[tuple[str, Sequence[tuple[int, int]]]])
     """Returns the body. Each partition has the only leader epoch that may answer, -1 for any. Asks as Kafka's debugging
     replica: consumers get the high watermark.
     """
-    out = [_ENDS_OPENING.pack(_DEBUGGER, 0), uvarint(len(topics) + 1)]
-    for topic, partitions in topics:
-        out += [compact_string(topic), uvarint(len(partitions) + 1)]
-        out += [_WANTED.pack(partition, epoch, _LATEST) + NO_TAGS for partition, epoch in partitions]
-        out.append(NO_TAGS)
-    return b"".join(out) + NO_TAGS
+    wanted = [
+        (compact_string(topic), [_WANTED.pack(partition, epoch, _LATEST) + NO_TAGS for partition, epoch in partitions])
+        for topic, partitions in topics
+    ]
+    return _ENDS_OPENING.pack(_DEBUGGER, 0) + write_partitions(wanted) + NO_TAGS
 
 
+@parser("a log ends response")
 def parse_list_offsets(view: memoryview, position: int) -> list[LogEnd]:
     """`position`: after the response header."""
-    found: list[LogEnd] = []
-    try:
-        topics, position = read_count(view, position + 4)
-        for _ in range(topics):
-            topic, position = read_compact_string(view, position)
-            partitions, position = read_count(view, position)
-            for _ in range(partitions):
-                partition, error, _, end, _ = _ANSWER.unpack_from(view, position)
-                found.append(LogEnd(topic or "", partition, error, end))
-                position = skip_tags(view, position + _ANSWER.size)
-            position = skip_tags(view, position)
-        skip_tags(view, position)
-    except PAST_END_ERRORS as past_end:
-        raise truncated_error("a log ends response", view) from past_end
-    return found
+    found, position = read_partitions(view, position + 4, _ANSWER)
+    skip_tags(view, position)
+    return [LogEnd(topic, partition, error, end) for topic, (partition, error, _, end, _) in found]
 
 
 # Brokers unpack a batch to check each record; a few MB of that is a few milliseconds.
@@ -174,10 +152,7 @@ def _record(delta: int) -> bytes:
 
 @cache
 def _body(count: int) -> bytes:
-    out = bytearray()
-    for delta in range(count):
-        out += _record(delta)
-    return compress(Codec.ZSTD, bytes(out))
+    return compress(Codec.ZSTD, b"".join(map(_record, range(count))))
 
 
 def make_filler(count: int) -> FillerBatch:
@@ -231,27 +206,18 @@ def encode_describe_transactions(names: Sequence[str]) -> bytes:
     return b"".join([uvarint(len(names) + 1), *map(compact_string, names), NO_TAGS])
 
 
+@parser("a transactions response")
 def parse_describe_transactions(view: memoryview, position: int) -> list[TransactionState]:
     found: list[TransactionState] = []
-    try:
-        count, position = read_count(view, position + 4)
-        for _ in range(count):
-            (error,) = I16.unpack_from(view, position)
-            name, position = read_compact_string(view, position + 2)
-            state, position = read_compact_string(view, position)
-            _, _, producer_id, epoch = _DATES_AND_PRODUCER.unpack_from(view, position)
-            topics, position = read_count(view, position + _DATES_AND_PRODUCER.size)
-            partitions: list[tuple[str, int]] = []
-            for _ in range(topics):
-                topic, position = read_compact_string(view, position)
-                numbers, position = read_count(view, position)
-                for _ in range(numbers):
-                    partitions.append((topic or "", I32.unpack_from(view, position)[0]))
-                    position += 4
-                position = skip_tags(view, position)
-            position = skip_tags(view, position)
-            found.append(TransactionState(error, name or "", state or "", producer_id, epoch, partitions))
-        skip_tags(view, position)
-    except PAST_END_ERRORS as past_end:
-        raise truncated_error("a transactions response", view) from past_end
+    count, position = read_count(view, position + 4)
+    for _ in range(count):
+        (error,) = I16.unpack_from(view, position)
+        name, position = read_compact_string(view, position + 2)
+        state, position = read_compact_string(view, position)
+        _, _, producer_id, epoch = _DATES_AND_PRODUCER.unpack_from(view, position)
+        entries, position = read_partitions(view, position + _DATES_AND_PRODUCER.size, I32, tagged=False)
+        position = skip_tags(view, position)
+        partitions = [(topic, partition) for topic, (partition,) in entries]
+        found.append(TransactionState(error, name or "", state or "", producer_id, epoch, partitions))
+    skip_tags(view, position)
     return found

@@ -470,10 +470,10 @@ class RecordRequests:
         for one in asked.batches:
             key = (str(one.topic), one.partition)
             if key in verdict.there:
-                joined.append(produce.ProduceResponsePartition(*key, int(Code.NONE), verdict.there[key]))
+                joined.append(produce.ProducedPartition(*key, int(Code.NONE), verdict.there[key]))
                 continue
             refused = int(code) if key in kept else int(verdict.refused.get(key, Code.NOT_LEADER_OR_FOLLOWER))
-            joined.append(given.get(key, produce.ProduceResponsePartition(*key, refused, -1)))
+            joined.append(given.get(key, produce.ProducedPartition(*key, refused, -1)))
         return [produce.write_produce_response(version, _without_leaders(answer._replace(appended=joined)))]
 
     def _produced(
@@ -647,7 +647,7 @@ def refuse_all_batches(request: Request, asked: produce.ProduceRequest, code: Co
     appended = []
     for one in asked.batches:
         error = Code.TOPIC_AUTHORIZATION_FAILED if is_protected_topic(str(one.topic)) else code
-        appended.append(produce.ProduceResponsePartition(one.topic, one.partition, int(error), -1))
+        appended.append(produce.ProducedPartition(one.topic, one.partition, int(error), -1))
     return [produce.write_produce_response(request.version, produce.ProduceResponse(appended))]
 
 

@@ -121,7 +121,7 @@ class BreakerFilter:
             return self._records.on_produce(request, place, table, asked)
         client, remembers = request.client_id or "", bool(self._refused or breakers.gaps)
         cut: list[_Cut] = []
-        told: list[produce.ProduceResponsePartition] = []
+        told: list[produce.ProducedPartition] = []
         kept: list[produce.ProduceRequestPartition] = []
         for one in asked.batches:
             topic = str(one.topic)
@@ -179,7 +179,7 @@ class BreakerFilter:
             return move._replace(body=produce.write_produce_request(request.version, less))
         return move
 
-    def _answer(self, cut: _Cut, client: str) -> produce.ProduceResponsePartition:
+    def _answer(self, cut: _Cut, client: str) -> produce.ProducedPartition:
         one, row, header, drop = cut
         records, size = header.count if header is not None else 0, len(one.records or b"")
         self._breakers.answered(row, 1, records, size)
@@ -217,7 +217,7 @@ class BreakerFilter:
         return None
 
     def _with(
-        self, move: RequestDecision, request: Request, told: Sequence[produce.ProduceResponsePartition]
+        self, move: RequestDecision, request: Request, told: Sequence[produce.ProducedPartition]
     ) -> RequestDecision:
         """Add the cut batches to the response."""
         version = request.version
@@ -330,9 +330,9 @@ def _fingerprint(one: produce.ProduceRequestPartition) -> BatchFingerprint:
     return str(one.topic), one.partition, bytes((one.records or b"")[CRC_START - 4 : CRC_START])
 
 
-def _appended(one: produce.ProduceRequestPartition, code: Code) -> produce.ProduceResponsePartition:
+def _appended(one: produce.ProduceRequestPartition, code: Code) -> produce.ProducedPartition:
     log_start = 0 if code is Code.UNKNOWN_PRODUCER_ID else -1
-    return produce.ProduceResponsePartition(one.topic, one.partition, int(code), -1, log_start=log_start)
+    return produce.ProducedPartition(one.topic, one.partition, int(code), -1, log_start=log_start)
 
 
 class ClientSession:

@@ -30,7 +30,7 @@ from twinshore.kafka.connection import Connection, protocol_violation_error
 from twinshore.kafka.protocol.fetch import FETCH_KEY, FetchResponseById, encode_fetch_by_id, parse_fetch_by_id
 from twinshore.kafka.protocol.framing import Response, drop_sent
 from twinshore.kafka.protocol.primitives import I32, Buffer
-from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce_throttled
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, read_produce_response
 from twinshore.kafka.protocol.transactions import (
     LOG_ENDS_KEY,
     LOG_ENDS_VERSION,
@@ -346,7 +346,8 @@ class TargetConnection:
             self.producer.marked(parse_markers(view, position))
             return None
         if key == PRODUCE_KEY:
-            answered = self.producer.produced(*parse_produce_throttled(view, position, self.producer.version), now_s)
+            produced = read_produce_response(view, position, self.producer.version)
+            answered = self.producer.produced(produced.appended, produced.throttle_ms, now_s)
         else:
             ends, (throttle_ms,) = parse_list_offsets(view, position), I32.unpack_from(view, position)
             answered = self.producer.end_offsets_received(ends, throttle_ms, now_s)

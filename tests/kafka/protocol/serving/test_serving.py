@@ -23,10 +23,10 @@ from twinshore.kafka.protocol.fetch import (
     ForgottenPartition,
 )
 from twinshore.kafka.protocol.produce import (
+    ProducedPartition,
     ProduceRequest,
     ProduceRequestPartition,
     ProduceResponse,
-    ProduceResponsePartition,
 )
 from twinshore.kafka.protocol.requests import Endpoint
 
@@ -62,7 +62,7 @@ def produce_requests(topics: st.SearchStrategy[Any]) -> st.SearchStrategy[Produc
 
 def produce_answers(topics: st.SearchStrategy[Any]) -> st.SearchStrategy[ProduceResponse]:
     refused = st.lists(st.tuples(I32, st.none() | NAMES), max_size=2)
-    one = st.builds(ProduceResponsePartition, topics, I32, CODES, I64, TIMES, I64, refused, st.none() | NAMES, PAIRS)
+    one = st.builds(ProducedPartition, topics, I32, CODES, I64, TIMES, I64, refused, st.none() | NAMES, PAIRS)
     return st.builds(ProduceResponse, many(one), I32, ENDPOINTS)
 
 
@@ -284,7 +284,7 @@ def one_of_each(module: Any, version: int) -> list[tuple[Callable[..., Any], byt
         request = ProduceRequest(
             "tx", 1, 5000, [ProduceRequestPartition(topic, 0, b"abc"), ProduceRequestPartition(topic, 1, None)]
         )
-        appended = ProduceResponsePartition(topic, 0, 87, -1, -1, 3, [(2, "bad"), (3, None)], "worse", (4, 5))
+        appended = ProducedPartition(topic, 0, 87, -1, -1, 3, "worse", (4, 5), [(2, "bad"), (3, None)])
         answer = ProduceResponse([appended], 7, [Endpoint(4, "b4", 9092, "a")])
         return [
             (produce.read_produce_request, body(produce.write_produce_request(version, request))),
@@ -316,7 +316,7 @@ def test_what_is_cut_anywhere_is_a_wire_error(module: Any, version: int) -> None
 def test_an_answer_that_is_cut_anywhere_is_not_taken_for_a_whole_one(version: int) -> None:
     topic: str | bytes = uuid.UUID(int=9).bytes if version >= produce.PRODUCE_VERSION_BY_ID else "orders"
     written = produce.write_produce_response(
-        version, ProduceResponse([ProduceResponsePartition(topic, 0, 0, 7), ProduceResponsePartition(topic, 1, 0, 8)])
+        version, ProduceResponse([ProducedPartition(topic, 0, 0, 7), ProducedPartition(topic, 1, 0, 8)])
     )
     assert produce.is_all_appended(memoryview(written), 0, version)
     for end in range(len(written)):
@@ -353,4 +353,4 @@ def test_records_are_neither_copied_nor_moved() -> None:
 @pytest.mark.parametrize(("version", "topic"), [(12, bytes(16)), (13, "orders")])
 def test_a_topic_is_named_as_its_version_names_it(version: int, topic: str | bytes) -> None:
     with pytest.raises(WireError, match="named by its"):
-        produce.write_produce_response(version, ProduceResponse([ProduceResponsePartition(topic, 0, 0, 0)]))
+        produce.write_produce_response(version, ProduceResponse([ProducedPartition(topic, 0, 0, 0)]))

@@ -264,7 +264,7 @@ class CompletedRequest(NamedTuple):
     """
 
     flight: TargetRequest
-    produced: list[ProducedPartition]
+    produced: Sequence[ProducedPartition]
     marked: list[MarkerOutcome]
 
     def tell(self, task_partitions: TaskPartitions, now_s: float) -> None:
@@ -484,7 +484,7 @@ class TargetProducer:
 
     # -- what comes
 
-    def produced(self, parts: list[ProducedPartition], throttle_ms: int, now_s: float) -> CompletedRequest:
+    def produced(self, parts: Sequence[ProducedPartition], throttle_ms: int, now_s: float) -> CompletedRequest:
         flight = self.in_flight.popleft()
         self._heard(flight.size, throttle_ms, now_s)
         return CompletedRequest(flight, parts, [])

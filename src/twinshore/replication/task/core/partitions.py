@@ -11,7 +11,7 @@ markers take the offsets.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -768,7 +768,7 @@ class TaskPartitions:
                 break
         return sent
 
-    def produced(self, sent: list[SentBatch], parts: list[ProducedPartition], now_s: float) -> None:
+    def produced(self, sent: list[SentBatch], parts: Sequence[ProducedPartition], now_s: float) -> None:
         """Takes a produce response. On an exact twin, another base offset stops the partition."""
         by_key = {(part.topic, part.partition): part for part in parts}
         for entry in sent:
