@@ -101,13 +101,8 @@ class FailoverProducer:
             warnings.tell()
             first_number, left = opened.next_number, opened.left
         self._numbers = count(first_number)
-        self._router = ProducerRouter(
-            *(self._name, self._topics, discovery, pending),
-            lease_s=lease_s,
-            answers_max=kept_max,
-            warnings=warnings,
-            wake=wake,
-        )
+        ours = self._name, self._topics, discovery, pending
+        self._router = ProducerRouter(*ours, lease_s=lease_s, answers_max=kept_max, warnings=warnings, wake=wake)
         if recognise:
             self._router.unconfirmed = UnconfirmedSends(self._name, left, warnings)
         _ALL.add(self)
@@ -142,13 +137,8 @@ class FailoverProducer:
         the spool cannot be written; ConfigError for a topic outside `topics`.
         """
         told, router = on_delivery or callback, self._router
-        if (
-            headers is None
-            and not timestamp
-            and partition == -1
-            and type(value) in PLAIN_TYPES
-            and type(key) in PLAIN_TYPES
-        ):
+        is_plain = headers is None and not timestamp and partition == -1
+        if is_plain and type(value) in PLAIN_TYPES and type(key) in PLAIN_TYPES:
             try:
                 with router.gate:
                     route = router.routes.get(topic)
@@ -252,11 +242,8 @@ class FailoverProducer:
                 return left
             router = self._router
             with router.gate:
-                if (
-                    router.pending.outlives
-                    and router.tracker.is_every_cluster_unavailable()
-                    and not router.on_their_way()
-                ):
+                is_away = router.pending.outlives and router.tracker.is_every_cluster_unavailable()
+                if is_away and not router.on_their_way():
                     return left
 
     def kill(self) -> None:
@@ -270,7 +257,7 @@ class FailoverProducer:
 
     def _must_be_ours(self) -> None:
         if self._is_forked():
-            raise RuntimeError(f"{self._name} belongs to the process that was forked: make one behind the fork")
+            raise RuntimeError(f"{self._name} belongs to the process that was forked: make one after the fork")
 
     # -- within the gate
 
@@ -283,9 +270,8 @@ class FailoverProducer:
         topic = kept.topic
         if topic not in self._router.pending.topics():
             if not self._follows(topic):
-                raise ConfigError(
-                    "client.topic-not-followed", topic=topic, producer=self._name, topics=", ".join(self._topics)
-                )
+                named = ", ".join(self._topics)
+                raise ConfigError("client.topic-not-followed", topic=topic, producer=self._name, topics=named)
             self._router.pending.begin(topic)
             self._router.wake.set()
         self._router.routes.pop(topic, None)  # no later call may overtake this one
@@ -300,7 +286,7 @@ class FailoverProducer:
         if isinstance(order, Pause) and (trouble := self._router.tracker.trouble()):
             why = f"{why} ({trouble})"
         if len(self._router.answers) > self._kept_max:
-            why = "answers wait for somebody who calls poll or flush"
+            why = "delivery reports wait for a call of poll or flush"
         elif self._router.routes.get(topic) is None:
             why = f"{why}; {self._router.pending.full()}"
         return f"no room: {why}" if at_once else f"no room for as long as {self._max_block_s:g} s: {why}"

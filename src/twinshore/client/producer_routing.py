@@ -72,9 +72,8 @@ class ClusterProducer:
         self.answers = answers
         self.is_dead = False
         self.ways: dict[str, ProducerRoute] = {}
-        self.came: deque[tuple[ProducerRoute, PendingSend, KafkaError | None, Message]] = (
-            deque()
-        )  # for the router thread
+        # Reports for the router thread.
+        self.came = deque[tuple[ProducerRoute, PendingSend, KafkaError | None, Message]]()
         self._hearing = threading.Lock()
         self._raised: Exception | None = None
         self._answers_then = 0
@@ -347,12 +346,9 @@ class ProducerRouter:
             refusal = RefusedSend(cluster, kept, error, message, steady_s(), self._ran_out(kept.topic))
             self._shut_out.waiting.append(refusal)
             if refusal.is_after_hold:
-                self._warnings(
-                    f"{self._name}: {cluster} keeps writers out of topic {kept.topic} for a switch whose hold ran out:"
-                    " calls wait until somebody ends it (`twinshore switch status`)",
-                    cluster=cluster,
-                    topic=kept.topic,
-                )
+                held = f"{cluster} denies writes to topic {kept.topic} for a switch whose hold ran out"
+                sentence = f"{self._name}: {held}: calls wait until the switch ends (`twinshore switch status`)"
+                self._warnings(sentence, cluster=cluster, topic=kept.topic)
             return self._judge()
         return self._judged(cluster, kept, error, message)
 
@@ -455,15 +451,15 @@ class ProducerRouter:
 
     def _quieten(self, cluster: str, held: set[str]) -> None:
         producer = self._clients.get(cluster)  # None if purged
-        if producer is not None and len(producer) and steady_s() < self._not_before_s:
-            return
         if producer is not None:
+            if len(producer) and steady_s() < self._not_before_s:
+                return
             self._close_routes(producer)
-        if producer is not None and producer.flush(MOVE_FLUSH_TIMEOUT_S):
-            self._not_before_s = steady_s() + RETRY_DELAY_S
-        else:
-            for topic in held:
-                self.tracker.parked(topic)
+            if producer.flush(MOVE_FLUSH_TIMEOUT_S):
+                self._not_before_s = steady_s() + RETRY_DELAY_S
+                return
+        for topic in held:
+            self.tracker.parked(topic)
         # Topics that stay get their routes back in this turn.
 
     def _go(self, topic: str, cluster: str) -> None:
@@ -518,9 +514,7 @@ class ProducerRouter:
             except KafkaException as error:
                 if error.args[0].code() not in RECORD_ERRORS:
                     why = error.args[0].str()
-                    self._warnings(
-                        f"{self._name}: what was kept of topic {topic} cannot be sent and waits: {why}", topic=topic
-                    )
+                    self._warnings(f"{self._name}: kept calls for topic {topic} cannot be sent: {why}", topic=topic)
                     return False
                 self._set_aside(kept, error.args[0])
             except Exception as error:  # for example a record of an earlier version
@@ -547,16 +541,14 @@ class ProducerRouter:
         calls.
         """
         if kept.told is None and not kept.is_spooled and error.code() not in PURGE_ERRORS:
-            self._warnings(
-                f"{self._name}: a record of topic {kept.topic} is refused {where}: {error.str()}", topic=kept.topic
-            )
+            sentence = f"{self._name}: a record of topic {kept.topic} is refused {where}: {error.str()}"
+            self._warnings(sentence, topic=kept.topic)
 
     def _replace(self, cluster: str, producer: ClusterProducer) -> None:
         if steady_s() >= self._replaced_s + RETRY_DELAY_S:
             self._replaced_s = steady_s()
-            self._warnings(
-                f"{self._name}: the client of {cluster} met a fatal error, and another one goes on", cluster=cluster
-            )
+            sentence = f"{self._name}: a fatal error ends the client of {cluster}, and a new one starts"
+            self._warnings(sentence, cluster=cluster)
             self._give_up(cluster, producer)
 
     def _leave(self, topic: str, cluster: str) -> None:

@@ -115,7 +115,7 @@ class Admin:
             request = CreateTopicsRequest(topics=(topic,), timeout=_wait(timeout_s), validate_only=False)
             for one in connection.call(request, CreateTopicsResponse, timeout_s=timeout_s).topics:
                 right = f"Create on topic {name} or on the cluster"
-                self._check(one.error_code, f"create topic {name}", one.error_message, right)
+                _check(one.error_code, self._cluster, f"create topic {name}", one.error_message, right)
 
         self._cluster.change(f"create topic {name}", ask)
 
@@ -126,7 +126,7 @@ class Admin:
         def ask(connection: Connection, timeout_s: float) -> None:
             request = CreatePartitionsRequest(topics=(topic,), timeout=_wait(timeout_s), validate_only=False)
             for one in connection.call(request, CreatePartitionsResponse, timeout_s=timeout_s).results:
-                self._check(one.error_code, what, one.error_message, f"Alter on topic {name}")
+                _check(one.error_code, self._cluster, what, one.error_message, f"Alter on topic {name}")
 
         self._cluster.change(what, ask, {name: topic_id})
 
@@ -142,7 +142,7 @@ class Admin:
                 # The id is gone: deleted by our own request whose response was lost, or by another client.
                 gone = int(one.error_code) == Code.UNKNOWN_TOPIC_ID
                 code = Code.UNKNOWN_TOPIC_OR_PARTITION if gone else one.error_code
-                self._check(code, what, one.error_message, f"Delete on topic {name}")
+                _check(code, self._cluster, what, one.error_message, f"Delete on topic {name}")
 
         self._cluster.change(what, ask, {name: topic_id})
 
@@ -150,11 +150,9 @@ class Admin:
         """Change only these configs; None restores a default."""
         if not changes:
             return
+        operations = {key: DELETE_OPERATION if value is None else SET_OPERATION for key, value in changes.items()}
         configs = tuple(
-            AlterableConfig(
-                name=key, config_operation=DELETE_OPERATION if value is None else SET_OPERATION, value=value
-            )
-            for key, value in changes.items()
+            AlterableConfig(name=key, config_operation=operations[key], value=value) for key, value in changes.items()
         )
         resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configs=configs)
         what = f"change settings of topic {name}"
@@ -162,7 +160,7 @@ class Admin:
         def ask(connection: Connection, timeout_s: float) -> None:
             request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
             for one in connection.call(request, IncrementalAlterConfigsResponse, timeout_s=timeout_s).responses:
-                self._check(one.error_code, what, one.error_message, f"AlterConfigs on topic {name}")
+                _check(one.error_code, self._cluster, what, one.error_message, f"AlterConfigs on topic {name}")
 
         self._cluster.change(what, ask, {name: topic_id})
 
@@ -197,12 +195,8 @@ class Admin:
         asking = _describing(BROKER_RESOURCE, [str(node_id)], keys)
         (found,) = self._cluster.at(node_id, f"settings of broker {node_id}", asking)
         what = f"read settings of broker {node_id}"
-        self._check(found.error_code, what, found.error_message, "DescribeConfigs on the cluster")
+        _check(found.error_code, self._cluster, what, found.error_message, "DescribeConfigs on the cluster")
         return _settings(found, defaults=bool(keys))
-
-    def _check(self, code: int, what: str, message: str | None, right: str) -> None:
-        if code:
-            raise kafka_error(int(code), f"{self._name}: {what}", detail=message or "", right=right)
 
 
 def _describing(
@@ -214,15 +208,12 @@ def _describing(
     )
 
     def ask(connection: Connection, timeout_s: float) -> Sequence[DescribeConfigsResult]:
-        answer = connection.call(
-            DescribeConfigsRequest(resources=resources), DescribeConfigsResponse, timeout_s=timeout_s
-        )
+        request = DescribeConfigsRequest(resources=resources)
+        answer = connection.call(request, DescribeConfigsResponse, timeout_s=timeout_s)
         wanted = set(names)
         found = [one for one in answer.results or () if one.resource_name in wanted]
-        if len(found) != len(wanted):
-            raise KafkaError(
-                f"{connection.place}: settings of {len(wanted) - len(found)} resources were not told", retriable=True
-            )
+        if lacking := len(wanted) - len(found):
+            raise KafkaError(f"{connection.place}: the answer lacks settings of {lacking} resources", retriable=True)
         return found
 
     return ask
@@ -361,9 +352,9 @@ def _delete(acls: Sequence[Acl], connection: Connection, timeout_s: float) -> li
     answer = connection.call(DeleteAclsRequest(filters=filters), DeleteAclsResponse, timeout_s=timeout_s)
     found = []
     for one in answer.filter_results:
-        failed = next((each for each in one.matching_acls if each.error_code), None)
-        code, message = (one.error_code, one.error_message)
-        found.append((int(failed.error_code), failed.error_message) if failed and not code else (int(code), message))
+        failed = [each for each in one.matching_acls if each.error_code]
+        refused = failed[0] if failed and not one.error_code else one
+        found.append((int(refused.error_code), refused.error_message))
     return found
 
 
@@ -373,12 +364,11 @@ def read_quotas(cluster: KafkaCluster) -> dict[QuotaEntity, dict[str, float]]:
         answer = connection.call(request, DescribeClientQuotasResponse, timeout_s=timeout_s)
         right = "DescribeConfigs on the cluster"
         _check(answer.error_code, cluster, "read client quotas", answer.error_message, right)
-        return {
-            QuotaEntity(tuple(sorted((part.entity_type, part.entity_name or "") for part in entry.entity))): {
-                value.key: float(value.value) for value in entry.values
-            }
-            for entry in answer.entries or ()
-        }
+        found: dict[QuotaEntity, dict[str, float]] = {}
+        for entry in answer.entries or ():
+            parts = sorted((part.entity_type, part.entity_name or "") for part in entry.entity)
+            found[QuotaEntity(tuple(parts))] = {value.key: float(value.value) for value in entry.values}
+        return found
 
     return cluster.anybody("client quotas", ask)
 
@@ -387,13 +377,10 @@ def alter_quotas(cluster: KafkaCluster, entity: QuotaEntity, values: Mapping[str
     """Set these quotas of the entity; None removes one."""
 
     def ask(connection: Connection, timeout_s: float) -> None:
-        entry = EntryData(
-            entity=tuple(EntityData(entity_type=kind, entity_name=name or None) for kind, name in entity.parts),
-            ops=tuple(
-                OpData(key=key, value=f64(value or 0.0), remove=value is None) for key, value in sorted(values.items())
-            ),
-        )
-        request = AlterClientQuotasRequest(entries=(entry,), validate_only=False)
+        parts = tuple(EntityData(entity_type=kind, entity_name=name or None) for kind, name in entity.parts)
+        changes = sorted(values.items())
+        ops = tuple(OpData(key=key, value=f64(value or 0.0), remove=value is None) for key, value in changes)
+        request = AlterClientQuotasRequest(entries=(EntryData(entity=parts, ops=ops),), validate_only=False)
         answer = connection.call(request, AlterClientQuotasResponse, timeout_s=timeout_s)
         for one in answer.entries:
             what = f"change quotas of {entity}"
@@ -409,12 +396,11 @@ def read_scram_users(cluster: KafkaCluster) -> frozenset[ScramUser]:
         request = DescribeUserScramCredentialsRequest(users=None)
         answer = connection.call(request, DescribeUserScramCredentialsResponse, timeout_s=timeout_s)
         _check(answer.error_code, cluster, "read SCRAM users", answer.error_message, "Describe on the cluster")
+        named = [(one.user, info) for one in answer.results for info in one.credential_infos]
+        names = SCRAM_MECHANISM_NAMES
         return frozenset(
-            ScramUser(
-                one.user, SCRAM_MECHANISM_NAMES.get(int(info.mechanism), str(info.mechanism)), int(info.iterations)
-            )
-            for one in answer.results
-            for info in one.credential_infos
+            ScramUser(user, names.get(int(info.mechanism), str(info.mechanism)), int(info.iterations))
+            for user, info in named
         )
 
     return cluster.anybody("SCRAM users", ask)

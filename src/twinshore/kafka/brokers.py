@@ -34,8 +34,7 @@ def read_reassignments(connection: Connection, timeout_s: float) -> dict[TopicPa
     request = ListPartitionReassignmentsRequest(timeout=wait, topics=None)
     answer = connection.call(request, ListPartitionReassignmentsResponse, timeout_s=timeout_s)
     if answer.error_code:
-        place = f"{connection.place}: which partitions are on the move"
-        detail = answer.error_message or ""
+        place, detail = f"{connection.place}: partition reassignments", answer.error_message or ""
         raise kafka_error(int(answer.error_code), place, detail=detail, right="Describe on the cluster")
     return {
         TopicPartition(str(topic.name), int(one.partition_index)): PartitionReassignment(
@@ -66,14 +65,10 @@ def read_features(connection: Connection, timeout_s: float) -> BrokerFeatures:
     answer = connection.call(request, ApiVersionsResponse, timeout_s=timeout_s)
     if answer.error_code:
         raise kafka_error(int(answer.error_code), f"{connection.place}: its versions")
-    supports = [int(one.max_version) for one in answer.supported_features if one.name == METADATA_VERSION_FEATURE]
-    finalized = [
-        int(one.max_version_level) for one in answer.finalized_features if one.name == METADATA_VERSION_FEATURE
-    ]
-    eligible = any(
-        one.name == ELIGIBLE_REPLICAS_FEATURE and one.max_version_level > 0 for one in answer.finalized_features
-    )
-    return BrokerFeatures(max(supports, default=0), max(finalized, default=0), eligible)
+    supported = {one.name: int(one.max_version) for one in answer.supported_features}
+    finalized = {one.name: int(one.max_version_level) for one in answer.finalized_features}
+    versions = supported.get(METADATA_VERSION_FEATURE, 0), finalized.get(METADATA_VERSION_FEATURE, 0)
+    return BrokerFeatures(*versions, finalized.get(ELIGIBLE_REPLICAS_FEATURE, 0) > 0)
 
 
 LOG_DIRS_TIMEOUT_S = 5.0

@@ -11,17 +11,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kio.schema.find_coordinator.v4 import FindCoordinatorRequest, FindCoordinatorResponse
 from kio.static.primitive import i8
+from kio.static.protocol import RequestPayload
 
 from twinshore.config.errors import KafkaError
 from twinshore.config.frozen import CLIENT_ID
 from twinshore.config.model import Cluster, TopicPartition
-from twinshore.kafka.connection import Connection
+from twinshore.kafka.connection import Connection, Payload
 from twinshore.kafka.leader_queries import (
+    Answers,
+    AskLeader,
     LeaderPartition,
     LeaderQuerier,
     LeaderQuery,
     OffsetKind,
+    Offsets,
     ProducerState,
+    ValuesAndErrors,
     delete_records,
     describe_producers,
     fetch_batch,
@@ -75,13 +80,7 @@ class KafkaCluster:
         ways = (clock, sleep, chance, self._nodes.silence.gave_up, ", ".join(cluster.bootstrap))
         self._retry = RetryPolicy(cluster.name, patience_s, *ways)
         self._memory = MetadataCache(cluster.name, cluster_id)
-        self._leaders = LeaderQuerier(
-            place=cluster.name,
-            retry=self._retry,
-            metadata=self._look,
-            meet=self.connection_to,
-            part=self._note_failure,
-        )
+        self._leaders = LeaderQuerier(cluster.name, self._retry, self._look, self.connection_to, self._note_failure)
 
     def close(self) -> None:
         self._nodes.close()
@@ -141,41 +140,36 @@ class KafkaCluster:
 
     def list_offsets(self, partitions: Iterable[TopicPartition], kind: OffsetKind) -> dict[TopicPartition, int]:
         """Returns one offset of each log. The first one without an answer raises KafkaError."""
-        ask = self._timed(list_offsets, asked=kind.value)
-        return self._leaders.ask(partitions, LeaderQuery(_end_in_words(kind), "Describe", ask))
+        return self._leaders.ask(partitions, self._offset_query(_describe_kind(kind), kind.value))
 
-    def offsets_of_each(
-        self, partitions: Iterable[TopicPartition], kind: OffsetKind
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
+    def offsets_of_each(self, partitions: Iterable[TopicPartition], kind: OffsetKind) -> ValuesAndErrors[int]:
         """Returns one offset of each readable log, and errors of others, which delay none. KafkaError where the cluster
         does not answer.
         """
-        query = LeaderQuery(_end_in_words(kind), "Describe", self._timed(list_offsets, asked=kind.value))
-        return self._retry.retry(query.what, lambda: self._leaders.each(partitions, query))
+        return self._leaders.each(partitions, self._offset_query(_describe_kind(kind), kind.value))
 
     def first_since(self, partition: TopicPartition, timestamp_ms: int) -> int:
         """Returns the offset below which no record has this or a later timestamp; -1 where no record has."""
         # Of several records with one timestamp the index may return a later one; the timestamp before avoids that.
-        asked = (max(0, timestamp_ms - 1), *OffsetKind.HIGH_WATERMARK.value[1:])
-        query = LeaderQuery("first offset since a time", "Describe", self._timed(list_offsets, asked=asked))
-        return self._leaders.ask([partition], query)[partition]
+        return self._leaders.ask([partition], self._time_query(timestamp_ms - 1))[partition]
 
-    def first_since_each(
-        self, partitions: Iterable[TopicPartition], timestamp_ms: int
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
+    def first_since_each(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> ValuesAndErrors[int]:
         """Returns first offsets with this or a later timestamp, -1 for none, and errors of partitions."""
+        return self._leaders.each(partitions, self._time_query(timestamp_ms))
+
+    def _time_query(self, timestamp_ms: int) -> LeaderQuery[int]:
         asked = (max(0, timestamp_ms), *OffsetKind.HIGH_WATERMARK.value[1:])
-        query = LeaderQuery("first offset since a time", "Describe", self._timed(list_offsets, asked=asked))
-        return self._retry.retry(query.what, lambda: self._leaders.each(partitions, query))
+        return self._offset_query("first offset since a time", asked)
+
+    def _offset_query(self, what: str, asked: tuple[int, int, int]) -> LeaderQuery[int]:
+        return LeaderQuery(what, "Describe", self._timed(list_offsets, asked=asked))
 
     def describe_producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
         """Returns producers as leaders know them at the log end."""
         ask = self._timed(describe_producers)
         return self._leaders.ask(partitions, LeaderQuery("producers", "Read", ask))
 
-    def delete_records(
-        self, before: Mapping[TopicPartition, int], ids: Mapping[str, bytes]
-    ) -> dict[TopicPartition, int]:
+    def delete_records(self, before: Mapping[TopicPartition, int], ids: Mapping[str, bytes]) -> Offsets:
         """Delete records below these offsets. Returns new log starts. `ids`: expected topic ids, checked over the same
         connection right before.
         """
@@ -183,17 +177,16 @@ class KafkaCluster:
 
     def delete_records_of_each(
         self, before: Mapping[TopicPartition, int], ids: Mapping[str, bytes]
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
+    ) -> ValuesAndErrors[int]:
         """Like `delete_records`, with errors of partitions."""
-        query = self._cut(before, ids)
-        return self._retry.retry(query.what, lambda: self._leaders.each(before, query))
+        return self._leaders.each(before, self._cut(before, ids))
 
     def _cut(self, before: Mapping[TopicPartition, int], ids: Mapping[str, bytes]) -> LeaderQuery[int]:
         wrong = {partition.topic for partition in before} - ids.keys()
         if wrong:
             raise ValueError(f"no topic id is given for {', '.join(sorted(wrong))}")
 
-        def ask(connection: Connection, wanted: Sequence[LeaderPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        def ask(connection: Connection, wanted: Sequence[LeaderPartition]) -> Answers[int]:
             self._vouch(connection, {one.partition.topic: ids[one.partition.topic] for one in wanted})
             return delete_records(connection, wanted, timeout_s=self._time_s(), before=before)
 
@@ -213,49 +206,43 @@ class KafkaCluster:
 
     def read_batch(self, partition: TopicPartition, offset: int) -> tuple[bytes, BatchHeader] | None:
         """Returns the batch with `offset`, CRC unchecked; None where gone or above the high watermark."""
-
-        def ask(
-            connection: Connection, wanted: Sequence[LeaderPartition]
-        ) -> dict[TopicPartition, tuple[int, tuple[bytes, BatchHeader] | None]]:
-            return {one.partition: fetch_batch(connection, one, offset, timeout_s=self._time_s()) for one in wanted}
-
-        return self._leaders.ask([partition], LeaderQuery(f"batch at offset {offset}", "Read", ask))[partition]
+        return self._fetch(partition, f"batch at offset {offset}", partial(fetch_batch, offset=offset))
 
     def read_from(
         self, partition: TopicPartition, offset: int, *, bytes_max: int, committed: bool
     ) -> FetchedPartitionById:
         """Returns batches from the one with `offset` on, as a consumer may read; at least one."""
-
-        def ask(
-            connection: Connection, wanted: Sequence[LeaderPartition]
-        ) -> dict[TopicPartition, tuple[int, FetchedPartitionById | None]]:
-            read = partial(fetch_records, bytes_max=bytes_max, committed=committed)
-            return {one.partition: read(connection, one, offset, timeout_s=self._time_s()) for one in wanted}
-
-        found = self._leaders.ask([partition], LeaderQuery(f"records from offset {offset}", "Read", ask))[partition]
+        fetch = partial(fetch_records, offset=offset, bytes_max=bytes_max, committed=committed)
+        found = self._fetch(partition, f"records from offset {offset}", fetch)
         assert found is not None
         return found
 
+    def _fetch(self, partition: TopicPartition, what: str, fetch: Callable[..., tuple[int, Value]]) -> Value:
+        def ask(connection: Connection, wanted: Sequence[LeaderPartition]) -> Answers[Value]:
+            return {one.partition: fetch(connection, one, timeout_s=self._time_s()) for one in wanted}
+
+        return self._leaders.ask([partition], LeaderQuery(what, "Read", ask))[partition]
+
     def init_producer_id(self) -> tuple[int, int]:
         """Returns a new producer id and its epoch."""
-        return self._retry.retry("a new producer id", lambda: self._anybody(partial(init_producer_id, place=self.name)))
+        return self.anybody("a new producer id", partial(init_producer_id, self.name))
 
     def find_coordinators(self, kind: i8, keys: Sequence[str]) -> FindCoordinatorResponse:
         """Asks any broker for the coordinators of these groups or transactional ids."""
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=tuple(keys))
+        return self.call("coordinators", request, FindCoordinatorResponse)
 
-        def ask(connection: Connection, timeout_s: float) -> FindCoordinatorResponse:
-            return connection.call(request, FindCoordinatorResponse, timeout_s=timeout_s)
+    def call(self, what: str, request: RequestPayload, answer: type[Payload], *, node_id: int | None = None) -> Payload:
+        """Send the request to any broker, or to this one. Error codes in the response are for the caller."""
 
-        return self.anybody("coordinators", ask)
+        def ask(connection: Connection, timeout_s: float) -> Payload:
+            return connection.call(request, answer, timeout_s=timeout_s)
+
+        return self.anybody(what, ask) if node_id is None else self.at(node_id, what, ask)
 
     def anybody(self, what: str, ask: Callable[[Connection, float], Value]) -> Value:
         """Ask any broker. `ask` gets a connection and a timeout in seconds, perhaps repeatedly."""
-
-        def once(connection: Connection, *, timeout_s: float) -> Value:
-            return ask(connection, timeout_s)
-
-        return self._retry.retry(what, lambda: self._anybody(once))
+        return self._retry.retry(what, lambda: self._anybody(ask))
 
     def at(self, node_id: int, what: str, ask: Callable[[Connection, float], Value]) -> Value:
         return self._retry.retry(what, lambda: ask(self.connection_to(node_id), self._time_s()))
@@ -282,7 +269,7 @@ class KafkaCluster:
 
     def _vouch(self, connection: Connection, ids: Mapping[str, bytes]) -> None:
         """Check that the connection leads to the right cluster, and the topics' ids."""
-        metadata = self._recognised(connection, list(ids), timeout_s=self._time_s())
+        metadata = self._recognised(list(ids), connection, self._time_s())
         for name, topic_id in ids.items():
             topic = metadata.topics.get(name)
             code = topic.error if topic else Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -295,7 +282,7 @@ class KafkaCluster:
                     hint="somebody deleted it and made it again",
                 )
 
-    def _recognised(self, connection: Connection, topics: Sequence[str] | None, *, timeout_s: float) -> ClusterMetadata:
+    def _recognised(self, topics: Sequence[str] | None, connection: Connection, timeout_s: float) -> ClusterMetadata:
         """Returns the broker's metadata. KafkaError for another cluster."""
         metadata = read_metadata(connection, topics, timeout_s=timeout_s)
         connection.cluster_id = metadata.cluster_id
@@ -329,20 +316,20 @@ class KafkaCluster:
 
     def _look(self, topics: Sequence[str] | None, refresh: bool) -> ClusterMetadata:
         """One attempt at metadata, cached if allowed, else from any broker."""
-        cluster_metadata = None if refresh else self._memory.recall(topics)
-        if cluster_metadata is not None:
-            return cluster_metadata
-        metadata = self._anybody(partial(self._recognised, topics=topics))
+        known = None if refresh else self._memory.recall(topics)
+        if known is not None:
+            return known
+        metadata = self._anybody(partial(self._recognised, topics))
         self._memory.learn(metadata, everything=topics is None)
         self._nodes.learn(metadata.brokers)
         return metadata
 
-    def _anybody(self, ask: Callable[..., Value]) -> Value:
+    def _anybody(self, ask: Callable[[Connection, float], Value]) -> Value:
         """Ask brokers in turn. One broker's final error ends the search."""
         with self._nodes.silence.asking():
-            return self._whoever(ask)
+            return self._first_answer(ask)
 
-    def _whoever(self, ask: Callable[..., Value]) -> Value:
+    def _first_answer(self, ask: Callable[[Connection, float], Value]) -> Value:
         last: KafkaError | None = None
         addresses = self._nodes.bootstrap_order()
         for number, address in enumerate(addresses):
@@ -352,7 +339,7 @@ class KafkaCluster:
             until_s = time.monotonic() + self._time_s(min(_SHARES_MAX, len(addresses) - number))
             try:
                 connection = self._nodes.kept(address, timeout_s=until_s - time.monotonic())
-                return ask(connection, timeout_s=until_s - time.monotonic())
+                return ask(connection, until_s - time.monotonic())
             except KafkaError as error:
                 if not error.retriable:
                     raise
@@ -361,13 +348,8 @@ class KafkaCluster:
         assert last is not None
         raise last
 
-    def _timed(
-        self, ask: Callable[..., dict[TopicPartition, tuple[int, Value]]], **more: Any
-    ) -> Callable[[Connection, Sequence[LeaderPartition]], dict[TopicPartition, tuple[int, Value]]]:
-        def timed(connection: Connection, wanted: Sequence[LeaderPartition]) -> dict[TopicPartition, tuple[int, Value]]:
-            return ask(connection, wanted, timeout_s=self._time_s(), **more)
-
-        return timed
+    def _timed(self, ask: Callable[..., Answers[Value]], **more: Any) -> AskLeader[Value]:
+        return lambda connection, wanted: ask(connection, wanted, timeout_s=self._time_s(), **more)
 
     def _time_s(self, shares: int = 1) -> float:
         """Returns one call's timeout, within this thread's time left."""
@@ -391,5 +373,5 @@ class KafkaCluster:
         return address
 
 
-def _end_in_words(kind: OffsetKind) -> str:
+def _describe_kind(kind: OffsetKind) -> str:
     return f"offset {kind.name.lower().replace('_', ' ')}"

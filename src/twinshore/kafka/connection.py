@@ -95,20 +95,18 @@ class Connection:
         """Returns the highest version that both sides know. KafkaError where there is none."""
         offered = self._versions.get(api_key)
         if offered is None:
-            raise KafkaError(
-                f"{self.place}: the broker does not offer {api_name(api_key)}",
-                code=Code.UNSUPPORTED_VERSION,
-                hint="Twinshore needs Kafka 3.1 or newer",
-            )
+            raise self._unsupported(f"does not offer {api_name(api_key)}")
         version = min(highest_ours, offered[1])
         if version < max(lowest_ours, offered[0]):
-            raise KafkaError(
-                f"{self.place}: the broker offers {api_name(api_key)} in versions {offered[0]} to {offered[1]}, "
-                f"Twinshore needs {lowest_ours} to {highest_ours}",
-                code=Code.UNSUPPORTED_VERSION,
-                hint="Twinshore needs Kafka 3.1 or newer",
+            raise self._unsupported(
+                f"offers {api_name(api_key)} in versions {offered[0]} to {offered[1]}, "
+                f"Twinshore needs {lowest_ours} to {highest_ours}"
             )
         return version
+
+    def _unsupported(self, what: str) -> KafkaError:
+        hint = "Twinshore needs Kafka 3.1 or newer"
+        return KafkaError(f"{self.place}: the broker {what}", code=Code.UNSUPPORTED_VERSION, hint=hint)
 
     def call(self, request: RequestPayload, answer: type[Payload], *, timeout_s: float | None = None) -> Payload:
         api_key, version = int(request.__api_key__), int(request.__version__)
@@ -341,20 +339,15 @@ _TOKEN_LIFETIME_S = 300.0
 def librdkafka_settings(cluster: Cluster) -> dict[str, Any]:
     """Returns settings for confluent-kafka. They hold current secrets: never log or store them."""
     security = cluster.security
-    settings: dict[str, Any] = {
-        "bootstrap.servers": ",".join(cluster.bootstrap),
-        "security.protocol": security.protocol,
-    }
+    bootstrap = ",".join(cluster.bootstrap)
+    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "security.protocol": security.protocol}
     if security.tls:
         settings |= _tls(security)
     if security.sasl is SaslMechanism.OAUTHBEARER:
         settings |= _oauthbearer(security)
     elif security.sasl:
-        settings |= {
-            "sasl.mechanism": security.sasl.value,
-            "sasl.username": security.username,
-            "sasl.password": security.password.read(),
-        }
+        settings |= {"sasl.mechanism": security.sasl.value, "sasl.username": security.username}
+        settings["sasl.password"] = security.password.read()
     return settings
 
 

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple, TypeVar
+from itertools import chain
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from kio.schema.alter_share_group_offsets.v0 import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from kio.schema.alter_share_group_offsets.v0.request import (
@@ -70,12 +71,16 @@ COMMIT_BYTES, COMMIT_BYTES_MIN = 256 * 1024, 8 * 1024
 _TOO_LARGE = frozenset(
     {Code.UNKNOWN_SERVER_ERROR, Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE, Code.INVALID_COMMIT_OFFSET_SIZE}
 )
-SHARE_TYPE, STREAMS_TYPE, CONSUMER_TYPE, CLASSIC_TYPE = "share", "streams", "consumer", "classic"
+SHARE_TYPE, CONSUMER_TYPE, CLASSIC_TYPE = "share", "consumer", "classic"
 # A coordinator that is moving or unavailable.
 COORDINATOR_UNAVAILABLE_CODES = frozenset(
     {Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR}
 )
 Item = TypeVar("Item")
+# By group, and by coordinator: what to commit; and Kafka's code for each offset.
+GroupCommits: TypeAlias = Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]
+CommitCodes: TypeAlias = dict[TopicPartitionTuple, int]
+WantedOffsets: TypeAlias = Mapping[str, Iterable[TopicPartitionTuple] | None]
 
 
 def always_allowed() -> bool:
@@ -130,7 +135,7 @@ class ConsumerGroups:
         self._commit_bytes: dict[str, int] = {}
 
     def close(self) -> None:
-        for connection in [connection for lines in self._lines.values() for connection in lines]:
+        for connection in chain.from_iterable(self._lines.values()):
             connection.close()
         self._lines.clear()
 
@@ -142,9 +147,7 @@ class ConsumerGroups:
         return GroupListings({one.group: one for one in listed}, away)
 
     def places(
-        self,
-        wanted: Mapping[int, Mapping[str, Iterable[TopicPartitionTuple] | None]],
-        known: Mapping[str, GroupOffsets],
+        self, wanted: Mapping[int, WantedOffsets], known: Mapping[str, GroupOffsets]
     ) -> tuple[dict[str, GroupOffsets], dict[int, KafkaError]]:
         """Returns committed offsets of groups, given by coordinator, and errors of unavailable coordinators."""
         found, away = query_each_broker(wanted, lambda node: self._places_at(node, wanted[node], known))
@@ -170,23 +173,21 @@ class ConsumerGroups:
             some = tuple(groups[start : start + GROUPS_PER_FIND_COORDINATOR])
             self.asked["FindCoordinator"] += 1
             answer = self.cluster.find_coordinators(GROUP_COORDINATOR, some)
-            some_found = parse_coordinators(answer, self.name)
-            found.nodes.update(some_found.nodes)
-            found.errors.update(some_found.errors)
+            nodes, errors = parse_coordinators(answer, self.name)
+            found.nodes.update(nodes)
+            found.errors.update(errors)
         return found
 
     def commit(
-        self,
-        places: Mapping[int, Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]],
-        still: Callable[[], bool] = always_allowed,
-    ) -> dict[str, dict[TopicPartitionTuple, int]]:
+        self, places: Mapping[int, GroupCommits], still: Callable[[], bool] = always_allowed
+    ) -> dict[str, CommitCodes]:
         """Commit offsets for groups, given by coordinator. Returns Kafka's code for each offset.
 
         A coordinator refuses a group with members, so none is overtaken. An offset missing from the result may or may
         not be committed. Large groups take several requests. `still` is called before each: once false, nothing more is
         sent.
         """
-        answers: dict[str, dict[TopicPartitionTuple, int]] = {}
+        answers: dict[str, CommitCodes] = {}
         for node, groups in places.items():
             try:
                 lines = self._lines_to(node, min(COMMIT_CONNECTIONS, len(groups)))
@@ -202,10 +203,8 @@ class ConsumerGroups:
         return answers
 
     def _commit_all(
-        self,
-        shares: Sequence[tuple[Connection, Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]]],
-        still: Callable[[], bool],
-    ) -> list[tuple[dict[str, dict[TopicPartitionTuple, int]], int]]:
+        self, shares: Sequence[tuple[Connection, GroupCommits]], still: Callable[[], bool]
+    ) -> list[tuple[dict[str, CommitCodes], int]]:
         """Commit each share over its connection, in threads if there are several."""
         if len(shares) == 1:
             return [self._commit_on(*shares[0], still)]
@@ -213,13 +212,10 @@ class ConsumerGroups:
             return [done.result() for done in [pool.submit(self._commit_on, *share, still) for share in shares]]
 
     def _commit_on(
-        self,
-        connection: Connection,
-        groups: Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]],
-        still: Callable[[], bool],
-    ) -> tuple[dict[str, dict[TopicPartitionTuple, int]], int]:
+        self, connection: Connection, groups: GroupCommits, still: Callable[[], bool]
+    ) -> tuple[dict[str, CommitCodes], int]:
         """Returns codes, and the number of requests."""
-        answers: dict[str, dict[TopicPartitionTuple, int]] = {}
+        answers: dict[str, CommitCodes] = {}
         requests = 0
         try:
             connection.handwritten_version(OFFSET_COMMIT)
@@ -230,9 +226,7 @@ class ConsumerGroups:
                     left = others + left
                     requests += 1
                     body = encode_offset_commit(group, some)
-                    codes = connection.ask(
-                        OFFSET_COMMIT, OFFSET_FETCH_VERSION, body, lambda said: parse_offset_commit(bytes(said))
-                    )
+                    codes = connection.ask(OFFSET_COMMIT, OFFSET_FETCH_VERSION, body, parse_offset_commit)
                     if self._too_large(group, some, codes):
                         left.insert(0, some)
                     else:
@@ -242,12 +236,7 @@ class ConsumerGroups:
                 raise
         return answers, requests
 
-    def _too_large(
-        self,
-        group: str,
-        places: Mapping[TopicPartitionTuple, CommittedOffset],
-        codes: Mapping[TopicPartitionTuple, int],
-    ) -> bool:
+    def _too_large(self, group: str, places: Mapping[TopicPartitionTuple, CommittedOffset], codes: CommitCodes) -> bool:
         """Whether to retry in smaller parts, which the group then keeps using."""
         most = self._commit_bytes.get(group, COMMIT_BYTES)
         refused = bool(codes) and _TOO_LARGE.issuperset(codes.values())
@@ -256,9 +245,7 @@ class ConsumerGroups:
         self._commit_bytes[group] = most // 2
         return True
 
-    def _places_at(
-        self, node: int, groups: Mapping[str, Iterable[TopicPartitionTuple] | None], known: Mapping[str, GroupOffsets]
-    ) -> Iterator[GroupOffsets]:
+    def _places_at(self, node: int, groups: WantedOffsets, known: Mapping[str, GroupOffsets]) -> Iterator[GroupOffsets]:
         names = list(groups)
         for start in range(0, len(names), GROUPS_PER_OFFSET_FETCH):
             some = {name: groups[name] for name in names[start : start + GROUPS_PER_OFFSET_FETCH]}
@@ -266,9 +253,8 @@ class ConsumerGroups:
             connection = self.cluster.connection_to(node)
             connection.handwritten_version(OFFSET_FETCH)
             body = encode_offset_fetch(some, stable=self.stable)
-            yield from connection.ask(
-                OFFSET_FETCH, OFFSET_FETCH_VERSION, body, lambda said: parse_offset_fetch(bytes(said), known)
-            )
+            read = partial(parse_offset_fetch, known=known)
+            yield from connection.ask(OFFSET_FETCH, OFFSET_FETCH_VERSION, body, read)
 
     def _list_at(self, node: int) -> Iterator[GroupListing]:
         self.asked["ListGroups"] += 1
@@ -279,9 +265,8 @@ class ConsumerGroups:
         else:
             answer = connection.call(ListGroupsRequestV4(), ListGroupsResponseV4)
         if answer.error_code:
-            raise kafka_error(
-                int(answer.error_code), f"{self.name}: groups of broker {node}", right="Describe on the cluster"
-            )
+            place = f"{self.name}: groups of broker {node}"
+            raise kafka_error(int(answer.error_code), place, right="Describe on the cluster")
         for one in answer.groups:
             # Brokers before 3.8 know no kinds but the classic one.
             kind = str(getattr(one, "group_type", CLASSIC_TYPE)).lower()
@@ -344,8 +329,7 @@ class GroupMembers(NamedTuple):
 
 def read_group_members(cluster: KafkaCluster, node: int, group: str) -> GroupMembers:
     """KafkaError where the broker does not coordinate the group."""
-
-    (found,) = cluster.at(node, "members of a group", partial(_describe, [group])).groups
+    (found,) = _describe(cluster, node, [group]).groups
     if found.error_code and int(found.error_code) != Code.GROUP_ID_NOT_FOUND:
         place = f"{cluster.name}: group {group}"
         raise kafka_error(int(found.error_code), place, right=f"Describe on group {group}")
@@ -358,13 +342,10 @@ def read_assigned_partitions(
     """Returns partitions assigned in each group. Groups not described, or with other assignments, are left out."""
     named, held = sorted(groups), {}
     for start in range(0, len(named), GROUPS_PER_DESCRIBE):
-        describe = partial(_describe, named[start : start + GROUPS_PER_DESCRIBE])
-        for one in cluster.at(node, "members of groups", describe).groups:
+        for one in _describe(cluster, node, named[start : start + GROUPS_PER_DESCRIBE]).groups:
             if not one.error_code and one.protocol_type == "consumer":
-                parts = (
-                    partition for member in one.members for partition in parse_assignment(member.member_assignment)
-                )
-                held[str(one.group_id)] = frozenset(parts)
+                parts = (parse_assignment(member.member_assignment) for member in one.members)
+                held[str(one.group_id)] = frozenset(chain.from_iterable(parts))
     return held
 
 
@@ -380,10 +361,10 @@ def parse_assignment(said: bytes) -> Iterator[TopicPartition]:
         yield from (TopicPartition(topic.topic, int(number)) for number in topic.partitions or ())
 
 
-def _describe(groups: Iterable[str], connection: Connection, timeout_s: float) -> DescribeGroupsResponse:
+def _describe(cluster: KafkaCluster, node: int, groups: Iterable[str]) -> DescribeGroupsResponse:
     named = tuple(GroupId(group) for group in groups)
     request = DescribeGroupsRequest(groups=named, include_authorized_operations=False)
-    return connection.call(request, DescribeGroupsResponse, timeout_s=timeout_s)
+    return cluster.call("members of groups", request, DescribeGroupsResponse, node_id=node)
 
 
 def remove_members(cluster: KafkaCluster, node: int, group: str, members: Mapping[str, str | None]) -> None:
@@ -391,17 +372,11 @@ def remove_members(cluster: KafkaCluster, node: int, group: str, members: Mappin
     named = [MemberIdentity(member_id=one, group_instance_id=name) for one, name in sorted(members.items())]
     for start in range(0, len(named), MEMBERS_PER_LEAVE_GROUP):
         some = tuple(named[start : start + MEMBERS_PER_LEAVE_GROUP])
-        answer = cluster.at(node, "members that leave a group", partial(_ask_to_leave, group, some))
+        request = LeaveGroupRequest(group_id=GroupId(group), members=some)
+        answer = cluster.call("members that leave a group", request, LeaveGroupResponse, node_id=node)
         for code in (answer.error_code, *(one.error_code for one in answer.members)):
             if int(code) not in (Code.NONE, Code.UNKNOWN_MEMBER_ID):
                 raise kafka_error(int(code), f"{cluster.name}: group {group}", right=f"Read on group {group}")
-
-
-def _ask_to_leave(
-    group: str, some: tuple[MemberIdentity, ...], connection: Connection, timeout_s: float
-) -> LeaveGroupResponse:
-    request = LeaveGroupRequest(group_id=GroupId(group), members=some)
-    return connection.call(request, LeaveGroupResponse, timeout_s=timeout_s)
 
 
 SHARE_GROUPS_PER_REQUEST = 100
@@ -424,24 +399,21 @@ class ShareGroups:
         return self._groups.asked
 
     def places(
-        self,
-        wanted: Mapping[int, Mapping[str, Iterable[TopicPartitionTuple] | None]],
-        known: Mapping[str, GroupOffsets],
+        self, wanted: Mapping[int, WantedOffsets], known: Mapping[str, GroupOffsets]
     ) -> tuple[dict[str, GroupOffsets], dict[int, KafkaError]]:
         """Returns start offsets of groups, given by coordinator, and errors of unavailable coordinators."""
         found, away = query_each_broker(wanted, lambda node: self._described(node, list(wanted[node])))
-        return {said.group: _again(said, known) for said in found}, away
+        # The previous object where nothing changed.
+        return {one.group: known[one.group] if known.get(one.group) == one else one for one in found}, away
 
     def located(self, groups: Sequence[str]) -> GroupCoordinators:
         return self._groups.located(groups)
 
     def commit(
-        self,
-        places: Mapping[int, Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]],
-        still: Callable[[], bool] = always_allowed,
-    ) -> dict[str, dict[TopicPartitionTuple, int]]:
+        self, places: Mapping[int, GroupCommits], still: Callable[[], bool] = always_allowed
+    ) -> dict[str, CommitCodes]:
         """Set start offsets. Returns Kafka's code for each. The coordinator refuses a group with members."""
-        answers: dict[str, dict[TopicPartitionTuple, int]] = {}
+        answers: dict[str, CommitCodes] = {}
         for node, groups in places.items():
             for group, ours in groups.items():
                 if not still():
@@ -462,20 +434,16 @@ class ShareGroups:
             answer = self._cluster.connection_to(node).call(request, DescribeShareGroupOffsetsResponse)
             yield from map(_places, answer.groups)
 
-    def _altered(
-        self, node: int, group: str, places: Mapping[TopicPartitionTuple, CommittedOffset]
-    ) -> dict[TopicPartitionTuple, int]:
+    def _altered(self, node: int, group: str, places: Mapping[TopicPartitionTuple, CommittedOffset]) -> CommitCodes:
         topics: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
         for (topic, partition), place in places.items():
             one = AlterShareGroupOffsetsRequestPartition(partition_index=i32(partition), start_offset=i64(place.offset))
             topics.setdefault(topic, []).append(one)
-        request = AlterShareGroupOffsetsRequest(
-            group_id=GroupId(group),
-            topics=tuple(
-                AlterShareGroupOffsetsRequestTopic(topic_name=TopicName(topic), partitions=tuple(ours))
-                for topic, ours in topics.items()
-            ),
+        asked = tuple(
+            AlterShareGroupOffsetsRequestTopic(topic_name=TopicName(topic), partitions=tuple(ours))
+            for topic, ours in topics.items()
         )
+        request = AlterShareGroupOffsetsRequest(group_id=GroupId(group), topics=asked)
         answer = self._cluster.connection_to(node).call(request, AlterShareGroupOffsetsResponse)
         if answer.error_code:
             return dict.fromkeys(places, int(answer.error_code))
@@ -497,9 +465,3 @@ def _places(answer: DescribeShareGroupOffsetsResponseGroup) -> GroupOffsets:
             elif one.start_offset >= 0:
                 places[where] = CommittedOffset(int(one.start_offset))
     return GroupOffsets(str(answer.group_id), int(answer.error_code), places, failed, b"")
-
-
-def _again(said: GroupOffsets, known: Mapping[str, GroupOffsets]) -> GroupOffsets:
-    """Returns the previous object where nothing changed."""
-    before = known.get(said.group)
-    return before if before == said else said

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, NamedTuple, TypeVar
+from functools import partial
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from kio.schema.delete_records.v2 import DeleteRecordsRequest, DeleteRecordsResponse
 from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsTopic
@@ -70,32 +71,35 @@ class LeaderPartition(NamedTuple):
     leader_epoch: int
 
 
-def _by_topic(wanted: Iterable[LeaderPartition]) -> dict[str, list[LeaderPartition]]:
-    topics: dict[str, list[LeaderPartition]] = {}
+Value = TypeVar("Value")
+Offsets = dict[TopicPartition, int]
+# Kafka's code and the value, by partition; and a request that brings them, of leaders' partitions.
+Answers: TypeAlias = dict[TopicPartition, tuple[int, Value]]
+AskLeader: TypeAlias = Callable[[Connection, Sequence[LeaderPartition]], Answers[Value]]
+ValuesAndErrors: TypeAlias = tuple[dict[TopicPartition, Value], dict[TopicPartition, KafkaError]]
+
+
+def _by_topic(
+    wanted: Iterable[LeaderPartition], build: Callable[[LeaderPartition], Value]
+) -> Iterator[tuple[TopicName, tuple[Value, ...]]]:
+    """Yields topics, each with what `build` makes of its partitions."""
+    topics: dict[str, list[Value]] = {}
     for one in wanted:
-        topics.setdefault(one.partition.topic, []).append(one)
-    return topics
+        topics.setdefault(one.partition.topic, []).append(build(one))
+    yield from ((TopicName(topic), tuple(built)) for topic, built in topics.items())
 
 
 def list_offsets(
     connection: Connection, wanted: Sequence[LeaderPartition], asked: tuple[int, int, int], *, timeout_s: float
-) -> dict[TopicPartition, tuple[int, int]]:
+) -> Answers[int]:
     """Returns code and offset by partition. `asked`: a value of OffsetKind, or with a timestamp in the first field."""
     timestamp, isolation, replica = asked
-    topics = tuple(
-        ListOffsetsTopic(
-            name=TopicName(topic),
-            partitions=tuple(
-                ListOffsetsPartition(
-                    partition_index=i32(one.partition.partition),
-                    current_leader_epoch=i32(one.leader_epoch),
-                    timestamp=i64(timestamp),
-                )
-                for one in ours
-            ),
-        )
-        for topic, ours in _by_topic(wanted).items()
-    )
+
+    def build(one: LeaderPartition) -> ListOffsetsPartition:
+        number, epoch = i32(one.partition.partition), i32(one.leader_epoch)
+        return ListOffsetsPartition(partition_index=number, current_leader_epoch=epoch, timestamp=i64(timestamp))
+
+    topics = tuple(ListOffsetsTopic(name=topic, partitions=built) for topic, built in _by_topic(wanted, build))
     request = ListOffsetsRequest(replica_id=BrokerId(replica), isolation_level=i8(isolation), topics=topics)
     answer = connection.call(request, ListOffsetsResponse, timeout_s=timeout_s)
     return {
@@ -107,14 +111,12 @@ def list_offsets(
 
 def describe_producers(
     connection: Connection, wanted: Sequence[LeaderPartition], *, timeout_s: float
-) -> dict[TopicPartition, tuple[int, list[ProducerState]]]:
-    topics = tuple(
-        TopicRequest(name=TopicName(topic), partition_indexes=tuple(i32(one.partition.partition) for one in ours))
-        for topic, ours in _by_topic(wanted).items()
-    )
+) -> Answers[list[ProducerState]]:
+    by_topic = _by_topic(wanted, lambda one: i32(one.partition.partition))
+    topics = tuple(TopicRequest(name=topic, partition_indexes=numbers) for topic, numbers in by_topic)
     request = DescribeProducersRequest(topics=topics)
     answer = connection.call(request, DescribeProducersResponse, timeout_s=timeout_s)
-    found: dict[TopicPartition, tuple[int, list[ProducerState]]] = {}
+    found: Answers[list[ProducerState]] = {}
     for topic in answer.topics:
         for one in topic.partitions:
             states = [
@@ -134,18 +136,13 @@ def describe_producers(
 
 def delete_records(
     connection: Connection, wanted: Sequence[LeaderPartition], before: Mapping[TopicPartition, int], *, timeout_s: float
-) -> dict[TopicPartition, tuple[int, int]]:
+) -> Answers[int]:
     """Delete records below `before`. Returns code and new log start by partition."""
-    topics = tuple(
-        DeleteRecordsTopic(
-            name=TopicName(topic),
-            partitions=tuple(
-                DeleteRecordsPartition(partition_index=i32(one.partition.partition), offset=i64(before[one.partition]))
-                for one in ours
-            ),
-        )
-        for topic, ours in _by_topic(wanted).items()
-    )
+
+    def build(one: LeaderPartition) -> DeleteRecordsPartition:
+        return DeleteRecordsPartition(partition_index=i32(one.partition.partition), offset=i64(before[one.partition]))
+
+    topics = tuple(DeleteRecordsTopic(name=topic, partitions=built) for topic, built in _by_topic(wanted, build))
     wait = i32Timedelta.parse(datetime.timedelta(seconds=0.8 * timeout_s))
     request = DeleteRecordsRequest(topics=topics, timeout=wait)
     answer = connection.call(request, DeleteRecordsResponse, timeout_s=timeout_s)
@@ -158,22 +155,14 @@ def delete_records(
 
 def offset_for_leader_epoch(
     connection: Connection, wanted: Sequence[LeaderPartition], epochs: Mapping[TopicPartition, int], *, timeout_s: float
-) -> dict[TopicPartition, tuple[int, tuple[int, int]]]:
+) -> Answers[tuple[int, int]]:
     """Returns code and (largest epoch not above the given one, its end offset) by partition; (-1, -1) for none."""
-    topics = tuple(
-        OffsetForLeaderTopic(
-            topic=TopicName(topic),
-            partitions=tuple(
-                OffsetForLeaderPartition(
-                    partition=i32(one.partition.partition),
-                    current_leader_epoch=i32(one.leader_epoch),
-                    leader_epoch=i32(epochs[one.partition]),
-                )
-                for one in ours
-            ),
-        )
-        for topic, ours in _by_topic(wanted).items()
-    )
+
+    def build(one: LeaderPartition) -> OffsetForLeaderPartition:
+        number, current, asked = map(i32, (one.partition.partition, one.leader_epoch, epochs[one.partition]))
+        return OffsetForLeaderPartition(partition=number, current_leader_epoch=current, leader_epoch=asked)
+
+    topics = tuple(OffsetForLeaderTopic(topic=topic, partitions=built) for topic, built in _by_topic(wanted, build))
     request = OffsetForLeaderEpochRequest(replica_id=BrokerId(CONSUMER_REPLICA_ID), topics=topics)
     answer = connection.call(request, OffsetForLeaderEpochResponse, timeout_s=timeout_s)
     return {
@@ -225,19 +214,17 @@ def produce_batch(
     version = connection.handwritten_version(PRODUCE_KEY)
     parts = [(partition.partition, batch[:HEADER_BYTES], batch[HEADER_BYTES:])]
     body = b"".join(encode_produce(version, [(partition.topic, topic_id, parts)], timeout_ms=timeout_ms))
-    (answer,) = connection.ask(
-        PRODUCE_KEY, version, body, lambda view: read_produce_response(view, 0, version).appended, timeout_s=timeout_s
-    )
+    read = partial(read_produce_response, position=0, version=version)
+    (answer,) = connection.ask(PRODUCE_KEY, version, body, read, timeout_s=timeout_s).appended
     if answer.error:
         raise kafka_error(answer.error, f"{cluster}: append to {partition}", right=f"Write on topic {partition.topic}")
     return answer.base_offset
 
 
-def init_producer_id(connection: Connection, place: str, *, timeout_s: float) -> tuple[int, int]:
+def init_producer_id(place: str, connection: Connection, timeout_s: float) -> tuple[int, int]:
     """Returns a new producer id and its epoch, without a transactional id."""
-    request = InitProducerIdRequest(
-        transactional_id=None, transaction_timeout=i32Timedelta.parse(datetime.timedelta(minutes=1))
-    )
+    limit = i32Timedelta.parse(datetime.timedelta(minutes=1))
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout=limit)
     answer = connection.call(request, InitProducerIdResponse, timeout_s=timeout_s)
     if answer.error_code:
         right = "IdempotentWrite on the cluster, or Write on any topic"
@@ -245,7 +232,6 @@ def init_producer_id(connection: Connection, place: str, *, timeout_s: float) ->
     return int(answer.producer_id), int(answer.producer_epoch)
 
 
-Value = TypeVar("Value")
 ATTEMPTS_MAX = 2
 
 
@@ -257,7 +243,7 @@ class LeaderQuery(Generic[Value]):
 
     what: str
     right: str
-    ask: Callable[[Connection, Sequence[LeaderPartition]], dict[TopicPartition, tuple[int, Value]]]
+    ask: AskLeader[Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,22 +281,20 @@ class LeaderQuerier:
                     self.retry.pause(query.what, failed[pending[0]], failures, started)
         return found
 
-    def each(
-        self, partitions: Iterable[TopicPartition], query: LeaderQuery[Value]
-    ) -> tuple[dict[TopicPartition, Value], dict[TopicPartition, KafkaError]]:
+    def each(self, partitions: Iterable[TopicPartition], query: LeaderQuery[Value]) -> ValuesAndErrors[Value]:
         """Returns available values, and errors. A failed partition is asked once more with fresh metadata. KafkaError
         without any metadata.
         """
+        wanted = list(dict.fromkeys(partitions))
+        return self.retry.retry(query.what, lambda: self._each(wanted, query))
+
+    def _each(self, pending: list[TopicPartition], query: LeaderQuery[Value]) -> ValuesAndErrors[Value]:
         found: dict[TopicPartition, Value] = {}
         failed: dict[TopicPartition, KafkaError] = {}
-        pending = list(dict.fromkeys(partitions))
-        with self.retry.errand():
-            for times in range(ATTEMPTS_MAX):
-                if pending:
-                    failed |= self._ask_once(pending, query, found, refresh=times > 0)
-                pending = [
-                    partition for partition in pending if partition not in found and is_retriable(failed[partition])
-                ]
+        for times in range(ATTEMPTS_MAX):
+            if pending:
+                failed |= self._ask_once(pending, query, found, refresh=times > 0)
+            pending = [one for one in pending if one not in found and is_retriable(failed[one])]
         return found, {partition: error for partition, error in failed.items() if partition not in found}
 
     def _ask_once(

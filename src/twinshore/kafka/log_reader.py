@@ -48,6 +48,7 @@ FETCH_BYTES = 4 << 20
 # How far below control records to look for the last record, in offsets.
 LOOKBACK_OFFSETS = (16, 256, 4096)
 Batch = tuple[memoryview, BatchHeader]
+OffsetRun = tuple[int, int]  # first offset, and the one after the last
 
 
 def read_batches(
@@ -59,13 +60,11 @@ def read_batches(
 
 
 def read_log_bounds(cluster: KafkaCluster, partition: TopicPartition) -> tuple[int, int]:
-    start, end = (
-        cluster.list_offsets([partition], kind)[partition] for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END)
-    )
-    return start, end
+    start = cluster.list_offsets([partition], OffsetKind.EARLIEST)[partition]
+    return start, cluster.list_offsets([partition], OffsetKind.LOG_END)[partition]
 
 
-def read_visible_runs(cluster: KafkaCluster, partition: TopicPartition, offset: int) -> Iterator[tuple[int, int]]:
+def read_visible_runs(cluster: KafkaCluster, partition: TopicPartition, offset: int) -> Iterator[OffsetRun]:
     """Yields offset runs [first, end) from `offset` on that read-committed consumers see."""
     at = offset
     for view, header, aborted in _fetched(cluster, partition, offset, sys.maxsize, committed=True):
@@ -74,11 +73,9 @@ def read_visible_runs(cluster: KafkaCluster, partition: TopicPartition, offset: 
         at = header.last_offset + 1
 
 
-def find_missing_runs(
-    ours: Iterable[tuple[int, int]], theirs: Iterable[tuple[int, int]], begin: int, end: int
-) -> list[tuple[int, int]]:
+def find_missing_runs(ours: Iterable[OffsetRun], theirs: Iterable[OffsetRun], begin: int, end: int) -> list[OffsetRun]:
     """Returns runs in [begin, end) that `theirs` has and `ours` lacks. Both are ordered, and read once."""
-    found: list[tuple[int, int]] = []
+    found: list[OffsetRun] = []
     others = iter(theirs)
     run = next(others, None)
     for first, last in chain(ours, [(end, end)]):
@@ -154,9 +151,8 @@ def find_last_record(
     """
     for width in LOOKBACK_OFFSETS:
         begin = max(low, end - width)
-        at = max(
-            (offset for offset, _ in read_contents(cluster, partition, begin, end, committed=committed)), default=-1
-        )
+        contents = read_contents(cluster, partition, begin, end, committed=committed)
+        at = max((offset for offset, _ in contents), default=-1)
         if at >= 0 or begin == low:
             return at
     return -1
@@ -177,9 +173,7 @@ class LogEnds:
     def without(self, topics: Collection[str]) -> LogEnds:
         """Move these topics to `mute`: their ends say nothing about their twins."""
         found = {partition: end for partition, end in self.of.items() if partition.topic not in topics}
-        return LogEnds(
-            found, self.gone, self.mute | {partition.topic for partition in self.of if partition.topic in topics}
-        )
+        return LogEnds(found, self.gone, self.mute | {one.topic for one in self.of if one.topic in topics})
 
 
 def read_log_starts(cluster: KafkaCluster, topics: Collection[str]) -> dict[TopicPartition, int]:
@@ -303,6 +297,7 @@ class LogReader:
         self.skipped_to = -1
         self._kafka, self._partition, self._end = kafka, partition, end
         self._pace, self._client_id = pace or ReadThrottle(0), client_id
+        self._place = f"{kafka.name}: {partition}"
         self._connection: Connection | None = None
         self._frame_reader = FrameReader()
         self._asked_at = -1
@@ -321,14 +316,10 @@ class LogReader:
                     yield self._skip()
                     continue
                 if fetched.error:
-                    raise kafka_error(
-                        fetched.error, f"{self._kafka.name}: {self._partition}", right="Read on the topic"
-                    )
+                    raise kafka_error(fetched.error, self._place, right="Read on the topic")
                 behind = max(self.position, end_of_last_batch(fetched.records))
                 if behind == self.position and len(fetched.records):
-                    raise WireError(
-                        f"{self._kafka.name}: {self._partition}: no batch at offset {self.position} is whole"
-                    )
+                    raise WireError(f"{self._place}: no batch at offset {self.position} is whole")
                 if behind > self.position:
                     progress_s, failures = time.monotonic(), 0
                     self._ask(behind)
@@ -341,7 +332,7 @@ class LogReader:
                 self.position = behind
             elif time.monotonic() - progress_s > EMPTY_FETCH_TIMEOUT_S:
                 raise KafkaError(
-                    f"{self._kafka.name}: {self._partition}: nothing to read at offset {self.position}, below its end",
+                    f"{self._place}: nothing to read at offset {self.position}, below its end",
                     hint="has its end been cut off, by an unclean election or a topic made again?",
                 )
 
@@ -358,7 +349,7 @@ class LogReader:
         if start <= self.position:
             ended = self._kafka.list_offsets([self._partition], OffsetKind.HIGH_WATERMARK)[self._partition]
             raise KafkaError(
-                f"{self._kafka.name}: {self._partition} ends at {ended}, before offset {self.position}",
+                f"{self._place} ends at {ended}, before offset {self.position}",
                 hint="was the topic made again, or its end cut off by an unclean election?",
             )
         self.position = self.skipped_to = start
@@ -366,9 +357,8 @@ class LogReader:
 
     def _lose(self, error: KafkaError, progress_s: float, failures: int) -> None:
         self.close()
-        if not is_retriable(error) and error.code not in _MOVED:
-            raise error
-        if time.monotonic() - progress_s > NO_PROGRESS_TIMEOUT_S:
+        is_final = not is_retriable(error) and error.code not in _MOVED
+        if is_final or time.monotonic() - progress_s > NO_PROGRESS_TIMEOUT_S:
             raise error
         time.sleep(delay_s(failures, self._rng))
         self._kafka.partition_of(self._partition, refresh=True)
@@ -386,7 +376,7 @@ class LogReader:
         self._pace.taken(len(got.view))
         answer = parse_fetch_by_id(got.view, got.position)
         if answer.error or not answer.partitions:
-            raise kafka_error(answer.error or Code.UNKNOWN_TOPIC_ID, f"{self._kafka.name}: {self._partition}")
+            raise kafka_error(answer.error or Code.UNKNOWN_TOPIC_ID, self._place)
         return answer.partitions[0]
 
     def _ask(self, position: int) -> None:
@@ -400,14 +390,9 @@ class LogReader:
         version = self._connection.handwritten_version(FETCH_KEY)
         topic_id = self._kafka.metadata([self._partition.topic], refresh=False).topics[self._partition.topic].topic_id
         most = self._pace.most(FETCH_BYTES)
+        wanted = FetchPartitionById(topic_id, self._partition.partition, position, found.leader_epoch, -1, most)
         body = encode_fetch_by_id(
-            max_wait_ms=FETCH_MAX_WAIT_MS,
-            min_bytes=1,
-            max_bytes=most,
-            isolation=READ_COMMITTED,
-            partitions=[
-                FetchPartitionById(topic_id, self._partition.partition, position, found.leader_epoch, -1, most)
-            ],
+            max_wait_ms=FETCH_MAX_WAIT_MS, min_bytes=1, max_bytes=most, isolation=READ_COMMITTED, partitions=[wanted]
         )
         # The previous fetch may still be in use.
         self._turn ^= 1

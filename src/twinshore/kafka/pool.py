@@ -119,9 +119,8 @@ class RetryPolicy:
         if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION and self.clock() + wait_s - started >= UNKNOWN_TOPIC_TIMEOUT_S:
             raise error
         if wait_s >= self.left_s() or isinstance(error, ClusterUnavailableError):
-            message = (
-                f"{self.place}: no answer about {what} within {self.limit_s:g} s; the last failure: {error.message}"
-            )
+            last = f"the last failure: {error.message}"
+            message = f"{self.place}: no answer about {what} within {self.limit_s:g} s; {last}"
             gave_up = KafkaError(message, code=error.code, retriable=True, hint=error.hint)
             if not error.code:
                 self.gave_up()
@@ -311,9 +310,8 @@ class ConnectionPool:
     def _sorted(self, key: ConnectionKey) -> tuple[list[Connection], list[Connection]]:
         """Returns usable connections, least busy first, which alone stay pooled, and lost ones."""
         kept = self._kept.get(key, [])
-        usable = sorted(
-            (connection for connection in kept if connection.usable), key=lambda connection: len(connection.callers)
-        )
+        usable = [connection for connection in kept if connection.usable]
+        usable.sort(key=lambda connection: len(connection.callers))
         if kept:
             self._kept[key] = usable
         return usable, [connection for connection in kept if not connection.usable]
@@ -336,11 +334,8 @@ class NodeConnections:
         call_s: float,
         pool: ConnectionPool | None = None,
     ) -> None:
-        self._cluster = cluster
-        self._call_s = call_s
-        self._client_id = client_id
-        self._clock = clock
-        self._rng = rng
+        self._cluster, self._client_id, self._call_s = cluster, client_id, call_s
+        self._clock, self._rng = clock, rng
         self._bootstrap = [parse_address(text, cluster.name) for text in cluster.bootstrap]
         if not self._bootstrap:
             raise ConfigError("kafka.no-address", cluster=cluster.name)
@@ -385,8 +380,7 @@ class NodeConnections:
         name = self._cluster.name
         try:
             connection = open_connection(
-                address,
-                self._cluster.security,
+                *(address, self._cluster.security),
                 client_id=self._client_id,
                 timeout_s=timeout_s,
                 call_s=self._call_s,

@@ -64,17 +64,16 @@ class StateTopic:
         self._rng = rng or random.Random()
 
     def exists(self) -> bool:
-        topic = self._cluster.metadata([self._partition.topic], refresh=True).topics.get(self._partition.topic)
-        return topic is not None and not topic.error
+        return bool(self.seen()[0])
 
     def seen(self) -> tuple[bytes, int]:
         """Returns the topic's id, which changes when the topic is recreated (empty: it does not exist), and its leader
         epoch: while that stays, no record was overwritten as far as brokers know.
         """
         topic = self._cluster.metadata([self._partition.topic], refresh=True).topics.get(self._partition.topic)
-        return (
-            (topic.topic_id, topic.partitions[0].leader_epoch) if topic is not None and not topic.error else (b"", -1)
-        )
+        if topic is None or topic.error:
+            return b"", -1
+        return topic.topic_id, topic.partitions[0].leader_epoch
 
     def make(self, settings: dict[str, str], copies_max: int = 3, *, lasting: bool = False) -> None:
         """Create the topic unless it exists. `lasting`: records survive the loss of one broker, if there are enough."""
@@ -84,9 +83,8 @@ class StateTopic:
             in_sync = str(max(1, copies - 1))
             settings = {**settings, "unclean.leader.election.enable": "false", "min.insync.replicas": in_sync}
         try:
-            self._cluster.admin.create_topic(
-                self._partition.topic, partitions=1, replication_factor=copies, settings=settings
-            )
+            name = self._partition.topic
+            self._cluster.admin.create_topic(name, partitions=1, replication_factor=copies, settings=settings)
         except KafkaError as error:
             if error.code != Code.TOPIC_ALREADY_EXISTS:
                 raise
@@ -110,10 +108,8 @@ class StateTopic:
         partition = self._cluster.partition_of(self._partition, refresh=refresh)
         topic = self._cluster.metadata([self._partition.topic], refresh=False).topics.get(self._partition.topic)
         if topic is None:  # deleted between the two
-            place = f"{self._cluster.name}: {self._partition}"
-            raise kafka_error(
-                Code.UNKNOWN_TOPIC_OR_PARTITION, place, right=f"Describe on topic {self._partition.topic}"
-            )
+            place, right = f"{self._cluster.name}: {self._partition}", f"Describe on topic {self._partition.topic}"
+            raise kafka_error(Code.UNKNOWN_TOPIC_OR_PARTITION, place, right=right)
         produce_batch(
             self._cluster.connection_to(partition.leader),
             self._cluster.name,
@@ -136,9 +132,9 @@ class StateTopic:
         found: list[StateRecord] = []
         bounds = bounds or self.bounds()
         position = max(offset, bounds[0])
-        for some, reached in self.pages(offset, bounds):
+        for records, reached in self.pages(offset, bounds):
             position = reached
-            found += some
+            found += records
         return found, position
 
     def pages(self, offset: int, bounds: tuple[int, int] | None = None) -> Iterator[tuple[list[StateRecord], int]]:

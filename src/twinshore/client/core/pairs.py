@@ -35,23 +35,20 @@ def explain_unequal_assignment(
     topics: Iterable[str], homes: Iterable[str], at: str, dealt: Iterable[tuple[str, int]]
 ) -> str:
     """Returns why assigned partitions cannot be read in order, or an empty text."""
-    parts = sorted(dealt)
+    assigned = sorted(dealt)
     for topic in topics:
-        numbers = {name: [number for one, number in parts if one == name] for name in _names(topic, homes, at)}
+        names = [local_topic_name(topic, home, at) for home in homes]
+        numbers = {name: [number for one, number in assigned if one == name] for name in names}
         if len({tuple(found) for found in numbers.values()}) > 1:
-            said = ", and ".join(f"{_pairs_in_words(found)} of {name}" for name, found in numbers.items())
+            parts = ", and ".join(f"{_describe_partitions(found)} of {name}" for name, found in numbers.items())
             return (
-                f"{said} on {at}: a pair is read in order only where both topics are there with equally many"
+                f"{parts} on {at}: a pair is read in order only where both topics are there with equally many"
                 f" partitions, and all members of the group read both"
             )
     return ""
 
 
-def _names(topic: str, homes: Iterable[str], at: str) -> list[str]:
-    return [local_topic_name(topic, home, at) for home in homes]
-
-
-def _pairs_in_words(numbers: list[int]) -> str:
+def _describe_partitions(numbers: list[int]) -> str:
     return f"partitions {', '.join(map(str, numbers))}" if numbers else "no partition"
 
 
@@ -149,9 +146,8 @@ class PartitionPair(Generic[Item]):
     def __init__(
         self, homes: Iterable[str], *, records_max: int = BUFFERED_RECORDS_MAX, bytes_max: int = BUFFERED_BYTES_MAX
     ) -> None:
-        self._logs: dict[str, _Log[Item]] = {
-            home: _Log(rank, records_max, bytes_max) for rank, home in enumerate(homes)
-        }
+        logs = {home: _Log[Item](rank, records_max, bytes_max) for rank, home in enumerate(homes)}
+        self._logs: dict[str, _Log[Item]] = logs
 
     def fetched(self, home: str, held: BufferedRecord[Item]) -> None:
         """Add the next record of a log. A record below `read_to` is ignored."""
@@ -191,9 +187,8 @@ class PartitionPair(Generic[Item]):
         """Take the next record: the earliest, or the earliest of a log with an older record of its key. None where that
         is unknown yet.
         """
-        logs = sorted(
-            (log for log in self._logs.values() if log.queue), key=lambda log: (log.queue[0].time_ms, log.rank)
-        )
+        logs = [log for log in self._logs.values() if log.queue]
+        logs.sort(key=lambda log: (log.queue[0].time_ms, log.rank))
         for log in logs:
             head = log.queue[0]
             others = [one for one in self._logs.values() if one is not log]

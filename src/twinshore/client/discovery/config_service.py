@@ -69,7 +69,7 @@ class RememberedHomes:
         if strange := sorted(topic for topic, record in self._records.items() if record.newer):
             self._records = {topic: record for topic, record in self._records.items() if not record.newer}
             named = ", ".join(strange[:NAMED_MAX])
-            log.warning(f"{path} is of a newer version: where {named} was at home is not remembered")
+            log.warning(f"{path} is of a newer version: the homes of {named} are not remembered")
 
     def lines(self) -> dict[str, HomeRecord]:
         return dict(self._records)
@@ -79,13 +79,9 @@ class RememberedHomes:
         if self._path is None:
             return
         with self._guard:
-            news = {
-                topic: line
-                for topic, line in told.items()
-                if isinstance(line, HomeRecord)
-                and line.state is HomeState.SETTLED
-                and line is not self._records.get(topic)
-            }
+            records = {topic: record for topic, record in told.items() if isinstance(record, HomeRecord)}
+            settled = {topic: record for topic, record in records.items() if record.state is HomeState.SETTLED}
+            news = {topic: record for topic, record in settled.items() if record is not self._records.get(topic)}
             if not news:
                 return
             self._records |= news
@@ -148,9 +144,8 @@ class PushFile(PushQuery):
     """Reads the text from a file twice a second. Best replaced by a rename."""
 
     def __init__(self, path: Path | str) -> None:
-        super().__init__(
-            partial(Path(path).read_text, encoding="utf-8"), name=f"file {path}", every_s=FILE_POLL_INTERVAL_S
-        )
+        read = partial(Path(path).read_text, encoding="utf-8")
+        super().__init__(read, name=f"file {path}", every_s=FILE_POLL_INTERVAL_S)
 
 
 FIRST_PUSH_TIMEOUT_S = 10.0
@@ -258,10 +253,8 @@ class Pushes:
             try:
                 save_last_push(self._last_good, text)
             except OSError as error:
-                self._say(
-                    self._taking,
-                    f"{self._last_good} cannot be written, so a start without the centre would fail: {error}",
-                )
+                sentence = f"{self._last_good} cannot be written, so a start without {self._source.name} would fail"
+                self._say(self._taking, f"{sentence}: {error}")
         told(pushed)
 
     def _read(self, text: str) -> PushedSettings:
@@ -278,7 +271,7 @@ class Pushes:
         except Exception:
             return None  # the application has changed since
         why = self._trouble or f"{self._source.name} has not answered for {self._first_s:g} s"
-        log.warning(f"{why}: it goes by the last push that was understood, in {self._last_good}")
+        log.warning(f"{why}: the last valid push counts, in {self._last_good}")
         return pushed
 
     def _say(self, repeat_filter: RepeatFilter, sentence: str) -> None:

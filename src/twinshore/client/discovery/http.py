@@ -109,9 +109,8 @@ class Apollo:
         if self._read == self._number and not (self._hear() and not stop.is_set()):
             return None
         number = self._number
-        found = self._get(
-            f"/configs/{quote(self._app)}/{quote(self._cluster)}/{quote(self._namespace)}", REQUEST_TIMEOUT_S
-        )
+        path = "/".join(map(quote, (self._app, self._cluster, self._namespace)))
+        found = self._get(f"/configs/{path}", REQUEST_TIMEOUT_S)
         if found is None:
             return None
         text = found.get("configurations", {}).get(self._key)

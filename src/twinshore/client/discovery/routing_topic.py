@@ -10,10 +10,10 @@ import logging
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from functools import partial
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from twinshore.client.core.pushes import PushedSettings
 from twinshore.client.discovery.config_service import Pushes, RememberedHomes
@@ -49,12 +49,26 @@ RETRY_DELAY_S = REQUEST_TIMEOUT_S / 4
 # Warn of a cluster unavailable for so long: the lease has expired by then, and calls wait.
 WARN_UNAVAILABLE_AFTER_S = 5.0
 LEASE_S_MAX = LEASE_MS_MAX / 1_000
+Parameters = ParamSpec("Parameters")
+Value = TypeVar("Value")
 
 
 def check_lease(lease_s: float) -> None:
     """ConfigError for a lease that a switch does not accept."""
     if isinstance(lease_s, bool) or not isinstance(lease_s, int | float) or not 0.001 <= lease_s <= LEASE_S_MAX:
         raise ConfigError("client.lease-out-of-range", lease_s=lease_s, max=LEASE_S_MAX)
+
+
+def _guarded(
+    method: Callable[Concatenate[HomeSubscription, Parameters], Value],
+) -> Callable[Concatenate[HomeTracker, Parameters], Value]:
+    """Returns a method that calls this one of the tracker's subscription, under its guard."""
+
+    def call(tracker: HomeTracker, *given: Parameters.args, **named: Parameters.kwargs) -> Value:
+        with tracker._guard:
+            return method(tracker._following, *given, **named)
+
+    return call
 
 
 class HomeTracker:
@@ -86,9 +100,8 @@ class HomeTracker:
         self._homes_topics: dict[str, HomesTopic] = {}
         self._troubles: dict[str, str] = {}
         self._stopping, self._deaf = threading.Event(), threading.Event()
-        self._threads = [
-            client_thread("homes", f"{name} {site.name}", partial(self._follow, site)) for site in sites.values()
-        ]
+        runs = {site.name: partial(self._follow, site) for site in sites.values()}
+        self._threads = [client_thread("homes", f"{name} {site}", run) for site, run in runs.items()]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -115,44 +128,20 @@ class HomeTracker:
         with self._guard:
             return self._checked(self._following.heard(topic, steady_s()))
 
-    def line(self, topic: str) -> HomeRecord | None:
-        """Returns the topic's home record."""
-        with self._guard:
-            return self._following.line(topic)
-
-    def told(self) -> Mapping[str, HomeRecord | HomeConflict]:
-        with self._guard:
-            return self._following.told()
-
-    def unread(self) -> Mapping[str, HomeRecord]:
-        """The newer records on clusters: the homes of these topics are unknown."""
-        with self._guard:
-            return self._following.unread()
-
-    def cluster_id(self, cluster: str) -> str:
-        """Returns the id that the cluster showed; empty before."""
-        with self._guard:
-            return self._following.cluster_id(cluster)
-
-    def until_s(self, cluster: str) -> float:
-        """Returns until when the client may write there, on the steady clock."""
-        with self._guard:
-            return self._following.until_s(cluster)
-
-    def read_since(self, cluster: str, then_s: float) -> bool:
-        """Whether a request made after `then_s` has read that cluster."""
-        with self._guard:
-            return self._following.read_since(cluster, then_s)
+    line = _guarded(HomeSubscription.line)
+    told = _guarded(HomeSubscription.told)
+    unread = _guarded(HomeSubscription.unread)
+    cluster_id = _guarded(HomeSubscription.cluster_id)
+    until_s = _guarded(HomeSubscription.until_s)
+    read_since = _guarded(HomeSubscription.read_since)
+    held = _guarded(HomeSubscription.held)
+    parked = _guarded(HomeSubscription.parked)
+    busy = _guarded(HomeSubscription.busy)
 
     def unheard(self) -> frozenset[str]:
         """Returns the clusters whose home records were not read yet."""
         with self._guard:
             return frozenset(self._unheard)
-
-    def held(self) -> frozenset[str]:
-        """Returns held topics that `parked` has not reported yet."""
-        with self._guard:
-            return self._following.held()
 
     def is_every_cluster_unavailable(self) -> bool:
         return self._troubles.keys() >= self._sites.keys()
@@ -160,16 +149,6 @@ class HomeTracker:
     def trouble(self) -> str:
         """Returns why clusters are unavailable; empty for none."""
         return "; ".join(why for _, why in sorted(dict(self._troubles).items()))
-
-    def parked(self, topic: str) -> None:
-        """Report that the topic has no unanswered call, and got none since the hold."""
-        with self._guard:
-            self._following.parked(topic)
-
-    def busy(self, groups: Sequence[str]) -> None:
-        """Report groups about to move that still have members here."""
-        with self._guard:
-            self._following.busy(groups)
 
     def moving(self) -> bool:
         """Whether a switch is in progress."""
@@ -181,12 +160,9 @@ class HomeTracker:
         may be at fault.
         """
         while not (self._stopping.is_set() or self._deaf.is_set()):
+            client_id = f"{FOLLOWER_CLIENT_ID_PREFIX}{self._name}"
             try:
-                with closing(
-                    KafkaCluster(
-                        site.cluster, client_id=f"{FOLLOWER_CLIENT_ID_PREFIX}{self._name}", patience_s=REQUEST_TIMEOUT_S
-                    )
-                ) as kafka:
+                with closing(KafkaCluster(site.cluster, client_id=client_id, patience_s=REQUEST_TIMEOUT_S)) as kafka:
                     self._follow_by(site, kafka)
             except Exception as error:  # if the thread ended, the lease would never be renewed
                 self._troubles[site.name] = f"{site.name}: {describe_error(error)}"
@@ -223,8 +199,8 @@ class HomeTracker:
         if site.cluster_id and cluster_id != site.cluster_id:
             with self._guard:
                 self._shown.discard(site.name)
-            expected = f"{site.cluster_id} was expected: it is not followed"
-            self._warnings.now(f"{site.name} is cluster {cluster_id}, and {expected}", cluster=site.name)
+            sentence = f"{site.name} is cluster {cluster_id}, not {site.cluster_id}: it is not followed"
+            self._warnings.now(sentence, cluster=site.name)
             return POLL_INTERVAL_S
         if not homes.homes and not followers.exists():
             followers.make()
@@ -250,10 +226,10 @@ class HomeTracker:
             self._following.read(site.name, found, asked_s, steady_s())
             silent, pause_s = self._following.skipped_clusters(steady_s()), self._following.poll_s()
         if silent:
-            self._warnings.now(
-                f"{', '.join(silent)} did not answer since the start: topics are written where the other clusters say;"
-                " one that a forced switch moved meanwhile has two homes"
+            where = (
+                "topics are written where the other clusters say; one that a forced switch moved since has two homes"
             )
+            self._warnings.now(f"{', '.join(silent)} did not answer since the start: {where}")
         return pause_s
 
     def _known(self, site: str, topic: str) -> int:
@@ -267,7 +243,7 @@ class HomeTracker:
 
     def _checked(self, found: WriteOrder) -> WriteOrder:
         if isinstance(found, WriteTo) and found.cluster not in self._shown and self._sites[found.cluster].cluster_id:
-            return Pause("", f"{found.cluster} has not shown yet that it is the cluster that is expected there")
+            return Pause("", f"{found.cluster} has not shown yet that it is the expected cluster")
         return found
 
 
@@ -322,13 +298,8 @@ class Discovery:
             self._remembered = RememberedHomes(self.memory)
         told = without_holds(self._tracker.told()) if self._tracker is not None else self._remembered.lines()
         unread = self._tracker.unread() if self._tracker is not None else None
-        made = HomeTracker(
-            *(name, topics, self.sites, self.begin),
-            lease_s=lease_s,
-            told=told,
-            unread=unread,
-            news=self._heard,
-        )
+        known: dict[str, Any] = {"told": told, "unread": unread}
+        made = HomeTracker(name, topics, self.sites, self.begin, lease_s=lease_s, news=self._heard, **known)
         made.start()
         self._tracker, self.is_due = made, False
         return made

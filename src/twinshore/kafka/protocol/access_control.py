@@ -61,9 +61,8 @@ class Acl:
         elif self.name == WILDCARD:
             where = f"every {kafka_name(ResourceType, self.resource)}"
         who = self.principal if self.host == WILDCARD else f"{self.principal} from {self.host}"
-        return (
-            f"{kafka_name(AclPermission, self.permission)} {who} {kafka_name(AclOperation, self.operation)} on {where}"
-        )
+        permission, operation = kafka_name(AclPermission, self.permission), kafka_name(AclOperation, self.operation)
+        return f"{permission} {who} {operation} on {where}"
 
     def names_one(self) -> bool:
         return self.pattern != PatternType.PREFIXED and self.name != WILDCARD

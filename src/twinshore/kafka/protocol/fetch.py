@@ -439,10 +439,9 @@ def _read_fetched(
         position += I32.size
     records, position = read_bytes(notation, view, position, f"the records of partition {partition}")
     tags, position = read_pairs(notation, view, position, _FETCHED_TAGS)
-    told = (tags.get(tag) for tag in _FETCHED_TAGS)
-    return FetchResponsePartition(
-        topic, partition, error, watermark, stable, start, aborted, preferred, records, *told
-    ), position
+    marks = (tags.get(tag) for tag in _FETCHED_TAGS)
+    offsets = watermark, stable, start
+    return FetchResponsePartition(topic, partition, error, *offsets, aborted, preferred, records, *marks), position
 
 
 def _notation(version: int) -> Encoding:

@@ -34,12 +34,7 @@ FRAME_BYTES_MAX = (1 << 31) - 1
 
 
 def frame_request(
-    api_key: int,
-    version: int,
-    correlation_id: int,
-    client_id: str,
-    parts: Sequence[Buffer],
-    flexible: bool = True,
+    api_key: int, version: int, correlation_id: int, client_id: str, parts: Sequence[Buffer], flexible: bool = True
 ) -> list[Buffer]:
     """Returns the buffers to send: size, request header, `parts`."""
     client = client_id.encode()
@@ -65,9 +60,8 @@ TRUSTED_BYTES: Final = 4 << 20
 
 class FrameSizeError(WireError):
     def __init__(self, what: str, size: int, bytes_max: int) -> None:
-        super().__init__(
-            f"{what} claims {size} bytes", hint="this peer may speak TLS, or something else than Kafka's protocol"
-        )
+        hint = "this peer may speak TLS, or something else than Kafka's protocol"
+        super().__init__(f"{what} claims {size} bytes", hint=hint)
         self.size, self.bytes_max = size, bytes_max
 
 

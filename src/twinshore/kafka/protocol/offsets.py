@@ -15,6 +15,7 @@ from twinshore.kafka.protocol.primitives import (
     I16,
     I32,
     NO_TAGS,
+    Buffer,
     compact_string,
     parser,
     read_compact_string,
@@ -75,8 +76,9 @@ def _wanted(wanted: Iterable[TopicPartitionTuple]) -> bytes:
 
 
 @parser("an answer about committed offsets")
-def parse_offset_fetch(body: bytes, known: Mapping[str, GroupOffsets]) -> list[GroupOffsets]:
+def parse_offset_fetch(view: Buffer, known: Mapping[str, GroupOffsets]) -> list[GroupOffsets]:
     """Returns each group of the response. An unchanged one is the object in `known`."""
+    body = bytes(view)
     found: list[GroupOffsets] = []
     count, position = read_count(body, I32.size)
     for _ in range(count):
@@ -158,7 +160,7 @@ def split_commit(
 
 
 @parser("an answer about a commit")
-def parse_offset_commit(body: bytes) -> dict[TopicPartitionTuple, int]:
+def parse_offset_commit(body: Buffer) -> dict[TopicPartitionTuple, int]:
     found, position = read_partitions(body, I32.size, _CODE)
     skip_tags(body, position)
     return {(topic, partition): error for topic, (partition, error) in found}

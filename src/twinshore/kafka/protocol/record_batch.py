@@ -162,7 +162,7 @@ def _lz4_frame(data: Buffer) -> bytes:
 
 def _too_large(codec: Codec, limit_bytes: int) -> TooLargeError:
     sentence = f"its {codec.name.lower()} data holds more than {limit_bytes} bytes, too many to be unpacked here"
-    return TooLargeError(sentence, hint="its bytes may be sound: nobody has looked into them")
+    return TooLargeError(sentence, hint="its bytes may be sound: they were not read")
 
 
 _COMPRESS: dict[Codec, Callable[[Buffer], bytes]] = {
@@ -190,9 +190,8 @@ def shift_crc(difference: int, length: int) -> int:
     while steps:
         if steps & 1:
             first, second, third, fourth = _power(power)
-            carried = (
-                first[carried & 255] ^ second[carried >> 8 & 255] ^ third[carried >> 16 & 255] ^ fourth[carried >> 24]
-            )
+            low, high = first[carried & 255] ^ second[carried >> 8 & 255], third[carried >> 16 & 255]
+            carried = low ^ high ^ fourth[carried >> 24]
         steps >>= 1
         power += 1
     return carried
@@ -304,17 +303,15 @@ def _malformed(header: BatchHeader, next_offset: int, position: int) -> WireErro
         return WireError(f"batch claims the negative offset {base}", offset=position)
     if base < next_offset:
         return WireError(f"batch at offset {base} follows one that ends at {next_offset - 1}", offset=position)
-    return WireError(
-        f"batch at offset {base} claims {header.count} records in {header.last_offset_delta + 1} offsets",
-        offset=position,
-    )
+    offsets = header.last_offset_delta + 1
+    return WireError(f"batch at offset {base} claims {header.count} records in {offsets} offsets", offset=position)
 
 
 def _old_format(magic: int, base_offset: int, position: int) -> WireError:
     return WireError(
         f"batch at offset {base_offset} has message format v{magic}, not v2",
         offset=position,
-        hint="only format v2 (Kafka 0.11 and later) crosses; rewrite the topic with a current producer",
+        hint="only format v2 (Kafka 0.11 and later) is replicated; rewrite the topic with a current producer",
     )
 
 
@@ -332,10 +329,8 @@ def restamp(header: BatchHeader, producer_id: int, producer_epoch: int, sequence
     Codec and timestamp type are kept; the transactional, control and delete-horizon bits are cleared. The body is not
     read: the new CRC matches exactly when the old one did.
     """
-    _, length, _, _, old_crc, attributes, last_delta, base_time, max_time, old_id, old_epoch, old_sequence, count = (
-        header
-    )
-    old = _REST.pack(attributes, last_delta, base_time, max_time, old_id, old_epoch, old_sequence, count)
+    _, length, _, _, old_crc, attributes, last_delta, base_time, max_time, _, _, _, count = header
+    old = _REST.pack(*header[5:])
     attributes &= KEPT_ATTRIBUTES
     new = _REST.pack(attributes, last_delta, base_time, max_time, producer_id, producer_epoch, sequence, count)
     crc = old_crc ^ shift_crc(crc32c(old) ^ crc32c(new), length - BODY_IN_LENGTH)
@@ -453,9 +448,8 @@ def plain_records(view: Buffer, header: BatchHeader, limit_bytes: int = DECOMPRE
     except WireError as error:
         raise error.within(f"batch at offset {header.base_offset}") from error
     if header.count * RECORD_BYTES_MIN > len(data):
-        raise WireError(
-            f"batch at offset {header.base_offset} claims {header.count} records in {len(data)} bytes of records"
-        )
+        sentence = f"claims {header.count} records in {len(data)} bytes of records"
+        raise WireError(f"batch at offset {header.base_offset} {sentence}")
     return data
 
 

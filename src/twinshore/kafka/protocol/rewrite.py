@@ -149,7 +149,7 @@ def _sealed(anew: RewrittenRecords, header: BatchHeader, base_timestamp: int) ->
 
 def _check_count(header: BatchHeader) -> None:
     if header.count > REWRITE_RECORDS_MAX:
-        sentence = f"its {header.count} records are more than are written anew here"
+        sentence = f"its {header.count} records are more than are rewritten here"
         raise TooLargeError(f"batch at offset {header.base_offset}: {sentence}")
 
 
@@ -242,9 +242,8 @@ def merge_small(
             and raw.startswith(start := _FRAME_STARTS[size], HEADER_BYTES)
         ):
             moved, late = offset - base_offset, timestamp - base_timestamp
-            deltas = (_VARINTS[late] if 0 <= late < _TABLE else varint(late)) + (
-                _VARINTS[moved] if moved < _TABLE else varint(moved)
-            )
+            deltas = _VARINTS[late] if 0 <= late < _TABLE else varint(late)
+            deltas += _VARINTS[moved] if moved < _TABLE else varint(moved)
             rest = raw[HEADER_BYTES + len(start) :]
             out += (_FRAME_OPENINGS[1 + len(deltas) + len(rest)], deltas, rest)
         else:

@@ -49,9 +49,8 @@ def negotiate_mechanism(mechanism: SaslMechanism, place: str) -> Dialogue[None]:
     error, mechanisms = parse_sasl_handshake(answer)
     if error:
         offered = ", ".join(sorted(mechanisms)) or "none"
-        raise KafkaError(
-            f"{place}: the listener does not take SASL {mechanism.value}", code=error, hint=f"it offers {offered}"
-        )
+        sentence = f"{place}: the listener does not take SASL {mechanism.value}"
+        raise KafkaError(sentence, code=error, hint=f"it offers {offered}")
 
 
 def authenticate(credentials: Credentials, place: str) -> Dialogue[float]:
@@ -156,9 +155,8 @@ class ScramClient:
             raise self._error(f"the server refused: {fields['e'][:200]}")
         said = _unbase64(fields.get("v", ""), self._unreadable)
         if not self._server_signature or not hmac.compare_digest(said, self._server_signature):
-            raise self._error(
-                "the server does not know the password", hint="this may be an impostor: check address and TLS"
-            )
+            hint = "this may be an impostor: check address and TLS"
+            raise self._error("the server does not know the password", hint=hint)
 
     def _unreadable(self, why: str) -> KafkaError:
         return self._error(f"the server's message is {why}")
@@ -196,15 +194,13 @@ def derive_scram_keys(password: str, mechanism: SaslMechanism, salt: bytes, iter
 
 def parse_scram_keys(text: str, mechanism: SaslMechanism) -> ScramKeys:
     """Parse keys in Kafka's notation. ConfigError for other text."""
+    keys = "salt", "stored_key", "server_key"
     found = dict(part.strip().partition("=")[::2] for part in text.split(","))
-    if found.keys() != {"salt", "stored_key", "server_key", "iterations"}:
-        raise ConfigError(
-            "kafka.invalid-scram-keys", fault="must be salt=...,stored_key=...,server_key=...,iterations=..."
-        )
+    if found.keys() != {*keys, "iterations"}:
+        fault = "must be salt=...,stored_key=...,server_key=...,iterations=..."
+        raise ConfigError("kafka.invalid-scram-keys", fault=fault)
     try:
-        salt, stored, server = (
-            base64.b64decode(found[name], validate=True) for name in ("salt", "stored_key", "server_key")
-        )
+        salt, stored, server = (base64.b64decode(found[name], validate=True) for name in keys)
         iterations = int(found["iterations"])
     except (binascii.Error, ValueError) as error:
         raise ConfigError("kafka.invalid-scram-keys", fault=f"cannot be read: {error}") from None
@@ -212,10 +208,8 @@ def parse_scram_keys(text: str, mechanism: SaslMechanism) -> ScramKeys:
     if not salt or len(stored) != size or len(server) != size:
         raise ConfigError("kafka.invalid-scram-keys", fault=f"are not of {mechanism}, whose keys have {size} bytes")
     if not SCRAM_ITERATIONS_MIN <= iterations <= SCRAM_ITERATIONS_MAX:
-        raise ConfigError(
-            "kafka.invalid-scram-keys",
-            fault=f"have {iterations} iterations, not {SCRAM_ITERATIONS_MIN} to {SCRAM_ITERATIONS_MAX}",
-        )
+        fault = f"have {iterations} iterations, not {SCRAM_ITERATIONS_MIN} to {SCRAM_ITERATIONS_MAX}"
+        raise ConfigError("kafka.invalid-scram-keys", fault=fault)
     return ScramKeys(salt, iterations, stored, server)
 
 
