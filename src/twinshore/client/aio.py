@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
@@ -31,6 +31,15 @@ class _Calls:
 
     def __init__(self, does: str) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=thread_name(does))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> object:
+        raise NotImplementedError
 
     async def _call(self, what: Callable[..., Result], *words: Any, **named: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, partial(what, *words, **named))
@@ -53,12 +62,6 @@ class AsyncFailoverProducer(_Calls):
         self._stopping = threading.Event()
         self._thread = client_thread("answers", "", self._poll)
         self._thread.start()
-
-    async def __aenter__(self) -> AsyncFailoverProducer:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def produce(self, topic: str, *words: Any, **named: Any) -> asyncio.Future[Message]:
         """Like FailoverProducer.produce, without `on_delivery`: the returned future gets the message, or
@@ -110,12 +113,6 @@ class AsyncFailoverConsumer(_Calls):
         self._found: list[tuple[tuple[int, int], Message]] = []  # with (term, seeks) at the time of the read
         self._began = Counter[TopicPartitionTuple | None]()  # number of seeks and subscriptions
         self._returned = deque[Message]()
-
-    async def __aenter__(self) -> AsyncFailoverConsumer:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     def __aiter__(self) -> AsyncFailoverConsumer:
         return self

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from twinshore.routing.core.home_records import HomeRecord
@@ -105,16 +106,15 @@ class DeliveredOffsets:
         behind = self._behind.pop(topic, None)
         if behind is not None and was != now:
             self._alike[topic] = dict(enumerate(common_ends(was, now, record)))
-        self._carry |= {(topic, number): at for number, at in translate_offsets(behind or {}, was, now, record).items()}
-        owed = self._owed_of(topic)
-        self._owed |= {(topic, number): at for number, at in translate_offsets(owed, was, now, record).items()}
-        told = _pop(self._committed, topic)
-        self._committed |= {(topic, number): at for number, at in translate_offsets(told, was, now, record).items()}
-        return self._seek_on(topic, lambda places: translate_offsets(places, was, now, record))
+        translate = partial(translate_offsets, was=was, now=now, record=record)
+        taken = behind or {}, _pop(self._owed, topic), _pop(self._committed, topic)
+        for offsets, left in zip((self._carry, self._owed, self._committed), taken, strict=True):
+            offsets.update({(topic, number): offset for number, offset in translate(left).items()})
+        return self._seek_on(topic, translate)
 
     def arrive_anywhere(self, topic: str) -> list[TopicPartitionTuple]:
         """Arrive on a cluster that may hold other records: the committed offset there counts."""
-        self._owed_of(topic)
+        _pop(self._owed, topic)
         _pop(self._committed, topic)
         if self._behind.pop(topic, None) is not None:
             self._alike[topic] = {}
@@ -193,9 +193,6 @@ class DeliveredOffsets:
         for where in found:
             del self._owed[where]
         return found
-
-    def _owed_of(self, topic: str) -> dict[int, int]:
-        return {number: at for (_, number), at in self.take_deferred_commits([topic]).items()}
 
     def clear(self) -> None:
         """Forget seeks and pauses."""

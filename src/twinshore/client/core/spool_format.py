@@ -100,17 +100,9 @@ def body_bytes(record: SpoolRecord) -> bytes:
     """Returns the frame without what depends on its position. ValueError where a field is too long."""
     topic = record.topic.encode()
     parts = [topic, record.key or b"", record.value or b""]
+    lengths = len(topic), _length(record.key), _length(record.value), len(record.headers)
     try:
-        body = _BODY.pack(
-            record.number,
-            record.made_ms,
-            record.timestamp,
-            record.partition,
-            len(topic),
-            _length(record.key),
-            _length(record.value),
-            len(record.headers),
-        )
+        body = _BODY.pack(record.number, record.made_ms, record.timestamp, record.partition, *lengths)
         for name, value in record.headers:
             encoded = name.encode()
             parts += [_HEAD.pack(len(encoded), _length(value)), encoded, value or b""]
@@ -319,8 +311,7 @@ class TopicIndex:
 
     def add_found(self, number: int, place: SpoolPosition, *, covered: bool) -> bool:
         """Add an earlier process's record. Returns whether to send it. `covered`: the mark is newer than the record."""
-        done = covered and number < self.below and number not in self._open
-        if done:
+        if covered and number < self.below and number not in self._open:
             self._highest = max(self._highest, number)
             return False
         self.added(number, place)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from twinshore.config.errors import WireError
@@ -37,17 +38,17 @@ from twinshore.kafka.protocol.record_batch import (
     iter_records,
 )
 from twinshore.kafka.protocol.requests import (
-    ENDPOINTS_TAG,
     Endpoint,
     Topic,
-    endpoints_bytes,
     group_by_topic,
     read_bytes,
     read_endpoints,
     read_pairs,
-    read_topic,
+    read_topics,
     topic_bytes,
+    write_endpoints,
     write_tags,
+    write_topics,
 )
 from twinshore.kafka.protocol.rewrite import hole_free_runs
 
@@ -248,9 +249,11 @@ def read_fetch_request(view: memoryview, position: int, version: int) -> FetchRe
     if version >= _SESSIONS:
         session = PAIR32.unpack_from(view, position)
         position += PAIR32.size
-    wanted, position = _read_wanted(notation, view, position, version)
+    by_id = version >= FETCH_VERSION_BY_ID
+    read = partial(_read_wanted, notation, view, _wanted_fields(version))
+    wanted, position = read_topics(notation, view, position, by_id, read)
     if version >= _SESSIONS:
-        dropped, position = _read_dropped(notation, view, position, version)
+        dropped, position = read_topics(notation, view, position, by_id, partial(_read_dropped, view))
     if version >= _PREFERRED:
         rack, position = read_name(notation, view, position)
     tags, _ = read_pairs(notation, view, position, _REQUEST_TAGS)
@@ -260,44 +263,24 @@ def read_fetch_request(view: memoryview, position: int, version: int) -> FetchRe
 
 
 def _read_wanted(
-    notation: Encoding, view: memoryview, position: int, version: int
-) -> tuple[list[FetchRequestPartition], int]:
-    wanted: list[FetchRequestPartition] = []
-    fields = _wanted_fields(version)
-    topics, position = notation.read_count(view, position)
-    for _ in range(topics):
-        topic, position = read_topic(notation, view, position, version >= FETCH_VERSION_BY_ID)
-        count, position = notation.read_count(view, position)
-        for _ in range(count):
-            values = fields.unpack_from(view, position)
-            position = notation.skip_tags(view, position + fields.size)
-            epoch = last_epoch = start = -1
-            if fields is _WANTED_12:
-                partition, epoch, offset, last_epoch, start, max_bytes = values
-            elif fields is _WANTED_9:
-                partition, epoch, offset, start, max_bytes = values
-            elif fields is _WANTED_5:
-                partition, offset, start, max_bytes = values
-            else:
-                partition, offset, max_bytes = values
-            wanted.append(FetchRequestPartition(topic, partition, offset, max_bytes, epoch, last_epoch, start))
-        position = notation.skip_tags(view, position)
-    return wanted, position
+    notation: Encoding, view: memoryview, fields: struct.Struct, topic: Topic, position: int
+) -> tuple[FetchRequestPartition, int]:
+    values = fields.unpack_from(view, position)
+    epoch = last_epoch = start = -1
+    if fields is _WANTED_12:
+        partition, epoch, offset, last_epoch, start, max_bytes = values
+    elif fields is _WANTED_9:
+        partition, epoch, offset, start, max_bytes = values
+    elif fields is _WANTED_5:
+        partition, offset, start, max_bytes = values
+    else:
+        partition, offset, max_bytes = values
+    position = notation.skip_tags(view, position + fields.size)
+    return FetchRequestPartition(topic, partition, offset, max_bytes, epoch, last_epoch, start), position
 
 
-def _read_dropped(
-    notation: Encoding, view: memoryview, position: int, version: int
-) -> tuple[list[ForgottenPartition], int]:
-    dropped: list[ForgottenPartition] = []
-    topics, position = notation.read_count(view, position)
-    for _ in range(topics):
-        topic, position = read_topic(notation, view, position, version >= FETCH_VERSION_BY_ID)
-        count, position = notation.read_count(view, position)
-        for _ in range(count):
-            dropped.append(ForgottenPartition(topic, I32.unpack_from(view, position)[0]))
-            position += I32.size
-        position = notation.skip_tags(view, position)
-    return dropped, position
+def _read_dropped(view: memoryview, topic: Topic, position: int) -> tuple[ForgottenPartition, int]:
+    return ForgottenPartition(topic, I32.unpack_from(view, position)[0]), position + I32.size
 
 
 def write_fetch_request(version: int, request: FetchRequest) -> bytes:
@@ -307,19 +290,10 @@ def write_fetch_request(version: int, request: FetchRequest) -> bytes:
     out = [opening if version >= _NO_REPLICA else I32.pack(request.replica[0]) + opening]
     if version >= _SESSIONS:
         out.append(PAIR32.pack(request.session_id, request.session_epoch))
-    topics = list(group_by_topic(request.wanted))
-    out.append(notation.counted(len(topics)))
-    for topic, wanted in topics:
-        out += [topic_bytes(notation, topic, version >= FETCH_VERSION_BY_ID), notation.counted(len(wanted))]
-        out += [_wanted(version, one) + notation.no_tags for one in wanted]
-        out.append(notation.no_tags)
+    by_id = version >= FETCH_VERSION_BY_ID
+    out.append(write_topics(notation, request.wanted, by_id, lambda one: _wanted(version, one) + notation.no_tags))
     if version >= _SESSIONS:
-        gone = list(group_by_topic(request.dropped))
-        out.append(notation.counted(len(gone)))
-        for topic, dropped in gone:
-            out += [topic_bytes(notation, topic, version >= FETCH_VERSION_BY_ID), notation.counted(len(dropped))]
-            out += [I32.pack(one.partition) for one in dropped]
-            out.append(notation.no_tags)
+        out.append(write_topics(notation, request.dropped, by_id, lambda one: I32.pack(one.partition)))
     if version >= _PREFERRED:
         out.append(notation.string(request.rack))
     tagged = version >= _NO_REPLICA and request.replica != (CONSUMER_REPLICA_ID, -1)
@@ -364,8 +338,7 @@ def write_fetch_response(version: int, answer: FetchResponse) -> list[Buffer]:
                 pending = b""
             pending += _behind_records(notation, one)
         pending += notation.no_tags
-    tags = [(ENDPOINTS_TAG, endpoints_bytes(notation, answer.endpoints))] if answer.endpoints else []
-    return [*out, pending + write_tags(notation, tags if version >= _ENDPOINTS else [])]
+    return [*out, pending + write_endpoints(notation, answer.endpoints if version >= _ENDPOINTS else ())]
 
 
 def _before_records(notation: Encoding, version: int, one: FetchResponsePartition) -> bytes:
@@ -394,32 +367,19 @@ def _behind_records(notation: Encoding, one: FetchResponsePartition) -> bytes:
 def read_fetch_response(view: memoryview, position: int, version: int) -> FetchResponse:
     """`position`: after the response header. Records are views of `view`."""
     notation = _notation(version)
-    fetched: list[FetchResponsePartition] = []
-    endpoints: list[Endpoint] = []
     session = (0, 0)
     (throttle_ms,) = I32.unpack_from(view, position)
     position += I32.size
     if version >= _SESSIONS:
         session = _SESSION.unpack_from(view, position)
         position += _SESSION.size
-    topics, position = notation.read_count(view, position)
-    for _ in range(topics):
-        topic, position = read_topic(notation, view, position, version >= FETCH_VERSION_BY_ID)
-        count, position = notation.read_count(view, position)
-        for _ in range(count):
-            one, position = _read_fetched(notation, view, position, version, topic)
-            fetched.append(one)
-        position = notation.skip_tags(view, position)
-
-    def read_them(at: Buffer, start: int) -> None:
-        endpoints.extend(read_endpoints(notation, at, start))
-
-    notation.read_tags(view, position, {ENDPOINTS_TAG: read_them})
-    return FetchResponse(throttle_ms, *session, fetched, endpoints)
+    read = partial(_read_fetched, notation, view, version)
+    fetched, position = read_topics(notation, view, position, version >= FETCH_VERSION_BY_ID, read)
+    return FetchResponse(throttle_ms, *session, fetched, read_endpoints(notation, view, position))
 
 
 def _read_fetched(
-    notation: Encoding, view: memoryview, position: int, version: int, topic: Topic
+    notation: Encoding, view: memoryview, version: int, topic: Topic, position: int
 ) -> tuple[FetchResponsePartition, int]:
     start = preferred = -1
     if version >= _LOG_START:

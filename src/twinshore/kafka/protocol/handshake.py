@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from twinshore.config.errors import WireError
@@ -117,8 +117,7 @@ def _features(features: Sequence[FeatureRange], notation: Encoding) -> bytes:
 def parse_api_versions(view: Buffer, position: int, version: int) -> ApiVersionsResponse:
     """`position`: after the response header. A broker that does not know the version answers in version 0."""
     notation = _notation(version)
-    throttle_ms, found = 0, dict[int, list[FeatureRange]]()
-    epoch, ready = [-1], [False]
+    throttle_ms = 0
     (error,) = I16.unpack_from(view, position)
     if error == UNSUPPORTED_VERSION:
         version, notation = 0, PLAIN_ENCODING
@@ -130,31 +129,25 @@ def parse_api_versions(view: Buffer, position: int, version: int) -> ApiVersions
     if version >= 1:
         (throttle_ms,) = I32.unpack_from(view, position)
         position += I32.size
-
-    def read_epoch(at: Buffer, start: int) -> None:
-        (epoch[0],) = I64.unpack_from(at, start)
-
-    def read_ready(at: Buffer, start: int) -> None:
-        ready[0] = at[start] != 0
-
-    handlers = {tag: _reader_of(tag, found, notation) for tag in (_FEATURES, _FINALIZED)}
-    notation.read_tags(view, position, {**handlers, _EPOCH: read_epoch, _ZK_READY: read_ready})
-    features = tuple(found.get(_FEATURES, ()))
-    finalized = tuple(FeatureRange(one.name, one.highest, one.lowest) for one in found.get(_FINALIZED, ()))
-    return ApiVersionsResponse(error, tuple(offers), throttle_ms, features, epoch[0], finalized, ready[0])
+    tags, _ = notation.read_tags(view, position)
+    epoch = I64.unpack_from(view, tags[_EPOCH])[0] if _EPOCH in tags else -1
+    is_ready = _ZK_READY in tags and view[tags[_ZK_READY]] != 0
+    features = _read_features(notation, view, tags.get(_FEATURES))
+    turned = _read_features(notation, view, tags.get(_FINALIZED))
+    finalized = tuple(FeatureRange(one.name, one.highest, one.lowest) for one in turned)
+    return ApiVersionsResponse(error, tuple(offers), throttle_ms, features, epoch, finalized, is_ready)
 
 
-def _reader_of(tag: int, found: dict[int, list[FeatureRange]], notation: Encoding) -> Callable[[Buffer, int], None]:
-    def read(view: Buffer, position: int) -> None:
-        count, position = notation.read_count(view, position)
-        features: list[FeatureRange] = []
-        for _ in range(count):
-            name, position = read_name(notation, view, position)
-            features.append(FeatureRange(name, *_LEVELS.unpack_from(view, position)))
-            position = notation.skip_tags(view, position + _LEVELS.size)
-        found[tag] = features
-
-    return read
+def _read_features(notation: Encoding, view: Buffer, position: int | None) -> tuple[FeatureRange, ...]:
+    if position is None:
+        return ()
+    count, position = notation.read_count(view, position)
+    features: list[FeatureRange] = []
+    for _ in range(count):
+        name, position = read_name(notation, view, position)
+        features.append(FeatureRange(name, *_LEVELS.unpack_from(view, position)))
+        position = notation.skip_tags(view, position + _LEVELS.size)
+    return tuple(features)
 
 
 def _notation(version: int) -> Encoding:

@@ -162,22 +162,21 @@ def read_count(view: Buffer, position: int) -> tuple[int, int]:
 def skip_tags(view: Buffer, position: int) -> int:
     if view[position] == 0:
         return position + 1
-    return read_tags(view, position, {})
+    return read_tags(view, position)[1]
 
 
-def read_tags(view: Buffer, position: int, handlers: dict[int, Callable[[Buffer, int], None]]) -> int:
-    """Call handlers of known tags with the position of the value; skip other tags."""
+def read_tags(view: Buffer, position: int) -> tuple[dict[int, int], int]:
+    """Returns where each tagged value begins."""
+    starts: dict[int, int] = {}
     count, position = read_uvarint(view, position)
     for _ in range(count):
         tag, position = read_uvarint(view, position)
         size, position = read_uvarint(view, position)
         if position + size > len(view):
             raise WireError("a tagged field runs past the end", offset=position)
-        handler = handlers.get(tag)
-        if handler is not None:
-            handler(view, position)
+        starts[tag] = position
         position += size
-    return position
+    return starts, position
 
 
 def truncated_error(what: str, view: Buffer) -> WireError:
@@ -225,9 +224,6 @@ def write_partitions(topics: Collection[tuple[bytes, Sequence[bytes]]]) -> bytes
     return b"".join(out)
 
 
-Handlers = dict[int, Callable[[Buffer, int], None]]
-
-
 class Encoding(NamedTuple):
     """How a version writes strings, arrays and bytes. Null arrays and bytes have length -1. `read_length` returns a
     string's length and start.
@@ -242,7 +238,7 @@ class Encoding(NamedTuple):
     read_size: Callable[[Buffer, int], tuple[int, int]]
     no_tags: bytes
     skip_tags: Callable[[Buffer, int], int]
-    read_tags: Callable[[Buffer, int, Handlers], int]
+    read_tags: Callable[[Buffer, int], tuple[dict[int, int], int]]
 
 
 def plain_string(text: str | None) -> bytes:
@@ -283,10 +279,6 @@ def _read_compact_count(view: Buffer, position: int) -> tuple[int, int]:
     return count - 1, position
 
 
-def _no_tags_here(_view: Buffer, position: int, _handlers: Handlers | None = None) -> int:
-    return position
-
-
 PLAIN_ENCODING: Final = Encoding(
     string=plain_string,
     read_string=read_plain_string,
@@ -296,8 +288,8 @@ PLAIN_ENCODING: Final = Encoding(
     sized=I32.pack,
     read_size=_read_plain_count,
     no_tags=b"",
-    skip_tags=_no_tags_here,
-    read_tags=_no_tags_here,
+    skip_tags=lambda _, position: position,
+    read_tags=lambda _, position: ({}, position),
 )
 COMPACT_ENCODING: Final = Encoding(
     string=compact_string,

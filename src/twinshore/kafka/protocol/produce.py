@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 from twinshore.config.errors import WireError
@@ -26,17 +26,17 @@ from twinshore.kafka.protocol.primitives import (
 )
 from twinshore.kafka.protocol.requests import (
     ARRAY_ELEMENTS_MAX,
-    ENDPOINTS_TAG,
     Endpoint,
     Topic,
-    endpoints_bytes,
     group_by_topic,
     read_bytes,
     read_endpoints,
     read_pairs,
-    read_topic,
+    read_topics,
     topic_bytes,
+    write_endpoints,
     write_tags,
+    write_topics,
 )
 
 PRODUCE_KEY = PRODUCE
@@ -137,23 +137,17 @@ class ProduceResponse(NamedTuple):
 def read_produce_request(view: memoryview, position: int, version: int) -> ProduceRequest:
     """`position`: after the request header."""
     notation = _notation(version)
-    read_count, skip_tags = notation.read_count, notation.skip_tags
-    batches: list[ProduceRequestPartition] = []
     transactional_id, position = notation.read_string(view, position)
     acks, timeout_ms = _OPENING.unpack_from(view, position)
-    topics, position = read_count(view, position + _OPENING.size)
-    for _ in range(topics):
-        topic, position = read_topic(notation, view, position, version >= PRODUCE_VERSION_BY_ID)
-        count, position = read_count(view, position)
-        if topics + len(batches) + count > ARRAY_ELEMENTS_MAX:
-            raise WireError(f"a produce request has more than {ARRAY_ELEMENTS_MAX} topics and batches")
-        for _ in range(count):
-            (partition,) = I32.unpack_from(view, position)
-            records, position = read_bytes(notation, view, position + I32.size, "records to be produced")
-            position = skip_tags(view, position)
-            batches.append(ProduceRequestPartition(topic, partition, records))
-        position = skip_tags(view, position)
-    skip_tags(view, position)
+
+    def read(topic: Topic, at: int) -> tuple[ProduceRequestPartition, int]:
+        (partition,) = I32.unpack_from(view, at)
+        records, at = read_bytes(notation, view, at + I32.size, "records to be produced")
+        return ProduceRequestPartition(topic, partition, records), notation.skip_tags(view, at)
+
+    by_id, start = version >= PRODUCE_VERSION_BY_ID, position + _OPENING.size
+    batches, position = read_topics(notation, view, start, by_id, read, elements_max=ARRAY_ELEMENTS_MAX)
+    notation.skip_tags(view, position)
     return ProduceRequest(transactional_id, acks, timeout_ms, batches)
 
 
@@ -227,16 +221,9 @@ def write_produce_request(version: int, request: ProduceRequest) -> list[Buffer]
 def write_produce_response(version: int, answer: ProduceResponse) -> bytes:
     """Returns the body; fields that the version lacks are left out."""
     notation = _notation(version)
-    topics = list(group_by_topic(answer.appended))
-    out = [notation.counted(len(topics))]
-    for topic, partitions in topics:
-        out += [topic_bytes(notation, topic, version >= PRODUCE_VERSION_BY_ID), notation.counted(len(partitions))]
-        out += [_appended(notation, version, one) for one in partitions]
-        out.append(notation.no_tags)
-    out.append(I32.pack(answer.throttle_ms))
-    tags = [(ENDPOINTS_TAG, endpoints_bytes(notation, answer.endpoints))] if answer.endpoints else []
-    out.append(write_tags(notation, tags if version >= _LEADERS else []))
-    return b"".join(out)
+    by_id, write = version >= PRODUCE_VERSION_BY_ID, partial(_appended, notation, version)
+    endpoints = write_endpoints(notation, answer.endpoints if version >= _LEADERS else ())
+    return write_topics(notation, answer.appended, by_id, write) + I32.pack(answer.throttle_ms) + endpoints
 
 
 def _appended(notation: Encoding, version: int, one: ProducedPartition) -> bytes:
@@ -258,23 +245,10 @@ def _appended(notation: Encoding, version: int, one: ProducedPartition) -> bytes
 def read_produce_response(view: memoryview, position: int, version: int) -> ProduceResponse:
     """`position`: after the response header."""
     notation = _notation(version)
-    appended: list[ProducedPartition] = []
-    endpoints: list[Endpoint] = []
-    topics, position = notation.read_count(view, position)
-    for _ in range(topics):
-        topic, position = read_topic(notation, view, position, version >= PRODUCE_VERSION_BY_ID)
-        count, position = notation.read_count(view, position)
-        for _ in range(count):
-            one, position = _read_appended(notation, view, position, version, topic)
-            appended.append(one)
-        position = notation.skip_tags(view, position)
+    read = partial(_read_appended, notation, view, version)
+    appended, position = read_topics(notation, view, position, version >= PRODUCE_VERSION_BY_ID, read)
     (throttle_ms,) = I32.unpack_from(view, position)
-
-    def read_them(at: Buffer, start: int) -> None:
-        endpoints.extend(read_endpoints(notation, at, start))
-
-    notation.read_tags(view, position + I32.size, {ENDPOINTS_TAG: read_them})
-    return ProduceResponse(appended, throttle_ms, endpoints)
+    return ProduceResponse(appended, throttle_ms, read_endpoints(notation, view, position + I32.size))
 
 
 @parser("a produce response")
@@ -304,7 +278,7 @@ def _taken(version: int) -> tuple[int, bytes]:
 
 
 def _read_appended(
-    notation: Encoding, view: memoryview, position: int, version: int, topic: Topic
+    notation: Encoding, view: memoryview, version: int, topic: Topic, position: int
 ) -> tuple[ProducedPartition, int]:
     fields = _BEFORE_LOG_START if version < _LOG_START else _APPENDED
     partition, error, base_offset, append_time, *start = fields.unpack_from(view, position)

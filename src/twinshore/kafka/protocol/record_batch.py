@@ -247,19 +247,21 @@ _BEHIND_ID = 10  # bytes of a header after the producer id
 
 
 class BatchHeader(NamedTuple):
-    base_offset: int
-    length: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    count: int  # type: ignore[assignment]  # Kafka's name for it, tuple's own is not needed
+    """By default an empty batch without a producer; `seal` sets length and CRC."""
+
+    base_offset: int = 0
+    length: int = 0
+    leader_epoch: int = -1
+    magic: int = 2
+    crc: int = 0
+    attributes: int = 0
+    last_offset_delta: int = 0
+    base_timestamp: int = 0
+    max_timestamp: int = 0
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    count: int = 0  # type: ignore[assignment]  # Kafka's name for it, tuple's own is not needed
 
     @property
     def last_offset(self) -> int:
@@ -592,10 +594,7 @@ def encode_batch(
     body = compress(codec, b"".join(out)) if out else b""
     header = BatchHeader(
         base_offset=base_offset,
-        length=BODY_IN_LENGTH + len(body),
         leader_epoch=leader_epoch,
-        magic=2,
-        crc=0,
         attributes=attributes | codec,
         last_offset_delta=last_offset - base_offset,
         base_timestamp=base_timestamp,

@@ -5,6 +5,7 @@ values in tags.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -77,6 +78,7 @@ class HasTopic(Protocol):
 
 
 TopicItem = TypeVar("TopicItem", bound=HasTopic)
+Item = TypeVar("Item")
 
 
 class Endpoint(NamedTuple):
@@ -92,14 +94,44 @@ def topic_bytes(notation: Encoding, topic: Topic, by_id: bool) -> bytes:
     return topic if isinstance(topic, bytes) else notation.string(topic)
 
 
-def read_topic(notation: Encoding, view: Buffer, position: int, by_id: bool) -> tuple[Topic, int]:
-    return read_uuid(view, position) if by_id else read_name(notation, view, position)
-
-
 def group_by_topic(ones: Iterable[TopicItem]) -> Iterator[tuple[Topic, list[TopicItem]]]:
     """Group neighbouring items of one topic, as clients and brokers send them."""
     for topic, ours in groupby(ones, key=attrgetter("topic")):
         yield topic, list(ours)
+
+
+def read_topics(
+    notation: Encoding,
+    view: Buffer,
+    position: int,
+    by_id: bool,
+    read: Callable[[Topic, int], tuple[Item, int]],
+    *,
+    elements_max: int = sys.maxsize,
+) -> tuple[list[Item], int]:
+    """Returns what `read` makes of each partition in an array of topics."""
+    found: list[Item] = []
+    topics, position = notation.read_count(view, position)
+    for _ in range(topics):
+        topic, position = read_uuid(view, position) if by_id else read_name(notation, view, position)
+        count, position = notation.read_count(view, position)
+        if topics + len(found) + count > elements_max:
+            raise WireError(f"an array has more than {elements_max} topics and partitions")
+        for _ in range(count):
+            item, position = read(topic, position)
+            found.append(item)
+        position = notation.skip_tags(view, position)
+    return found, position
+
+
+def write_topics(
+    notation: Encoding, items: Iterable[TopicItem], by_id: bool, write: Callable[[TopicItem], bytes]
+) -> bytes:
+    topics = list(group_by_topic(items))
+    out = [notation.counted(len(topics))]
+    for topic, ours in topics:
+        out += [topic_bytes(notation, topic, by_id), notation.counted(len(ours)), *map(write, ours), notation.no_tags]
+    return b"".join(out)
 
 
 def write_tags(notation: Encoding, tags: Sequence[tuple[int, bytes]]) -> bytes:
@@ -111,16 +143,21 @@ def write_tags(notation: Encoding, tags: Sequence[tuple[int, bytes]]) -> bytes:
     return uvarint(len(tags)) + b"".join(uvarint(tag) + uvarint(len(value)) + value for tag, value in tags)
 
 
-def endpoints_bytes(notation: Encoding, endpoints: Sequence[Endpoint]) -> bytes:
+def write_endpoints(notation: Encoding, endpoints: Sequence[Endpoint]) -> bytes:
+    """Returns the tagged fields of a response."""
     out = [notation.counted(len(endpoints))]
     for node, host, port, rack in endpoints:
         out += [I32.pack(node), notation.string(host), I32.pack(port), notation.string(rack), notation.no_tags]
-    return b"".join(out)
+    return write_tags(notation, [(ENDPOINTS_TAG, b"".join(out))] if endpoints else [])
 
 
 def read_endpoints(notation: Encoding, view: Buffer, position: int) -> list[Endpoint]:
-    count, position = notation.read_count(view, position)
+    """Reads the tagged fields of a response."""
+    tags, _ = notation.read_tags(view, position)
     found: list[Endpoint] = []
+    if ENDPOINTS_TAG not in tags:
+        return found
+    count, position = notation.read_count(view, tags[ENDPOINTS_TAG])
     for _ in range(count):
         (node,) = I32.unpack_from(view, position)
         host, position = read_name(notation, view, position + I32.size)
@@ -139,16 +176,8 @@ def read_pairs(
         return _NOTHING, position
     if view[position] == 0:
         return _NOTHING, position + 1
-    found: dict[int, tuple[int, int]] = {}
-
-    def reader(tag: int) -> Callable[[Buffer, int], None]:
-        def read(at: Buffer, start: int) -> None:
-            first, second = known[tag].unpack_from(at, start)
-            found[tag] = (first, second)
-
-        return read
-
-    return found, notation.read_tags(view, position, {tag: reader(tag) for tag in known})
+    starts, position = notation.read_tags(view, position)
+    return {tag: known[tag].unpack_from(view, start) for tag, start in starts.items() if tag in known}, position
 
 
 def read_bytes(notation: Encoding, view: memoryview, position: int, what: str) -> tuple[memoryview | None, int]:

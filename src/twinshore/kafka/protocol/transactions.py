@@ -30,7 +30,6 @@ from twinshore.kafka.protocol.primitives import (
     write_partitions,
 )
 from twinshore.kafka.protocol.record_batch import (
-    BODY_IN_LENGTH,
     CONTROL_FLAG,
     HEADER_BYTES,
     BatchHeader,
@@ -129,9 +128,8 @@ def parse_list_offsets(view: memoryview, position: int) -> list[LogEnd]:
 
 # Brokers unpack a batch to check each record; a few MB of that is a few milliseconds.
 FILLER_RECORDS_MAX = 200_000
-# Each has timestamp 0, so that no search by time ends at one; an empty key, because compacted topics refuse
+# Each record has timestamp 0, so that no search by time ends at one; an empty key, because compacted topics refuse
 # records without one; no value; no headers.
-_TIMESTAMP = 0
 
 
 class FillerBatch(NamedTuple):
@@ -160,21 +158,7 @@ def make_filler(count: int) -> FillerBatch:
     if not 0 < count <= FILLER_RECORDS_MAX:
         raise ValueError(f"a filler of {count} records")
     body = _body(count) if count == FILLER_RECORDS_MAX else _body.__wrapped__(count)
-    plain = BatchHeader(
-        base_offset=0,
-        length=BODY_IN_LENGTH + len(body),
-        leader_epoch=-1,
-        magic=2,
-        crc=0,
-        attributes=Codec.ZSTD,
-        last_offset_delta=count - 1,
-        base_timestamp=_TIMESTAMP,
-        max_timestamp=_TIMESTAMP,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        count=count,
-    )
+    plain = BatchHeader(attributes=Codec.ZSTD, last_offset_delta=count - 1, count=count)
     return FillerBatch(seal(plain, body), body)
 
 
