@@ -45,19 +45,11 @@ class PendingSend(NamedTuple):
     is_spooled: bool = False
 
 
-class SendArguments(NamedTuple):
-    """The arguments of a call that are the same on any cluster."""
-
-    value: bytes | None
-    key: bytes | None
-    partition: int
-    timestamp: int
-    headers: Headers
-
-
-def check_arguments(topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any) -> SendArguments:
-    """Returns the arguments as librdkafka and a spool accept them. TypeError or ValueError where either would refuse:
-    later the call cannot be refused.
+def check_call(
+    topic: str, value: Any, key: Any, partition: int, told: DeliveryCallback | None, timestamp: int, headers: Any
+) -> PendingSend:
+    """Returns the call, not numbered yet, as librdkafka and a spool accept it. TypeError or ValueError where either
+    would refuse: later the call cannot be refused.
     """
     if not isinstance(topic, str):
         raise TypeError(f"a topic is named by a str, not {type(topic).__name__}")
@@ -68,7 +60,8 @@ def check_arguments(topic: str, value: Any, key: Any, partition: int, timestamp:
         raise ValueError(f"{partition} is no partition")
     if not -(1 << 63) <= timestamp < 1 << 63:
         raise ValueError(f"{timestamp} is no timestamp")
-    return SendArguments(_encoded(value), _encoded(key), partition, timestamp, normalize_headers(headers))
+    values = _encoded(value), _encoded(key)
+    return PendingSend(-1, topic, *values, partition, told, timestamp, normalize_headers(headers))
 
 
 def _encoded(one: Any) -> bytes | None:
@@ -248,7 +241,7 @@ def refused_message(kept: PendingSend, error: KafkaError) -> Message:
 
 
 class RefusedSend(NamedTuple):
-    """`heard_s`: when the refusal arrived. `is_after_hold`: the topic's hold had run out."""
+    """An authorization error. `heard_s`: when the refusal arrived. `is_after_hold`: the topic's hold had run out."""
 
     cluster: str
     kept: PendingSend
@@ -256,27 +249,6 @@ class RefusedSend(NamedTuple):
     message: Message
     heard_s: float
     is_after_hold: bool
-
-
-class RefusedSends:
-    """One producer's calls with an authorization error; used in the router thread.
-
-    A switch announces its hold before ACLs fence writers. So a refusal is final only after a later read of that
-    cluster's home records.
-    """
-
-    def __init__(self) -> None:
-        self.waiting: list[RefusedSend] = []
-
-    def topics(self) -> set[str]:
-        """Returns topics whose later calls must wait."""
-        return {one.kept.topic for one in self.waiting}
-
-    def due(self, is_heard: Callable[[RefusedSend], bool]) -> list[RefusedSend]:
-        """Take those that can be judged now."""
-        judged = [(one, is_heard(one)) for one in self.waiting]
-        self.waiting = [one for one, is_due in judged if not is_due]
-        return [one for one, is_due in judged if is_due]
 
 
 RESPOOL_BATCH_RECORDS = 1_000

@@ -29,8 +29,7 @@ from twinshore.client.pending import (
     MemoryQueue,
     PendingQueue,
     PendingSend,
-    SendArguments,
-    check_arguments,
+    check_call,
 )
 from twinshore.client.producer_routing import LOOP_INTERVAL_S, DirectSend, ProducerRouter, check_settings
 from twinshore.client.sites import WarningQueue, check_topic_names
@@ -154,10 +153,10 @@ class FailoverProducer:
             except Exception:
                 pass  # the slow path raises it again
         self._must_be_ours()
-        return self._with_care(topic, check_arguments(topic, value, key, partition, timestamp, headers), told)
+        return self._with_care(check_call(topic, value, key, partition, told, timestamp, headers))
 
-    def _with_care(self, topic: str, what: SendArguments, told: DeliveryCallback | None) -> None:
-        router, waits_until_s = self._router, 0.0
+    def _with_care(self, call: PendingSend) -> None:
+        router, topic, waits_until_s = self._router, call.topic, 0.0
         while True:
             router.hear()
             safe, tells = None, False
@@ -169,7 +168,7 @@ class FailoverProducer:
                     pass  # the application does not poll
                 elif route is not None and steady_s() < router.until_s:
                     try:
-                        return route.send(self._numbered(topic, what, told))
+                        return route.send(self._numbered(call))
                     except BufferError:
                         pass
                     except KafkaException:
@@ -178,7 +177,7 @@ class FailoverProducer:
                         del router.routes[topic]  # the next one sends it
                         continue
                 else:
-                    safe = self._keep(self._numbered(topic, what, told))
+                    safe = self._keep(self._numbered(call))
                     tells = self._tells_at_once
                 if safe is None:
                     waits_until_s = waits_until_s or steady_s() + self._max_block_s
@@ -261,9 +260,8 @@ class FailoverProducer:
 
     # -- within the gate
 
-    def _numbered(self, topic: str, what: SendArguments, told: DeliveryCallback | None) -> PendingSend:
-        value, key, partition, timestamp, headers = what
-        kept = PendingSend(next(self._numbers), topic, value, key, partition, told, timestamp, headers)
+    def _numbered(self, call: PendingSend) -> PendingSend:
+        kept = PendingSend(next(self._numbers), *call[1:])
         return self._router.unconfirmed.mark(kept) if self._router.unconfirmed is not None else kept
 
     def _keep(self, kept: PendingSend) -> Callable[[], None] | None:

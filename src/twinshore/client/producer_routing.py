@@ -30,7 +30,6 @@ from twinshore.client.pending import (
     PendingQueue,
     PendingSend,
     RefusedSend,
-    RefusedSends,
     refused_message,
 )
 from twinshore.client.sites import Site, WarningQueue, client_thread
@@ -283,7 +282,9 @@ class ProducerRouter:
         self._never_heard = 0
         self._at: dict[str, str] = {}
         self._late_until_s: dict[str, float] = {}  # by cluster: until then purged calls may arrive there
-        self._shut_out = RefusedSends()
+        # A switch announces its hold before ACLs fence writers: so a refusal is final only after a later read of that
+        # cluster's home records.
+        self._refusals: list[RefusedSend] = []
         self._clients: dict[str, ClusterProducer] = {}
         self._thread = client_thread("moves", name, self._run)
 
@@ -319,7 +320,7 @@ class ProducerRouter:
     def on_their_way(self) -> int:
         """Returns the number of calls without a report. (A client's own length counts errors too.)"""
         on_their_way = sum(producer.on_their_way() for producer in self._clients.values())
-        return self._never_heard + len(self._shut_out.waiting) + on_their_way
+        return self._never_heard + len(self._refusals) + on_their_way
 
     def close_all(self) -> None:
         """Reset after a fork: the child has no router thread, whose locks would stay locked for ever."""
@@ -344,7 +345,7 @@ class ProducerRouter:
         """Handle a failed or spooled call, in the router thread."""
         if error is not None and error.code() in AUTHORIZATION_ERRORS:
             refusal = RefusedSend(cluster, kept, error, message, steady_s(), self._ran_out(kept.topic))
-            self._shut_out.waiting.append(refusal)
+            self._refusals.append(refusal)
             if refusal.is_after_hold:
                 held = f"{cluster} denies writes to topic {kept.topic} for a switch whose hold ran out"
                 sentence = f"{self._name}: {held}: calls wait until the switch ends (`twinshore switch status`)"
@@ -353,7 +354,9 @@ class ProducerRouter:
         return self._judged(cluster, kept, error, message)
 
     def _judge(self) -> None:
-        for cluster, kept, error, message, _, amid in self._shut_out.due(self._is_heard):
+        judged = [(refusal, self._is_heard(refusal)) for refusal in self._refusals]
+        self._refusals = [refusal for refusal, is_due in judged if not is_due]
+        for cluster, kept, error, message, _, amid in (refusal for refusal, is_due in judged if is_due):
             self._judged(cluster, kept, error, message, amid)
 
     def _is_heard(self, one: RefusedSend) -> bool:
@@ -423,13 +426,14 @@ class ProducerRouter:
         orders = {topic: self.tracker.order(topic) for topic in topics}
         goes = {one: order.cluster for one, order in orders.items() if isinstance(order, WriteTo)}
         with self.gate:
-            for topic in (self.routes.keys() - goes.keys()) | (self.routes.keys() & self._shut_out.topics()):
+            refused = {refusal.kept.topic for refusal in self._refusals}  # later calls of these wait
+            for topic in (self.routes.keys() - goes.keys()) | (self.routes.keys() & refused):
                 del self.routes[topic]
             self.until_s = min((until_s[cluster] for cluster in goes.values()), default=0.0)
             self.direct_until_s = min(self.direct_until_s, self.until_s)
         self._settle(topics, held)
         for topic, cluster in goes.items():
-            if topic not in self._shut_out.topics():
+            if all(topic != refusal.kept.topic for refusal in self._refusals):
                 self._go(topic, cluster)
         if self.tracker.moving():
             self._warm_up()

@@ -279,7 +279,7 @@ class KafkaCluster:
                 raise KafkaError(
                     f"{self.name}: topic {name} is another one than before: it was {topic_id.hex()}, "
                     f"it is {topic.topic_id.hex()}; nothing of it was changed",
-                    hint="somebody deleted it and made it again",
+                    hint="the topic was deleted and created again",
                 )
 
     def _recognised(self, topics: Sequence[str] | None, connection: Connection, timeout_s: float) -> ClusterMetadata:

@@ -333,7 +333,7 @@ class LogReader:
             elif time.monotonic() - progress_s > EMPTY_FETCH_TIMEOUT_S:
                 raise KafkaError(
                     f"{self._place}: nothing to read at offset {self.position}, below its end",
-                    hint="has its end been cut off, by an unclean election or a topic made again?",
+                    hint="did an unclean election cut off its end, or was the topic created again?",
                 )
 
     def close(self) -> None:
@@ -350,7 +350,7 @@ class LogReader:
             ended = self._kafka.list_offsets([self._partition], OffsetKind.HIGH_WATERMARK)[self._partition]
             raise KafkaError(
                 f"{self._place} ends at {ended}, before offset {self.position}",
-                hint="was the topic made again, or its end cut off by an unclean election?",
+                hint="did an unclean election cut off its end, or was the topic created again?",
             )
         self.position = self.skipped_to = start
         return FetchedRange(start, memoryview(b""), [])

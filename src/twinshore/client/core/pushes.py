@@ -68,17 +68,13 @@ def read_pushed(text: str, own: ApplicationSettings, topics: Iterable[str]) -> P
     if foreign := [one for one in meant if not any_pattern_matches(one, mine)]:
         raise ConfigError("client.push-for-other-topics", topics=join_names(foreign, NAMES_SHOWN_MAX))
     if own.in_clear:
-        _must_be_known(clusters, own)
+        if strange := sorted(name for name in clusters if name not in own.clusters):
+            raise ConfigError("client.push-of-unknown-cluster", cluster=strange[0])
         made = {name: own.of(name) for name in clusters}
     else:
         made = {name: _own_first(own.of(name), name, {**settings, **one}) for name, one in clusters.items()}
     sites = sites_of(made, {})
     return PushedSettings(sites, home, hashlib.sha256(text.encode()).hexdigest())
-
-
-def _must_be_known(clusters: Iterable[str], own: ApplicationSettings) -> None:
-    if strange := sorted(name for name in clusters if name not in own.clusters):
-        raise ConfigError("client.push-of-unknown-cluster", cluster=strange[0])
 
 
 def _own_first(own: Mapping[str, Any], cluster: str, pushed: Mapping[str, Any]) -> dict[str, Any]:

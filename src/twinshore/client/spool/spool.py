@@ -119,7 +119,7 @@ class SpoolFiles:
         return self._process not in (0, os.getpid())
 
     def forget(self) -> None:
-        """Close the files in a forked child: they belong to the parent."""
+        """Close the files as they are, as in a forked child: they belong to the parent."""
         self._close_active()
         self.unlock()
 
@@ -242,8 +242,7 @@ class SpoolFiles:
         try:
             self.seal()
         finally:
-            self._close_active()
-            self.unlock()
+            self.forget()
 
     def _write(self, text: bytes, at: int) -> None:
         left = memoryview(text)

@@ -95,7 +95,7 @@ _IDENTITY = re.compile(r"@[0-9a-f]{4,8}\b")
 _TWICE = re.compile(r"\b(\w+) \1\b")
 
 _SENTENCES = {
-    -1: "the broker met an error it has no name for",
+    -1: "the broker reports an error without a name",
     0: "no error",
     1: "the offset lies outside the log",
     2: "the batch's checksum or size is wrong, or a compacted topic got no key",
@@ -105,7 +105,7 @@ _SENTENCES = {
     7: "the replicas did not confirm in time",
     9: "the replica is not available",
     10: "the batch exceeds the topic's limit",
-    12: "the text that the group's consumer left beside its place is too long there",
+    12: "the metadata of the committed offset is too long for the brokers",
     13: "the broker lost a connection it needed",
     14: "the coordinator is still loading",
     15: "the coordinator is not available yet",

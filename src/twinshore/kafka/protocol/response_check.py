@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from struct import Struct
 from types import NoneType, UnionType
@@ -163,8 +163,12 @@ def _tags(known: dict[int, Skipper]) -> Skipper:
             return at + 1
         kept: list[bytes] = []
         start, strange = at, False
-        for tag, value, end in _tagged(view, at):
-            at = end
+        count, at = read_uvarint(view, at)
+        for _ in range(count):
+            tag, at = read_uvarint(view, at)
+            size, at = read_uvarint(view, at)
+            end = _within(view, at + size, "tagged field")
+            value, at = view[at:end], end
             if tag in known:
                 inside = EditList()
                 inside.left = cuts.left
@@ -179,17 +183,6 @@ def _tags(known: dict[int, Skipper]) -> Skipper:
         return at
 
     return walk
-
-
-def _tagged(view: memoryview, at: int) -> Iterator[tuple[int, memoryview, int]]:
-    """Yields tag, value and end of each tagged field."""
-    count, at = read_uvarint(view, at)
-    for _ in range(count):
-        tag, at = read_uvarint(view, at)
-        size, at = read_uvarint(view, at)
-        end = _within(view, at + size, "tagged field")
-        yield tag, view[at:end], end
-        at = end
 
 
 def _mended(view: memoryview, walk: Skipper, cuts: EditList) -> memoryview:

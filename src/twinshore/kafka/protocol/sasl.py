@@ -235,7 +235,7 @@ class ScramServer:
             raise LoginRefusedError("it wants to log in by a delegation token, which is not served")
         self.user = fields["n"].replace("=2C", ",").replace("=3D", "=")
         if other.removeprefix("a=") not in ("", fields["n"]):
-            raise LoginRefusedError(f"user {self.user!r:.80} would act as somebody else")
+            raise LoginRefusedError(f"user {self.user!r:.80} would act as another user")
         found = self._keys_of(self.user)
         self._keys, self._nonce = found, fields["r"] + self._nonce
         self._binding = f"{binding},{other},".encode()
@@ -247,7 +247,7 @@ class ScramServer:
         fields = _fields(client_final, _unreadable)
         without_proof = client_final.rpartition(b",p=")[0]
         if _unbase64(fields.get("c", ""), _unreadable) != self._binding or fields.get("r") != self._nonce:
-            raise LoginRefusedError(f"user {self.user!r:.80}: its final message of SCRAM is not the one to this talk")
+            raise LoginRefusedError(f"user {self.user!r:.80}: its final message of SCRAM belongs to another login")
         signed = self._signed.encode() + b"," + without_proof
         mask = hmac.digest(self._keys.stored_key, signed, self._digest)
         proof = _unbase64(fields.get("p", ""), _unreadable)
