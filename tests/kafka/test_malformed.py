@@ -14,7 +14,7 @@ from tests.kafka.peers import answer, greet, peer, read_request
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Cluster, Security, TopicPartition
 from twinshore.kafka.connection import Connection, open_connection
-from twinshore.kafka.leader_queries import LeaderPartition, fetch_batch, fetch_records
+from twinshore.kafka.leader_queries import LeaderPartition, fetch_records
 from twinshore.kafka.metadata import BrokerAddress
 from twinshore.kafka.pool import NodeConnections
 from twinshore.kafka.protocol import apis
@@ -25,7 +25,6 @@ from twinshore.kafka.protocol.transactions import parse_describe_transactions
 WANTED = LeaderPartition(TopicPartition("t", 0), bytes(15) + b"\1", 0)
 Asking = Callable[[Connection], object]
 ASKINGS: dict[str, tuple[str, Asking]] = {
-    "batch": ("Fetch", lambda line: fetch_batch(line, WANTED, 0, timeout_s=5)),
     "records": ("Fetch", lambda line: fetch_records(line, WANTED, 0, bytes_max=9, committed=False, timeout_s=5)),
     "places": ("OffsetFetch", lambda line: line.ask(9, 8, b"", lambda said: parse_offset_fetch(bytes(said), {}))),
     "commit": ("OffsetCommit", lambda line: line.ask(8, 8, b"", lambda said: parse_offset_commit(bytes(said)))),

@@ -64,7 +64,7 @@ class OffsetCommitter(DeliveredOffsets):
     def of(self, consumer: Consumer, topics: Collection[str]) -> list[TopicPartition]:
         """Returns the delivered offsets of partitions assigned now."""
         mine = [(one.topic, one.partition) for one in consumer.assignment() if one.topic in topics]
-        return [TopicPartition(*where, self.next[where]) for where in mine if where in self.next]
+        return [TopicPartition(*key, self.next[key]) for key in mine if key in self.next]
 
     def begin(
         self, consumer: Consumer, partitions: list[TopicPartition], here: list[TopicPartition], is_incremental: bool
@@ -77,10 +77,10 @@ class OffsetCommitter(DeliveredOffsets):
         sought = self.take_sought([(one.topic, one.partition) for one in here])
         ours = {(one.topic, one.partition): one for one in here if wants_committed_offset(one)}
         carried = self.take_carried_offsets({one.topic for one in here}, ours)
-        for where in sought.keys() & ours.keys():
-            ours[where].offset = sought[where]
-            self.seek(where, sought[where])
-        self._place(consumer, {where: one for where, one in ours.items() if where in carried.keys() - sought}, carried)
+        for key in sought.keys() & ours.keys():
+            ours[key].offset = sought[key]
+            self.seek(key, sought[key])
+        self._place(consumer, {key: one for key, one in ours.items() if key in carried.keys() - sought}, carried)
         if not is_incremental:
             self.warn_of_lost(self.drop_sought({one.topic for one in here}), "another member of the group reads it now")
             consumer.assign(partitions)
@@ -100,21 +100,23 @@ class OffsetCommitter(DeliveredOffsets):
         except KafkaException as error:
             committed = {}
             log.warning(f"{self._name} cannot read the group's committed offsets: {error.args[0].str()}")
-        for where, partition in ours.items():
-            partition.offset = self.next[where] = max(committed.get(where, 0), carried[where])
+        for key, partition in ours.items():
+            partition.offset = self.next[key] = max(committed.get(key, 0), carried[key])
 
     def commit_deferred(self, consumer: Consumer, topics: Collection[str]) -> None:
         """Commit what the application committed while these topics moved, where that is beyond the committed offset."""
         owed = self.take_deferred_commits(topics)
         try:
-            committed = committed_offsets(consumer, [TopicPartition(*where) for where in owed], REQUEST_TIMEOUT_S)
-            further = [TopicPartition(*where, at) for where, at in owed.items() if at > committed.get(where, at)]
+            committed = committed_offsets(consumer, [TopicPartition(*key) for key in owed], REQUEST_TIMEOUT_S)
+            further = [
+                TopicPartition(*key, offset) for key, offset in owed.items() if offset > committed.get(key, offset)
+            ]
             commit_offsets(consumer, further, asynchronous=False)
             self.note_committed(owed.items())
         except KafkaException as error:
             log.warning(f"{self._name} cannot commit yet what was committed during the move: {error.args[0].str()}")
-            for where, at in owed.items():
-                self.defer_commit(where, at)
+            for key, offset in owed.items():
+                self.defer_commit(key, offset)
 
     def warn_of_lost(self, sought: Iterable[TopicPartitionTuple], why: str) -> None:
         for topic, number in sought:
@@ -126,17 +128,18 @@ class OffsetCommitter(DeliveredOffsets):
         return [found for one in offsets if (found := self._known(one)) is not None]
 
     def _known(self, one: TopicPartition) -> TopicPartition | None:
-        where = one.topic, one.partition
-        at = self.known(where, one.offset)
-        if at == one.offset:
+        key = one.topic, one.partition
+        offset = self.known(key, one.offset)
+        if offset == one.offset:
             return one
+        limit = "not at all" if offset is None else f"to {offset} alone"
         self._warnings.now(
-            f"{self._name} commits {one.topic}-{one.partition} {'not at all' if at is None else f'to {at} alone'}, not"
+            f"{self._name} commits {one.topic}-{one.partition} {limit}, not"
             f" to {one.offset}: that was read at a home that it has left, and other records have these offsets now",
             topic=one.topic,
             partition=one.partition,
         )
-        return None if at is None else TopicPartition(*where, at)
+        return None if offset is None else TopicPartition(*key, offset)
 
 
 LEAVE_TIMEOUT_S = 5.0
@@ -179,34 +182,34 @@ class ConsumerCloser:
         self._waits = False
         self._untold: list[TopicPartition] | None = None
 
-    def commit(self, places: Sequence[TopicPartition] | None) -> None:
+    def commit(self, offsets: Sequence[TopicPartition] | None) -> None:
         """Commit. A failure is a warning: a dead home is left all the same."""
         if not self.is_closing or threading.current_thread() is self._thread:
-            self._commit(places)
+            self._commit(offsets)
             return
         # In a callback during close: the closing thread, which waits in `tell`, must make the commit.
         done = threading.Event()
-        self._jobs.put((places, done))
+        self._jobs.put((offsets, done))
         done.wait(LEAVE_TIMEOUT_S)
 
-    def _commit(self, places: Sequence[TopicPartition] | None) -> None:
+    def _commit(self, offsets: Sequence[TopicPartition] | None) -> None:
         try:
-            commit_offsets(self.consumer, places, asynchronous=False)
+            commit_offsets(self.consumer, offsets, asynchronous=False)
         except KafkaException as error:
             why = error.args[0].str()
             self._warn(f"does not take its committed offsets: {why}")
 
-    def commit_soon(self, places: Sequence[TopicPartition]) -> None:
-        self._do(lambda: self.commit(places))
+    def commit_soon(self, offsets: Sequence[TopicPartition]) -> None:
+        self._do(lambda: self.commit(offsets))
 
-    def close(self, places: Sequence[TopicPartition] = ()) -> list[TopicPartition]:
+    def close(self, offsets: Sequence[TopicPartition] = ()) -> list[TopicPartition]:
         """Commit and close the consumer. Raises exceptions of callbacks. If the cluster does not answer, returns the
         partitions to report as lost; no other callback reports them.
         """
         self._untold, self.is_closing = self.consumer.assignment(), True
 
         def run() -> None:
-            self.commit(places)
+            self.commit(offsets)
             self.consumer.close()
 
         return [] if self._do(run) else self._take() or []
@@ -220,12 +223,12 @@ class ConsumerCloser:
         self._calls.put(call)
         while not call.is_done.is_set():
             try:
-                places, done = self._jobs.get(timeout=POLL_INTERVAL_S)
+                offsets, done = self._jobs.get(timeout=POLL_INTERVAL_S)
             except Empty:
                 if not self._waits and not call.has_begun.is_set():
                     return
             else:
-                self._commit(places)
+                self._commit(offsets)
                 done.set()
         if call.raised is not None:
             raise call.raised
@@ -298,11 +301,11 @@ class Member:
         else:
             commit_offsets(self.consumer, offsets, asynchronous)
 
-    def store(self, places: list[TopicPartition]) -> None:
+    def store(self, offsets: list[TopicPartition]) -> None:
         """Store delivered offsets for the next commit without offsets, unless another member has the partition now."""
         if self.mode.stores:
             with suppress(KafkaException):
-                self.consumer.store_offsets(offsets=places)
+                self.consumer.store_offsets(offsets=offsets)
 
     def still(self, stays: Collection[str]) -> None:
         """Pause topics that do not stay: a rebalance may take a while."""

@@ -29,7 +29,6 @@ from twinshore.kafka.leader_queries import (
     ValuesAndErrors,
     delete_records,
     describe_producers,
-    fetch_batch,
     fetch_records,
     init_producer_id,
     list_offsets,
@@ -40,7 +39,7 @@ from twinshore.kafka.metadata import NO_LEADER, ClusterMetadata, MetadataCache, 
 from twinshore.kafka.pool import ConnectionPool, NodeConnections, RetryPolicy
 from twinshore.kafka.protocol.error_codes import Code, kafka_error
 from twinshore.kafka.protocol.fetch import FetchedPartitionById
-from twinshore.kafka.protocol.record_batch import BatchHeader
+from twinshore.kafka.protocol.record_batch import BatchHeader, split_batches
 
 if TYPE_CHECKING:
     from twinshore.kafka.admin import Admin
@@ -206,22 +205,25 @@ class KafkaCluster:
 
     def read_batch(self, partition: TopicPartition, offset: int) -> tuple[bytes, BatchHeader] | None:
         """Returns the batch with `offset`, CRC unchecked; None where gone or above the high watermark."""
-        return self._fetch(partition, f"batch at offset {offset}", partial(fetch_batch, offset=offset))
+        # Brokers send the first batch whole, whatever its size, so one byte means one batch.
+        fetched = self.read_from(partition, offset, bytes_max=1, committed=False)
+        for view, header in split_batches(fetched.records):
+            if header.base_offset <= offset <= header.last_offset:
+                return bytes(view), header
+        return None
 
     def read_from(
         self, partition: TopicPartition, offset: int, *, bytes_max: int, committed: bool
     ) -> FetchedPartitionById:
         """Returns batches from the one with `offset` on, as a consumer may read; at least one."""
-        fetch = partial(fetch_records, offset=offset, bytes_max=bytes_max, committed=committed)
-        found = self._fetch(partition, f"records from offset {offset}", fetch)
+        read = partial(fetch_records, offset=offset, bytes_max=bytes_max, committed=committed)
+
+        def ask(connection: Connection, wanted: Sequence[LeaderPartition]) -> Answers[FetchedPartitionById | None]:
+            return {one.partition: read(connection, one, timeout_s=self._time_s()) for one in wanted}
+
+        found = self._leaders.ask([partition], LeaderQuery(f"records from offset {offset}", "Read", ask))[partition]
         assert found is not None
         return found
-
-    def _fetch(self, partition: TopicPartition, what: str, fetch: Callable[..., tuple[int, Value]]) -> Value:
-        def ask(connection: Connection, wanted: Sequence[LeaderPartition]) -> Answers[Value]:
-            return {one.partition: fetch(connection, one, timeout_s=self._time_s()) for one in wanted}
-
-        return self._leaders.ask([partition], LeaderQuery(what, "Read", ask))[partition]
 
     def init_producer_id(self) -> tuple[int, int]:
         """Returns a new producer id and its epoch."""

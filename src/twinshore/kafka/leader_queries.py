@@ -36,7 +36,7 @@ from twinshore.kafka.protocol.fetch import (
     parse_fetch_by_id,
 )
 from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, read_produce_response
-from twinshore.kafka.protocol.record_batch import HEADER_BYTES, BatchHeader, split_batches
+from twinshore.kafka.protocol.record_batch import HEADER_BYTES
 
 CONSUMER_REPLICA_ID = -1
 # Kafka's debugging replica: it is shown the log end, where a consumer is shown the high watermark.
@@ -173,18 +173,6 @@ def offset_for_leader_epoch(
         for topic in answer.topics
         for one in topic.partitions
     }
-
-
-def fetch_batch(
-    connection: Connection, wanted: LeaderPartition, offset: int, *, timeout_s: float
-) -> tuple[int, tuple[bytes, BatchHeader] | None]:
-    """Returns code, and bytes and header of the batch with `offset`; None where a consumer may not read it yet."""
-    # Brokers send the first batch whole, whatever its size, so one byte means one batch.
-    code, fetched = fetch_records(connection, wanted, offset, bytes_max=1, committed=False, timeout_s=timeout_s)
-    for view, header in split_batches(fetched.records) if fetched is not None and not code else ():
-        if header.base_offset <= offset <= header.last_offset:
-            return Code.NONE, (bytes(view), header)
-    return code, None
 
 
 def fetch_records(

@@ -207,12 +207,6 @@ class FailFastAvailability(ClusterAvailability):
         with self._guard:
             self._gave_up = self._last is not None
 
-    def check(self) -> None:
-        """ClusterUnavailableError once a caller waited in vain."""
-        with self._guard:
-            if self._gated():
-                raise self._refusal()
-
     @contextmanager
     def asking(self) -> Iterator[None]:
         self.check()

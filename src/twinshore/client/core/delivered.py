@@ -39,14 +39,14 @@ def consumer_mode(settings: Mapping[str, Any]) -> ConsumerMode:
     )
 
 
-def translate_offsets(places: Mapping[int, int], was: int, now: int, record: HomeRecord | None) -> dict[int, int]:
+def translate_offsets(offsets: Mapping[int, int], was: int, now: int, record: HomeRecord | None) -> dict[int, int]:
     """Translate offsets by partition from the home of term `was` to that of `now`. `record`: the topic's newest home
     record. Unknown partitions are omitted.
     """
     if was == now:
-        return dict(places)
+        return dict(offsets)
     points = common_ends(was, now, record)
-    return {number: min(place, points[number]) for number, place in places.items() if number < len(points)}
+    return {number: min(offset, points[number]) for number, offset in offsets.items() if number < len(points)}
 
 
 def common_ends(was: int, now: int, record: HomeRecord | None) -> tuple[int, ...]:
@@ -78,26 +78,26 @@ class DeliveredOffsets:
 
     def leave(self, topic: str) -> None:
         """Start leaving a topic. Without records since the previous move, the carried offsets stay valid."""
-        waiting = [where for where in self._carry if where[0] == topic]
-        self._behind[topic] = {where[1]: self._carry.pop(where) for where in waiting}
+        waiting = [key for key in self._carry if key[0] == topic]
+        self._behind[topic] = {key[1]: self._carry.pop(key) for key in waiting}
 
-    def left(self, places: Iterable[TopicPartitionTuple]) -> None:
+    def left(self, partitions: Iterable[TopicPartitionTuple]) -> None:
         """Save the offsets of partitions whose topics leave."""
-        for where in places:
-            exact, at = self._exact.get(where), self.forget(where)
+        for key in partitions:
+            exact, offset = self._exact.get(key), self.forget(key)
             if exact is not None:
-                self._sought[where] = exact if at is None else at
-            elif at is not None:
-                self._behind[where[0]][where[1]] = at
+                self._sought[key] = exact if offset is None else offset
+            elif offset is not None:
+                self._behind[key[0]][key[1]] = offset
 
-    def forget(self, where: TopicPartitionTuple) -> int | None:
+    def forget(self, key: TopicPartitionTuple) -> int | None:
         """Drop a partition that another member may read now. Kept is only how far records were read here."""
-        at = self.next.pop(where, None)
-        self._exact.pop(where, None)
-        self._committed.pop(where, None)
-        if at is not None and (alike := self._alike.get(where[0])) is not None:
-            alike[where[1]] = max(at, alike.get(where[1], at))
-        return at
+        offset = self.next.pop(key, None)
+        self._exact.pop(key, None)
+        self._committed.pop(key, None)
+        if offset is not None and (alike := self._alike.get(key[0])) is not None:
+            alike[key[1]] = max(offset, alike.get(key[1], offset))
+        return offset
 
     def arrive(self, topic: str, was: int, now: int, record: HomeRecord | None) -> list[TopicPartitionTuple]:
         """Translate the topic's offsets to the home of term `now`, described by `record`. Returns partitions whose
@@ -123,9 +123,9 @@ class DeliveredOffsets:
     def _seek_on(self, topic: str, worth: Callable[[dict[int, int]], dict[int, int]]) -> list[TopicPartitionTuple]:
         """Translate sought offsets. Beginning and end are valid on each cluster."""
         sought = _pop(self._sought, topic)
-        kept = worth({number: at for number, at in sought.items() if at >= 0})
-        kept |= {number: at for number, at in sought.items() if at < 0}
-        self._sought |= {(topic, number): at for number, at in kept.items()}
+        kept = worth({number: offset for number, offset in sought.items() if offset >= 0})
+        kept |= {number: offset for number, offset in sought.items() if offset < 0}
+        self._sought |= {(topic, number): offset for number, offset in kept.items()}
         return [(topic, number) for number in sought if number not in kept]
 
     def take_carried_offsets(
@@ -134,64 +134,66 @@ class DeliveredOffsets:
         """Take offsets of `asked` partitions delivered before the move. Those of other partitions of `dealt` topics are
         dropped.
         """
-        found = {where: self._carry[where] for where in asked if where in self._carry}
-        self._carry = {where: at for where, at in self._carry.items() if where[0] not in dealt}
+        found = {key: self._carry[key] for key in asked if key in self._carry}
+        self._carry = {key: offset for key, offset in self._carry.items() if key[0] not in dealt}
         return found
 
-    def seek(self, where: TopicPartitionTuple, offset: int) -> None:
+    def seek(self, key: TopicPartitionTuple, offset: int) -> None:
         """Read the assigned partition from this offset."""
-        self._exact[where] = offset
-        self.next.pop(where, None)
+        self._exact[key] = offset
+        self.next.pop(key, None)
         if offset >= 0:
-            self.next[where] = offset
+            self.next[key] = offset
 
-    def seek_later(self, where: TopicPartitionTuple, offset: int) -> None:
+    def seek_later(self, key: TopicPartitionTuple, offset: int) -> None:
         """Read from this offset once assigned, translated at a move."""
-        self._sought[where] = offset
+        self._sought[key] = offset
 
     def take_sought(self, dealt: Iterable[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
         """Take sought offsets of these partitions."""
-        return {where: self._sought.pop(where) for where in dealt if where in self._sought}
+        return {key: self._sought.pop(key) for key in dealt if key in self._sought}
 
     def drop_sought(self, topics: Collection[str]) -> list[TopicPartitionTuple]:
         """Drop sought offsets. Returns their partitions."""
         return [(topic, number) for topic in topics for number in _pop(self._sought, topic)]
 
-    def position(self, where: TopicPartitionTuple) -> int | None:
+    def position(self, key: TopicPartitionTuple) -> int | None:
         """Returns the position, also between two homes and before partitions are assigned."""
-        behind = self._behind.get(where[0], {}).get(where[1])
-        return self._sought.get(where, self.next.get(where, self._carry.get(where, behind)))
+        behind = self._behind.get(key[0], {}).get(key[1])
+        return self._sought.get(key, self.next.get(key, self._carry.get(key, behind)))
 
     # -- commits
 
-    def note_committed(self, places: Iterable[tuple[TopicPartitionTuple, int]]) -> None:
-        self._committed |= dict(places)
+    def note_committed(self, offsets: Iterable[tuple[TopicPartitionTuple, int]]) -> None:
+        self._committed |= dict(offsets)
 
-    def committed_offset(self, where: TopicPartitionTuple) -> int | None:
+    def committed_offset(self, key: TopicPartitionTuple) -> int | None:
         """Returns the offset committed last, or deferred until the topic arrives."""
-        return self._owed.get(where, self._committed.get(where))
+        return self._owed.get(key, self._committed.get(key))
 
-    def known(self, where: TopicPartitionTuple, offset: int) -> int | None:
+    def known(self, key: TopicPartitionTuple, offset: int) -> int | None:
         """Returns up to which offset a commit is valid on the current cluster: records read at the old home beyond the
         common end do not exist here. None where nothing is known to be common.
         """
-        alike = self._alike.get(where[0])
-        if alike is None or offset <= max(alike.get(where[1], 0), self.next.get(where, 0)):
+        alike = self._alike.get(key[0])
+        if alike is None or offset <= max(alike.get(key[1], 0), self.next.get(key, 0)):
             return offset
-        return alike.get(where[1])
+        return alike.get(key[1])
 
-    def defer_commit(self, where: TopicPartitionTuple, offset: int) -> None:
+    def defer_commit(self, key: TopicPartitionTuple, offset: int) -> None:
         """Commit this offset once the topic has arrived."""
-        self._owed[where] = offset
+        self._owed[key] = offset
 
     def defer_commits_of_left_topics(self) -> None:
-        self._owed |= {(topic, number): at for topic, places in self._behind.items() for number, at in places.items()}
+        self._owed |= {
+            (topic, number): offset for topic, offsets in self._behind.items() for number, offset in offsets.items()
+        }
 
     def take_deferred_commits(self, topics: Collection[str]) -> dict[TopicPartitionTuple, int]:
         """Take deferred commits of these topics."""
-        found = {where: at for where, at in self._owed.items() if where[0] in topics}
-        for where in found:
-            del self._owed[where]
+        found = {key: offset for key, offset in self._owed.items() if key[0] in topics}
+        for key in found:
+            del self._owed[key]
         return found
 
     def clear(self) -> None:
@@ -200,6 +202,6 @@ class DeliveredOffsets:
         self.paused.clear()
 
 
-def _pop(places: dict[TopicPartitionTuple, int], topic: str) -> dict[int, int]:
+def _pop(offsets: dict[TopicPartitionTuple, int], topic: str) -> dict[int, int]:
     """Take the topic's offsets, by partition."""
-    return {where[1]: places.pop(where) for where in [one for one in places if one[0] == topic]}
+    return {key[1]: offsets.pop(key) for key in [one for one in offsets if one[0] == topic]}

@@ -85,22 +85,22 @@ class _Log(Generic[Item]):
     def has_room(self) -> bool:
         return self.depth() < _ROOMY
 
-    def append(self, held: BufferedRecord[Item]) -> None:
-        self.queue.append(held)
-        self.size += held.size
-        if held.key is not None:
-            self.times.setdefault(held.key, deque()).append(held.time_ms)
-        self.reach(held.offset + 1)
+    def append(self, record: BufferedRecord[Item]) -> None:
+        self.queue.append(record)
+        self.size += record.size
+        if record.key is not None:
+            self.times.setdefault(record.key, deque()).append(record.time_ms)
+        self.reach(record.offset + 1)
 
     def popleft(self) -> BufferedRecord[Item]:
-        held = self.queue.popleft()
-        self.size -= held.size
-        if held.key is not None:
-            times = self.times[held.key]
+        record = self.queue.popleft()
+        self.size -= record.size
+        if record.key is not None:
+            times = self.times[record.key]
             times.popleft()
             if not times:
-                del self.times[held.key]
-        return held
+                del self.times[record.key]
+        return record
 
     def reach(self, offset: int) -> None:
         self.read_to = max(self.read_to, offset)
@@ -149,10 +149,10 @@ class PartitionPair(Generic[Item]):
         logs = {home: _Log[Item](rank, records_max, bytes_max) for rank, home in enumerate(homes)}
         self._logs: dict[str, _Log[Item]] = logs
 
-    def fetched(self, home: str, held: BufferedRecord[Item]) -> None:
+    def fetched(self, home: str, record: BufferedRecord[Item]) -> None:
         """Add the next record of a log. A record below `read_to` is ignored."""
-        if held.offset >= self._logs[home].read_to:
-            self._logs[home].append(held)
+        if record.offset >= self._logs[home].read_to:
+            self._logs[home].append(record)
 
     def read_to(self, home: str) -> int:
         """Each lower offset was fetched or holds no record; UNKNOWN_POSITION where nothing is known yet."""

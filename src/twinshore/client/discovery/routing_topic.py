@@ -298,8 +298,9 @@ class Discovery:
             self._remembered = RememberedHomes(self.memory)
         told = without_holds(self._tracker.told()) if self._tracker is not None else self._remembered.lines()
         unread = self._tracker.unread() if self._tracker is not None else None
-        known: dict[str, Any] = {"told": told, "unread": unread}
-        made = HomeTracker(name, topics, self.sites, self.begin, lease_s=lease_s, news=self._heard, **known)
+        made = HomeTracker(
+            name, topics, self.sites, self.begin, lease_s=lease_s, told=told, unread=unread, news=self._heard
+        )
         made.start()
         self._tracker, self.is_due = made, False
         return made

@@ -124,8 +124,10 @@ def send_spool(
         return
     ordered = {send_spool.first: clusters[send_spool.first], **clusters} if send_spool.first else clusters
     spool = Spool(send_spool.folder, past_damage=send_spool.past_damage)
-    options: dict[str, Any] = {"topics": topics, "name": "spool send", "spool": spool, "recognise": True}
-    with FailoverProducer({"log_level": 2}, clusters=ordered, **options) as producer:  # errors are reported at the end
+    quiet = {"log_level": 2}  # errors are reported at the end
+    with FailoverProducer(
+        quiet, clusters=ordered, topics=topics, name="spool send", spool=spool, recognise=True
+    ) as producer:
         producer.flush(within_s)
         why = {topic: producer.where(topic) for topic in topics}
         producer.close(0)

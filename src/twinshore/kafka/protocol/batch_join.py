@@ -27,7 +27,9 @@ def load_loops(module: str) -> ModuleType | None:
         return None
     except Exception as error:
         # Any fault of the compiler or its disk: everything also works without the loops.
-        warnings.warn(f"no compiled code here, so batches are replicated one by one: {error!r}", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"no compiled code here, so batches are replicated one by one: {error!r}", RuntimeWarning, stacklevel=2
+        )
         return None
 
 
