@@ -8,9 +8,9 @@ compaction holes. Below the last stable offset a response lists all aborted tran
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol.apis import FETCH, HANDWRITTEN_VERSIONS
@@ -23,10 +23,7 @@ from twinshore.kafka.protocol.primitives import (
     Encoding,
     encoding_of,
     parser,
-    read_count,
     read_name,
-    read_uuid,
-    read_uvarint,
     skip_tags,
     write_partitions,
 )
@@ -52,13 +49,14 @@ from twinshore.kafka.protocol.requests import (
 )
 from twinshore.kafka.protocol.rewrite import hole_free_runs
 
+Item = TypeVar("Item")
 FETCH_KEY = FETCH
 FETCH_VERSION = HANDWRITTEN_VERSIONS[FETCH][1]
 
 _REQUEST = struct.Struct(">iiiibii")
 _PARTITION = struct.Struct(">iiqiqiB")
 _ANSWER = struct.Struct(">ihi")
-_ANSWER_PARTITION = struct.Struct(">ihqqq")
+_NO_RECORDS = memoryview(b"")
 _ABORTED = struct.Struct(">qq")
 _EPOCH_END = struct.Struct(">iq")
 
@@ -122,37 +120,16 @@ def encode_fetch_by_id(
 def parse_fetch_by_id(view: memoryview, position: int = 0) -> FetchResponseById:
     """`position`: after the response header. Records are views of `view`: use them before it is reused."""
     throttle_ms, error, session_id = _ANSWER.unpack_from(view, position)
-    topics, position = read_count(view, position + _ANSWER.size)
-    partitions: list[FetchedPartitionById] = []
-    for _ in range(topics):
-        topic_id, position = read_uuid(view, position)
-        count, position = read_count(view, position)
-        for _ in range(count):
-            fetched, position = _partition(view, position, topic_id)
-            partitions.append(fetched)
-        position = skip_tags(view, position)
+    read = partial(_read_fetched, COMPACT_ENCODING, view, FETCH_VERSION, _by_id)
+    partitions, position = read_topics(COMPACT_ENCODING, view, position + _ANSWER.size, True, read)
     skip_tags(view, position)
     return FetchResponseById(throttle_ms, error, session_id, partitions)
 
 
-def _partition(view: memoryview, position: int, topic_id: bytes) -> tuple[FetchedPartitionById, int]:
-    partition, error, high_watermark, stable, log_start = _ANSWER_PARTITION.unpack_from(view, position)
-    count, position = read_count(view, position + _ANSWER_PARTITION.size)
-    aborted: list[tuple[int, int]] = []
-    for _ in range(count):
-        aborted.append(_ABORTED.unpack_from(view, position))
-        position = skip_tags(view, position + _ABORTED.size)
-    size, position = read_uvarint(view, position + 4)  # the preferred read replica is not for us
-    end = position + max(size - 1, 0)
-    if end > len(view):
-        raise WireError(f"the records of partition {partition} run past the end", offset=position)
-    records = view[position:end]
-    tags, position = read_pairs(COMPACT_ENCODING, view, end, _FETCHED_TAGS)
-    marks = tags.get(_DIVERGING_TAG), tags.get(_LEADER_TAG)
-    found = FetchedPartitionById(
-        topic_id, partition, error, high_watermark, stable, log_start, *marks, aborted, records
-    )
-    return found, position
+def _by_id(*fields: Any) -> FetchedPartitionById:
+    """Takes the fields of a FetchResponsePartition."""
+    *ends, aborted, _, records, diverging_epoch, current_leader, _ = fields
+    return FetchedPartitionById(*ends, diverging_epoch, current_leader, aborted or [], records or _NO_RECORDS)
 
 
 FETCH_VERSIONS = range(4, 19)
@@ -373,14 +350,14 @@ def read_fetch_response(view: memoryview, position: int, version: int) -> FetchR
     if version >= _SESSIONS:
         session = _SESSION.unpack_from(view, position)
         position += _SESSION.size
-    read = partial(_read_fetched, notation, view, version)
+    read = partial(_read_fetched, notation, view, version, FetchResponsePartition)
     fetched, position = read_topics(notation, view, position, version >= FETCH_VERSION_BY_ID, read)
     return FetchResponse(throttle_ms, *session, fetched, read_endpoints(notation, view, position))
 
 
 def _read_fetched(
-    notation: Encoding, view: memoryview, version: int, topic: Topic, position: int
-) -> tuple[FetchResponsePartition, int]:
+    notation: Encoding, view: memoryview, version: int, made: Callable[..., Item], topic: Topic, position: int
+) -> tuple[Item, int]:
     start = preferred = -1
     if version >= _LOG_START:
         partition, error, watermark, stable, start = _FETCHED_5.unpack_from(view, position)
@@ -399,9 +376,9 @@ def _read_fetched(
         position += I32.size
     records, position = read_bytes(notation, view, position, f"the records of partition {partition}")
     tags, position = read_pairs(notation, view, position, _FETCHED_TAGS)
-    marks = (tags.get(tag) for tag in _FETCHED_TAGS)
+    marks = tags.get(_DIVERGING_TAG), tags.get(_LEADER_TAG), tags.get(_SNAPSHOT_TAG)
     offsets = watermark, stable, start
-    return FetchResponsePartition(topic, partition, error, *offsets, aborted, preferred, records, *marks), position
+    return made(topic, partition, error, *offsets, aborted, preferred, records, *marks), position
 
 
 def _notation(version: int) -> Encoding:
