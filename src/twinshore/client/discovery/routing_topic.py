@@ -64,7 +64,7 @@ def _guarded(
 ) -> Callable[Concatenate[HomeTracker, Parameters], Value]:
     """Returns a method that calls this one of the tracker's subscription, under its guard."""
 
-    def call(tracker: HomeTracker, *given: Parameters.args, **named: Parameters.kwargs) -> Value:
+    def call(tracker: HomeTracker, /, *given: Parameters.args, **named: Parameters.kwargs) -> Value:
         with tracker._guard:
             return method(tracker._following, *given, **named)
 

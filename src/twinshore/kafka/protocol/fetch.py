@@ -129,7 +129,8 @@ def parse_fetch_by_id(view: memoryview, position: int = 0) -> FetchResponseById:
 def _by_id(*fields: Any) -> FetchedPartitionById:
     """Takes the fields of a FetchResponsePartition."""
     *ends, aborted, _, records, diverging_epoch, current_leader, _ = fields
-    return FetchedPartitionById(*ends, diverging_epoch, current_leader, aborted or [], records or _NO_RECORDS)
+    marks = diverging_epoch, current_leader
+    return FetchedPartitionById._make((*ends, *marks, aborted or [], records or _NO_RECORDS))
 
 
 FETCH_VERSIONS = range(4, 19)

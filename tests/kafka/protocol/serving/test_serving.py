@@ -62,7 +62,7 @@ def produce_requests(topics: st.SearchStrategy[Any]) -> st.SearchStrategy[Produc
 
 def produce_answers(topics: st.SearchStrategy[Any]) -> st.SearchStrategy[ProduceResponse]:
     refused = st.lists(st.tuples(I32, st.none() | NAMES), max_size=2)
-    one = st.builds(ProducedPartition, topics, I32, CODES, I64, TIMES, I64, refused, st.none() | NAMES, PAIRS)
+    one = st.builds(ProducedPartition, topics, I32, CODES, I64, TIMES, I64, st.none() | NAMES, PAIRS, refused)
     return st.builds(ProduceResponse, many(one), I32, ENDPOINTS)
 
 
