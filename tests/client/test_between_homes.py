@@ -138,7 +138,7 @@ def test_a_place_of_which_nobody_knows_what_it_is_worth_is_not_sought_in_silence
     two.consumer.seek(part(1, OFFSET_BEGINNING))
     two.settle("west", 3)
     assert two.first_of(1) == 0
-    assert len([one for one in two.said if mentions(one, "billing", "orders-0", "told to")]) == 1
+    assert len([one for one in two.said if mentions(one, "billing", "orders-0", "sought")]) == 1
 
 
 def test_before_partitions_are_dealt_out_for_the_first_time_a_seek_is_kept_as_well(two: Two) -> None:
