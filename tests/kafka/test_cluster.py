@@ -123,7 +123,7 @@ def test_the_tail_batch_is_the_one_that_covers_the_offset(
         assert header is not None
         assert header.base_offset <= offset <= header.last_offset
     assert kafka.read_tail_batch(named, 7) is None
-    with pytest.raises(KafkaError, match=rf"east: batch at offset 8 of {named}: .*OFFSET_OUT_OF_RANGE, code 1"):
+    with pytest.raises(KafkaError, match=rf"east: records from offset 8 of {named}: .*OFFSET_OUT_OF_RANGE, code 1"):
         kafka.read_tail_batch(named, 8)
 
 

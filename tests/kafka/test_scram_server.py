@@ -66,7 +66,7 @@ def test_a_wrong_password_is_refused() -> None:
         (b"n,,m=ext,n=anna,r=x", "wants what is not served"),
         (b"n,,n=anna", "cannot be read"),
         (b"n,,n=anna,r=x,tokenauth=true", "delegation token"),
-        (b"n,a=root,n=anna,r=x", "act as somebody else"),
+        (b"n,a=root,n=anna,r=x", "act as another user"),
         (b"\xff", "not UTF-8"),
         (b"", "cannot be read"),
     ],
@@ -79,11 +79,11 @@ def test_first_messages_that_are_not_taken(first: bytes, complaint: str) -> None
 @pytest.mark.parametrize(
     ("final", "complaint"),
     [
-        (b"c=biws,r=theirs,p=AAAA", "not the one to this talk"),
-        (b"c=eSws,r=theirsours,p=AAAA", "not the one to this talk"),
+        (b"c=biws,r=theirs,p=AAAA", "belongs to another login"),
+        (b"c=eSws,r=theirsours,p=AAAA", "belongs to another login"),
         (b"c=biws,r=theirsours,p=AAAA", "no proof"),
         (b"c=biws,r=theirsours,p=!!", "not base64"),
-        (b"", "not the one to this talk"),
+        (b"", "belongs to another login"),
     ],
 )
 def test_final_messages_that_are_not_taken(final: bytes, complaint: str) -> None:
