@@ -14,7 +14,7 @@ def test_a_process_that_was_forked_writes_nothing_and_holds_no_lock(tmp_path: Pa
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert not done.returncode, done.stderr
     said = done.stdout.splitlines()
-    forked = "producer belongs to the process that was forked: make one behind the fork"
+    forked = "producer belongs to the process that was forked: make one after the fork"
     spool = f"not written to the spool {tmp_path / 'spool'}: it belongs to the process that was forked"
     assert sorted(said) == sorted(
         [
