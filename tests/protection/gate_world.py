@@ -21,7 +21,7 @@ from twinshore.protection.core.model import (
     ProtectionLevel,
     ProtectionSettings,
     ReachedEpoch,
-    Refuse,
+    RefuseWrite,
     ReportProtection,
     SideView,
     WriteAlone,
@@ -169,7 +169,7 @@ class World:
             match command:
                 case Confirm(write, is_alone):
                     self._confirmed(write, is_alone)
-                case Refuse(write):
+                case RefuseWrite(write):
                     record, idempotent, _ = self.writes.pop(write)
                     self.counts["refused"] += 1
                     self.after(0.1, lambda record=record, idempotent=idempotent: self._send(record, idempotent, 1))  # type: ignore[misc]

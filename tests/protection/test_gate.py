@@ -20,7 +20,7 @@ from twinshore.protection.core.model import (
     ProtectionLevel,
     ProtectionSettings,
     ReachedEpoch,
-    Refuse,
+    RefuseWrite,
     ReportProtection,
     SideView,
     WaitCause,
@@ -191,7 +191,7 @@ def test_a_write_below_the_twin_s_end_is_reported_unless_a_producer_repeats_it()
     stage.writes(last=3, has_producer=False)
     assert stage.done == [
         ReportProtection(ProtectionIncidentKind.TOO_EARLY, 3),
-        Refuse(WRITE, Code.REQUEST_TIMED_OUT, WaitCause.IDENTITY),
+        RefuseWrite(WRITE, Code.REQUEST_TIMED_OUT, WaitCause.IDENTITY),
     ]
     again = Stage()
     again.writes(last=3)
@@ -206,7 +206,7 @@ def test_strict_refuses_before_the_write_once_nothing_is_replicated_and_goes_on_
     stage.ticks(1.5, 18.0)
     assert stage.state() is GateState.STALLED
     assert stage.gate.refusal() is Code.NOT_ENOUGH_REPLICAS
-    assert stage.done == [Refuse(WRITE, Code.REQUEST_TIMED_OUT, WaitCause.REPLICATION)]
+    assert stage.done == [RefuseWrite(WRITE, Code.REQUEST_TIMED_OUT, WaitCause.REPLICATION)]
     stage.reads(at_s=17.9)
     stage.twin(at_s=18.0, ends=6)
     stage.home(at_s=18.1, ends=6)

@@ -29,7 +29,7 @@ from twinshore.protection.core.model import (
     GateState,
     ProtectionLevel,
     ProtectionSettings,
-    Refuse,
+    RefuseWrite,
     ReportProtection,
     WriteAlone,
 )
@@ -260,7 +260,7 @@ class GateKeeper:
             match command:
                 case Confirm(write):
                     self._decide(protected, write, Code.NONE)
-                case Refuse(write, code):
+                case RefuseWrite(write, code):
                     self._decide(protected, write, code)
                 case WriteAlone(since):
                     protected.alone_since = max(0, since)

@@ -28,7 +28,7 @@ from twinshore.protection.core.model import (
     ProtectionLevel,
     ProtectionSettings,
     ReachedEpoch,
-    Refuse,
+    RefuseWrite,
     ReportProtection,
     SideView,
     WaitCause,
@@ -111,7 +111,7 @@ class PartitionGate:
             # Retries of idempotent producers get an old offset. Any other write there is of another history.
             del self._writes[write]
             early = ReportProtection(ProtectionIncidentKind.TOO_EARLY, last)
-            return [early, Refuse(write, Code.REQUEST_TIMED_OUT, WaitCause.IDENTITY)]
+            return [early, RefuseWrite(write, Code.REQUEST_TIMED_OUT, WaitCause.IDENTITY)]
         return self._decide(now_s)
 
     # -- what is learned
@@ -175,7 +175,7 @@ class PartitionGate:
         """The topic has moved, or its protection changed: nothing that was sent is confirmed any more."""
         writes, self._writes = self._writes, {}
         self._home = self._twin = self._reached = None
-        return [Refuse(write, Code.NOT_LEADER_OR_FOLLOWER, WaitCause.NO_TWIN) for write in writes]
+        return [RefuseWrite(write, Code.NOT_LEADER_OR_FOLLOWER, WaitCause.NO_TWIN) for write in writes]
 
     def cause(self) -> WaitCause:
         """Returns why writes are not confirmed now."""
@@ -229,7 +229,7 @@ class PartitionGate:
                 commands.append(Confirm(write, is_alone=True))
             elif self._is_of_another_history(pending):
                 # An election: the home may have lost the write, or not. The client's retry tells.
-                commands.append(Refuse(write, Code.NOT_LEADER_OR_FOLLOWER, WaitCause.EPOCH))
+                commands.append(RefuseWrite(write, Code.NOT_LEADER_OR_FOLLOWER, WaitCause.EPOCH))
             else:
                 continue
             del self._writes[write]
@@ -294,7 +294,7 @@ class PartitionGate:
         cause = self.cause()
         for write in late:
             del self._writes[write]
-        return [Refuse(write, Code.REQUEST_TIMED_OUT, cause) for write in late]
+        return [RefuseWrite(write, Code.REQUEST_TIMED_OUT, cause) for write in late]
 
     def _ask_alone(self, now_s: float) -> list[GateCommand]:
         """Asks for the permission to acknowledge alone, or to keep it."""

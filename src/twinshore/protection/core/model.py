@@ -108,7 +108,7 @@ class Confirm:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class RefuseWrite:
     """Answer with `code`, which makes clients try again: the home may have the record."""
 
     write: int
@@ -137,4 +137,4 @@ class ReportProtection:
     offset: int
 
 
-GateCommand = Confirm | Refuse | WriteAlone | ClearAlone | ReportProtection
+GateCommand = Confirm | RefuseWrite | WriteAlone | ClearAlone | ReportProtection
