@@ -43,7 +43,7 @@ def test_a_link_that_is_none_is_named(tmp_path: Path) -> None:
     [
         ("tasks = 0", "tasks: is 0, the least is 1"),
         ("every_s = 0.1", "every_s: is 0.1, the least is 1"),
-        ("stretch = 5", "stretch: unknown; did you mean range_records?"),
+        ("range_record = 5", "range_record: unknown; did you mean range_records?"),
         ("throttle_mb_s = -1", "throttle_mb_s: is -1, the least is 0"),
     ],
 )

@@ -182,4 +182,4 @@ def _again(
 
 
 def _way(name: str) -> CompareMode | None:
-    return parse_member(CompareMode, "way", name) if name else None
+    return parse_member(CompareMode, "mode", name) if name else None
