@@ -51,7 +51,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_opened(tmp_path: Path
         settings = load_settings(two.settings, {})
     with raises(ConfigError, "proof.sample-with-behind-max"):
         prepare(ProofRequest(sample=0.1, behind_max=0), settings)
-    with raises(ConfigError, "config.unknown-choice", option="way", near="; did you mean content?"):
+    with raises(ConfigError, "config.unknown-choice", option="mode", near="; did you mean content?"):
         prepare(ProofRequest(way="contents"), settings)
     with raises(ConfigError, "config.unknown-link"):
         prepare(ProofRequest(links=["north->west"]), settings)
