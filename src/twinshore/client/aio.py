@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,7 @@ Result = TypeVar("Result")
 POLL_INTERVAL_S = 0.1
 
 
-class _Calls:
+class _Calls(ABC):
     """Makes calls in one thread, which ends with the call that closes the client."""
 
     def __init__(self, does: str) -> None:
@@ -38,8 +39,9 @@ class _Calls:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    @abstractmethod
     async def close(self) -> object:
-        raise NotImplementedError
+        """Ends the client, and its thread."""
 
     async def _call(self, what: Callable[..., Result], *words: Any, **named: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, partial(what, *words, **named))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -335,7 +336,7 @@ class RebalanceCallbacks:
     on_lost: PartitionsCallback | None = None
 
 
-class ConsumerCalls:
+class ConsumerCalls(ABC):
     """What both Failover consumers share. `assign` and its like are for use inside `on_assign`, `on_revoke` and
     `on_lost`.
 
@@ -354,12 +355,13 @@ class ConsumerCalls:
         found = self.consume(1, -1 if timeout is None else timeout)
         return found[0] if found else None
 
+    @abstractmethod
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Returns up to `num_messages` records; waits for the first up to `timeout`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
-        raise NotImplementedError
+        """Leaves the group."""
 
     _dealt: list[TopicPartition] | None = None  # while `on_assign` is called
 
