@@ -375,10 +375,10 @@ class ConsumerCalls(ABC):
 
     incremental_assign = assign
 
-    def unassign(self) -> None:
+    def unassign(self) -> None:  # noqa: B027
         """Does nothing: revoked partitions are given up when the callback returns."""
 
-    def incremental_unassign(self, partitions: Sequence[TopicPartition]) -> None:
+    def incremental_unassign(self, partitions: Sequence[TopicPartition]) -> None:  # noqa: B027
         """As `unassign`."""
 
     def _callbacks(self, on_assign: Any, on_revoke: Any, on_lost: Any) -> RebalanceCallbacks:
