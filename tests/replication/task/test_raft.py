@@ -119,7 +119,7 @@ def test_a_process_that_may_have_no_thread_more_still_lets_one_task_end(
 def test_an_order_that_cannot_be_read_ends_its_own_task_alone(water: Water) -> None:
     """As where the driver's package is another one than the worker's."""
     task_group = water.coordinator.task_groups._task_groups[PLACE]
-    task_group.sendall(b'{"what":"starttask","berth":7,"order":{"link":"link-7","of_a_later_version":1}}\n')
+    task_group.sendall(b'{"what":"starttask","slot":7,"config":{"link":"link-7","of_a_later_version":1}}\n')
     water.until(lambda: bool(water.ended or water.said), "its end is told")
     (ended,) = water.ended
     assert (ended.slot, ended.died, water.said) == (7, True, "")

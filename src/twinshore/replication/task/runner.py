@@ -406,9 +406,9 @@ class TaskRunner:
         self._hands: dict[type, Callable[[Any], None]] = {
             connections.SendRequest: self._send,
             connections.SendFetch: self._fetch,
-            connections.SetWakeThreshold: lambda wake: self._targets[wake.flow].wake_at(wake.due_bytes),
+            connections.SetWakeThreshold: lambda wake: self._targets[wake.producer].wake_at(wake.due_bytes),
             connections.PollSocket: self._look_for_answers,
-            connections.DetachBuffers: lambda detach: self._targets[detach.flow].outbox.detach(),
+            connections.DetachBuffers: lambda detach: self._targets[detach.producer].outbox.detach(),
             connections.CloseConnection: self._hang_up,
             connections.LearnTwinNames: lambda learn: self._scout.learn(learn.tracks),
             connections.OpenConnection: lambda dial: self._scout.dial(*dial),

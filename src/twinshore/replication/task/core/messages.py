@@ -169,7 +169,7 @@ def decode_for_task(message: JsonMessage) -> CoordinatorMessage:
         case "leasegranted":
             return LeaseGranted(float(message["asked_s"]), float(message["grant_s"]))
         case "release":
-            return Release(TopicPartition(*message["named"]))
+            return Release(TopicPartition(*message["partition"]))
         case "taskratelimits":
             return TaskRateLimits(message["link"], message["topics"], message["weights"])
         case "takeover":
@@ -194,7 +194,7 @@ def decode_for_coordinator(message: JsonMessage) -> TaskMessage:
         case "released":
             handover, carried = message["handover"], message["carried"]
             stand, account = handover and Handoff(*handover), carried and progress_from_json(carried)
-            return Released(TopicPartition(*message["named"]), stand, account)
+            return Released(TopicPartition(*message["partition"]), stand, account)
         case "taskfinished":
             speed, unread_s, paces = message["speed"], float(message["unread_s"]), list(_paces(message))
             return TaskFinished(
@@ -205,7 +205,7 @@ def decode_for_coordinator(message: JsonMessage) -> TaskMessage:
 
 
 def _handovers(message: JsonMessage) -> tuple[Handoff, ...]:
-    return tuple(Handoff(*raw) for raw in message["handovers"])
+    return tuple(Handoff(*raw) for raw in message["handoffs"])
 
 
 def _orders(message: JsonMessage) -> Iterator[PartitionConfig]:
