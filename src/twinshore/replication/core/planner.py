@@ -103,12 +103,7 @@ def _lacks(name: str, wanted: str, now: str | None) -> bool:
 
 
 def plan_topic(
-    link: Link,
-    source: SourceTopic,
-    target: TargetTopic | None,
-    known: KnownTwin | None,
-    *,
-    target_brokers: int,
+    link: Link, source: SourceTopic, target: TargetTopic | None, known: KnownTwin | None, *, target_brokers: int
 ) -> list[PlanStep]:
     """Returns the steps for one topic; a single Refuse when the topic must not be touched."""
     mapped = is_mapped(link, target, known)
@@ -360,10 +355,7 @@ def spark_task_count(cores: int, tasks: int, setting: int) -> int:
 
 
 def assign_task_groups(
-    rates: Mapping[TaskT, float],
-    now: Mapping[TaskT, int | None],
-    tasks: int,
-    apart: Set[TaskT] = frozenset(),
+    rates: Mapping[TaskT, float], now: Mapping[TaskT, int | None], tasks: int, apart: Set[TaskT] = frozenset()
 ) -> dict[TaskT, int | None]:
     """Returns each task's group; None: a Spark task of its own. `rates`: bytes a second of all tasks; `now`: present
     groups of running tasks; `apart`: tasks in quarantine. A task keeps the group unless busy enough to run alone.

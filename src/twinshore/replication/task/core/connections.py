@@ -25,10 +25,7 @@ from twinshore.kafka.protocol.produce import ProducedPartition, response_bytes_m
 from twinshore.kafka.protocol.record_batch import PREFIX_BYTES
 from twinshore.kafka.protocol.transactions import LogEnd, MarkedPartition
 from twinshore.replication.task.core.batches import PooledBuffer
-from twinshore.replication.task.core.config import (
-    PartitionConfig,
-    TaskLimits,
-)
+from twinshore.replication.task.core.config import PartitionConfig, TaskLimits
 from twinshore.replication.task.core.fetching import FetchStream, PlannedFetch
 from twinshore.replication.task.core.known_end import LOG_END_TTL_S
 from twinshore.replication.task.core.markers import MarkerOutcome
@@ -280,13 +277,7 @@ class TargetProducer:
     """Sends produce requests and runs of markers."""
 
     def __init__(
-        self,
-        node: int,
-        limits: TaskLimits,
-        *,
-        version: int,
-        by_units: bool = False,
-        expires_s: float = math.inf,
+        self, node: int, limits: TaskLimits, *, version: int, by_units: bool = False, expires_s: float = math.inf
     ) -> None:
         """`version`: of produce requests. `by_units`: markers go by empty transactions. `expires_s`: as of a
         `SourceFetcher`.

@@ -22,12 +22,7 @@ from twinshore.replication.task.core.resync import PendingMarkers
 
 # The id was taken over, or forgotten: acquire it again and inspect.
 ID_TAKEN_CODES = frozenset(
-    {
-        Code.INVALID_PRODUCER_EPOCH,
-        Code.PRODUCER_FENCED,
-        Code.INVALID_TXN_STATE,
-        Code.INVALID_PRODUCER_ID_MAPPING,
-    }
+    {Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE, Code.INVALID_PRODUCER_ID_MAPPING}
 )
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from twinshore.replication.task.core.config import (
-    Handoff,
-)
+from twinshore.replication.task.core.config import Handoff
 from twinshore.replication.task.core.known_end import UNKNOWN_S
-from twinshore.replication.task.core.partition import (
-    PartitionReplicator,
-    Phase,
-)
+from twinshore.replication.task.core.partition import PartitionReplicator, Phase
 
 UNKNOWN_POSITION = -1
 

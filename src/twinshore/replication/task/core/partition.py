@@ -282,13 +282,7 @@ class PartitionReplicator:
         self.phase = phase
 
     def begin(
-        self,
-        position: int,
-        *,
-        armed_until_ms: int,
-        leader_epoch: int,
-        source_start: int = 0,
-        next_sequence: int = -1,
+        self, position: int, *, armed_until_ms: int, leader_epoch: int, source_start: int = 0, next_sequence: int = -1
     ) -> None:
         """Starts at the twin's end, `position`. Fetches from the last reported progress if lower: unreported offsets
         are read and reported, not sent.
@@ -696,13 +690,7 @@ class MappedPartitionReplicator(PartitionReplicator):
             self.dropped = subtract_landed(self.dropped, [(one.source, source_end(one)) for one in state.offset_runs])
 
     def begin(
-        self,
-        position: int,
-        *,
-        armed_until_ms: int,
-        leader_epoch: int,
-        source_start: int = 0,
-        next_sequence: int = -1,
+        self, position: int, *, armed_until_ms: int, leader_epoch: int, source_start: int = 0, next_sequence: int = -1
     ) -> None:
         super(MappedPartitionReplicator, self).begin(
             position,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from twinshore.config.incident_policy import IncidentKind
-from twinshore.replication.task.core.config import (
-    PartitionIncident,
-)
+from twinshore.replication.task.core.config import PartitionIncident
 from twinshore.replication.task.core.fetching import FetchScheduler
 from twinshore.replication.task.core.partition import (
     NEVER_S,
