@@ -10,7 +10,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import astuple, replace
+from dataclasses import replace
 
 import pytest
 
@@ -28,7 +28,6 @@ from twinshore.replication.task.core.config import (
     TaskConfig,
     WrittenPosition,
     position_after,
-    progress_from_json,
 )
 from twinshore.replication.task.core.messages import (
     Assign,
@@ -406,11 +405,6 @@ def test_a_stranger_who_speaks_byte_by_byte_is_sent_away(office: Office, monkeyp
                 stranger.sendall(b"{")
                 time.sleep(0.05)
         assert steady_s() - began_s < 4.0
-
-
-def test_an_account_survives_its_way_as_json() -> None:
-    entry = PartitionProgress("orders", 1, 3, 9, 6, 100, 2, 12, 0, 5, 6, ((1, 0, 0, 5, 3, 77),), epoch=4)
-    assert progress_from_json(json.loads(json.dumps(astuple(entry)))) == entry
 
 
 def test_a_run_that_begins_after_its_driver_has_gone_ends_with_a_sentence(office: Office) -> None:

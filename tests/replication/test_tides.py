@@ -17,7 +17,7 @@ from twinshore.config.model import Cluster, Security
 from twinshore.replication import task_pool as runs_module
 from twinshore.replication.coordinator_server import CoordinatorServer
 from twinshore.replication.core.planner import STANDBYS_MAX
-from twinshore.replication.task.core.config import TaskConfig
+from twinshore.replication.task.core.config import TaskConfig, json_adapter
 from twinshore.replication.task.core.messages import Finish
 from twinshore.replication.task.runner import CoordinatorLost, TaskRunner
 from twinshore.replication.task_pool import ATTEMPTS_MAX, TaskGroups, TaskPool
@@ -171,7 +171,7 @@ def test_tasks_that_hang_keep_no_heir_from_another_task(
     over = threading.Event()
 
     def work(text: str, name: str) -> str:
-        order = TaskConfig.from_json(text)
+        order = json_adapter(TaskConfig).validate_json(text)
         ended[name] = threading.Event()
         task = LinePump(order)
         task.ready()
@@ -214,7 +214,7 @@ def test_a_task_without_partitions_gets_one_task_and_then_its_heir(
 
     def work(text: str, _name: str) -> str:
         nonlocal most
-        order = TaskConfig.from_json(text)
+        order = json_adapter(TaskConfig).validate_json(text)
         running.append(order.run)
         most = max(most, len(running))
         try:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
 
-from twinshore.config.incident_policy import POLICY_DROP, IncidentEffect, IncidentKind, IncidentPolicy, IncidentSide
+from twinshore.config.incident_policy import POLICY_DROP, IncidentKind, IncidentPolicy, IncidentSide
 from twinshore.config.model import (
     Cluster,
     OffsetRun,
@@ -346,10 +346,6 @@ class TaskConfig:
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
 
-    @staticmethod
-    def from_json(text: str) -> TaskConfig:
-        return json_adapter(TaskConfig).validate_json(text)
-
 
 def json_adapter(kind: type[T]) -> TypeAdapter[T]:
     """A cached adapter. Raises ValueError for other values."""
@@ -406,12 +402,6 @@ class PartitionProgress:
     epoch: int = -1
 
 
-def progress_from_json(raw: list[Any]) -> PartitionProgress:
-    fields: Any = [tuple(map(tuple, value)) if isinstance(value, list) else value for value in raw]
-    found = PartitionProgress(*fields)
-    return dataclasses.replace(found, offset_runs=tuple(OffsetRun(*one) for one in found.offset_runs))
-
-
 @dataclass(frozen=True, slots=True)
 class PartitionIncident:
     """Why a partition stopped or, with `policy`, what was done instead. `side`: None for the kind's usual one. `why`:
@@ -427,13 +417,6 @@ class PartitionIncident:
     policy: IncidentPolicy | None = None
     side: IncidentSide | None = None
     why: str = ""
-
-
-def incident_from_json(raw: list[Any]) -> PartitionIncident:
-    topic, partition, kind, begin, end, sentence, done, side, why = raw
-    policy = IncidentPolicy(done[0], IncidentEffect(done[1])) if done else None
-    where = IncidentSide(side) if side else None
-    return PartitionIncident(topic, partition, IncidentKind(kind), begin, end, sentence, policy, where, why)
 
 
 def coordinator_epoch(generation: int, run: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,9 +22,7 @@ from twinshore.replication.task.core.config import (
     TaskConfig,
     TaskLimits,
     WrittenPosition,
-    incident_from_json,
     json_adapter,
-    progress_from_json,
 )
 from twinshore.replication.task.core.throttle import QuotaSnapshot
 
@@ -138,16 +136,18 @@ class TaskFinished(NamedTuple):
 
 CoordinatorMessage = Assign | StartWriting | LeaseGranted | Release | TaskRateLimits | TakeOver | Finish | Stop
 TaskMessage = TaskReady | TaskProgress | ThrottleUsage | Released | TaskFinished
+COORDINATOR_MESSAGES = (Assign, StartWriting, LeaseGranted, Release, TaskRateLimits, TakeOver, Finish, Stop)
+TASK_MESSAGES = (TaskReady, TaskProgress, ThrottleUsage, Released, TaskFinished)
 JsonMessage = dict[str, Any]
 
 
 def encode_line(message: JsonMessage) -> bytes:
-    """Encodes a message as one line of JSON. A value with slots becomes the list of its fields."""
+    """Encodes a message as one line of JSON."""
     return (json.dumps(message, separators=(",", ":"), default=_fields_of) + "\n").encode()
 
 
-def _fields_of(value: Any) -> list[Any]:
-    return [getattr(value, name) for name in value.__slots__]
+def _fields_of(value: Any) -> JsonMessage:
+    return {name: getattr(value, name) for name in value.__slots__}
 
 
 def encode_message(word: CoordinatorMessage | TaskMessage | TaskGroupCommand | TaskGroupMessage) -> JsonMessage:
@@ -158,74 +158,23 @@ def encode_message(word: CoordinatorMessage | TaskMessage | TaskGroupCommand | T
 
 
 def decode_for_task(message: JsonMessage) -> CoordinatorMessage:
-    match message["what"]:
-        case "assign":
-            return Assign(tuple(_orders(message)))
-        case "startwriting":
-            told = {TopicPartition(*named): EpochOffset(*stand) for named, stand in message["told"]}
-            reached = {TopicPartition(*named): WrittenPosition(*reach) for named, reach in message["reached"]}
-            untouched = tuple(TopicPartition(*raw) for raw in message["untouched"])
-            return StartWriting(_handovers(message), told, reached, tuple(_paces(message)), untouched)
-        case "leasegranted":
-            return LeaseGranted(float(message["asked_s"]), float(message["grant_s"]))
-        case "release":
-            return Release(TopicPartition(*message["partition"]))
-        case "taskratelimits":
-            return TaskRateLimits(message["link"], message["topics"], message["weights"])
-        case "takeover":
-            return TakeOver(_handovers(message))
-        case "finish":
-            return Finish()
-        case "stop":
-            return Stop()
-        case other:
-            raise ValueError(f"a task does not know the word {other!r}")
+    if message["what"] == "startwriting":
+        told, reached = ({TopicPartition(**key): row for key, row in message[name]} for name in ("told", "reached"))
+        message = message | {"told": told, "reached": reached}
+    return _decoded(message, COORDINATOR_MESSAGES, "a task")
 
 
 def decode_for_coordinator(message: JsonMessage) -> TaskMessage:
     """Decodes a task's message. Raises KeyError, TypeError or ValueError for anything else."""
-    match message["what"]:
-        case "taskready":
-            return TaskReady()
-        case "taskprogress":
-            return TaskProgress(_carried(message), _incidents(message), message["speed"], float(message["asked_s"]))
-        case "throttleusage":
-            return ThrottleUsage(message["used"])
-        case "released":
-            handover, carried = message["handover"], message["carried"]
-            stand, account = handover and Handoff(*handover), carried and progress_from_json(carried)
-            return Released(TopicPartition(*message["partition"]), stand, account)
-        case "taskfinished":
-            speed, unread_s, paces = message["speed"], float(message["unread_s"]), list(_paces(message))
-            return TaskFinished(
-                _carried(message), _incidents(message), list(_handovers(message)), speed, unread_s, paces
-            )
-        case other:
-            raise ValueError(f"the coordinator does not know the word {other!r} of a task")
+    return _decoded(message, TASK_MESSAGES, "the coordinator")
 
 
-def _handovers(message: JsonMessage) -> tuple[Handoff, ...]:
-    return tuple(Handoff(*raw) for raw in message["handoffs"])
-
-
-def _orders(message: JsonMessage) -> Iterator[PartitionConfig]:
-    for raw in message["tracks"]:
-        config = PartitionConfig(*raw)
-        yield dataclasses.replace(config, reached=WrittenPosition(*config.reached)) if config.reached else config
-
-
-def _paces(message: JsonMessage) -> Iterator[LearntQuota]:
-    for side, node, stream, raw in message["paces"]:
-        learnt = QuotaSnapshot(*raw)
-        yield LearntQuota(side, node, stream, learnt._replace(moved=[(ago_s, size) for ago_s, size in learnt.moved]))
-
-
-def _carried(message: JsonMessage) -> list[Any]:
-    return [progress_from_json(raw) for raw in message["carried"]]
-
-
-def _incidents(message: JsonMessage) -> list[Any]:
-    return [incident_from_json(raw) for raw in message["incidents"]]
+def _decoded(message: JsonMessage, kinds: tuple[type[MessageT], ...], receiver: str) -> MessageT:
+    what = message["what"]
+    kind = next((kind for kind in kinds if kind.__name__.lower() == what), None)
+    if kind is None:
+        raise ValueError(f"{receiver} does not know the word {what!r}")
+    return json_adapter(kind).validate_python({name: value for name, value in message.items() if name != "what"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,21 +235,14 @@ def parse_task_config(text: str) -> TaskConfig | TaskGroupConfig:
     return json_adapter(kind).validate_json(text)
 
 
-def decode_for_task_group(message: dict[str, Any]) -> TaskGroupCommand:
+def decode_for_task_group(message: JsonMessage) -> TaskGroupCommand:
     """Decodes a driver message. Raises ValueError for anything else."""
-    return _heard(message, {"starttask": StartTask, "stoptaskgroup": StopTaskGroup}, "a task group")
+    return _decoded(message, (StartTask, StopTaskGroup), "a task group")
 
 
-def decode_from_task_group(message: dict[str, Any]) -> TaskGroupMessage:
+def decode_from_task_group(message: JsonMessage) -> TaskGroupMessage:
     """Decodes a task group's message. Raises ValueError for anything else."""
-    return _heard(message, {"taskgroupalive": TaskGroupAlive, "slotturn": SlotTurn, "slotended": SlotEnded}, "a driver")
-
-
-def _heard(message: dict[str, Any], words: Mapping[str, type[MessageT]], who: str) -> MessageT:
-    what = message["what"]
-    if what not in words:
-        raise ValueError(f"{who} does not know the word {what!r}")
-    return json_adapter(words[what]).validate_python({name: said for name, said in message.items() if name != "what"})
+    return _decoded(message, (TaskGroupAlive, SlotTurn, SlotEnded), "a driver")
 
 
 def narrow_limits(limits: TaskLimits, high_bytes: int = 0) -> TaskLimits:
@@ -309,20 +251,18 @@ def narrow_limits(limits: TaskLimits, high_bytes: int = 0) -> TaskLimits:
     """
     fetch_bytes = min(limits.fetch_bytes_max, FETCH_BYTES_MAX)
     partition_bytes = min(limits.partition_bytes_max, PARTITION_BYTES_MAX)
-    widest = limits
+    widest, partition_widest = limits.fetch_bytes_widest, limits.partition_bytes_widest
     if high_bytes:
         # All members get the data of one fetch before the next one replaces it.
-        fetch_bytes = min(fetch_bytes, high_bytes // 2)
-        partition_bytes = min(partition_bytes, high_bytes // 4)
-        widest = dataclasses.replace(
-            limits,
-            fetch_bytes_widest=max(fetch_bytes, high_bytes // FETCHES_HELD),
-            partition_bytes_widest=max(partition_bytes, high_bytes // FETCHES_HELD // 4),
-        )
+        fetch_bytes, partition_bytes = min(fetch_bytes, high_bytes // 2), min(partition_bytes, high_bytes // 4)
+        widest = max(fetch_bytes, high_bytes // FETCHES_HELD)
+        partition_widest = max(partition_bytes, high_bytes // FETCHES_HELD // 4)
     return dataclasses.replace(
-        widest,
+        limits,
         fetch_bytes_max=fetch_bytes,
         partition_bytes_max=partition_bytes,
+        fetch_bytes_widest=widest,
+        partition_bytes_widest=partition_widest,
         joined_bytes_max=min(limits.joined_bytes_max, JOINED_BYTES_MAX),
         work_max=min(limits.work_max, WORK_MAX),
         far_streams=1,
