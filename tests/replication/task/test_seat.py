@@ -12,7 +12,7 @@ from twinshore.kafka.protocol.record_batch import Record, encode_batch
 from twinshore.replication.task.core.batches import BatchParser, BufferPool, PooledBuffer
 from twinshore.replication.task.core.config import Handoff, PartitionConfig, TaskLimits
 from twinshore.replication.task.core.messages import narrow_limits
-from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, report_source_silent
+from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.shared_read import KEPT_BYTES_MAX, STARTUP_S, SharedFetch
 
@@ -299,8 +299,8 @@ def test_all_have_heard_what_one_hears_of_a_quiet_source() -> None:
         made.sends(task)
         assert track.account(0.0)
         track.source.unread = 3
-        report_source_silent(track, "is away", "why", 0.0)
-        assert report_source_silent(track, "is away", "why", 500.0), "a row of the ledger is open"
+        track.report_source_silent("is away", "why", 0.0)
+        assert track.report_source_silent("is away", "why", 500.0), "a row of the ledger is open"
         assert track.account(0.0) is None
     made.asking()
     quiet = answer(0, 10).partitions[0]._replace(records=memoryview(b""))

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from queue import SimpleQueue
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from twinshore.config.errors import KafkaError, WireError
 from twinshore.config.frozen import NOWHERE_TOPIC, SCOUT_CLIENT_ID, TRANSACTIONAL_ID_PREFIX, UNITS_CLIENT_ID
@@ -137,6 +137,7 @@ def inspect_target(
     source_end = source.list_offsets(partitions, OffsetKind.LOG_END)
     found, here = {}, {}
     for partition, twin in twins.items():
+        pair = _Pair(source, target, partition, twin)
         # A write between two readings only makes them disagree.
         still = end[twin] == again[twin]
         tail = _tail(target, twin, start[twin], high[twin], end[twin]) if still else None
@@ -150,7 +151,7 @@ def inspect_target(
         own = inherited.get(partition, 0)  # Aborted records there were replicated as markers; both are invisible.
         hidden = theirs is not None and last < own and theirs[1].attributes & CONTROL_FLAG
         if shown and tail and (tail[1].attributes & CONTROL_FLAG or hidden):
-            last, other = _below_markers(source, target, partition, twin, low, last, own)
+            last, other = pair.compare_below_markers(low, last, own)
         elif shown:
             # Compare both last batches whole: a rewrite of lost records may have changed only some.
             at = last_difference(theirs, tail, last)
@@ -166,12 +167,14 @@ def inspect_target(
             source_end[partition],
             _fence(producers[twin], producer_id),
             other,
-            _parting(source, target, partition, twin, low, last) if other else -1,
+            pair.find_first_difference(low, last) if other else -1,
             producer_epoch=ours[0].epoch if ours else -1,
             open_from=_open_from(producers[twin]) if own else -1,
         )
-    told = {n: max(inherited.get(n, 0), stand.end) for n, stand in stands.items() if n in found}
-    found |= {n: _with_untold(target, twins[n], found[n], told_to) for n, told_to in told.items()}
+    for partition, stand in stands.items():
+        if partition in found:
+            told_to = max(inherited.get(partition, 0), stand.end)
+            found[partition] = _with_untold(target, twins[partition], found[partition], told_to)
     return _with_histories(source, found, here, stands)
 
 
@@ -186,14 +189,12 @@ def _with_histories(
         wanted = {n: at.epoch for n, at in known.items() if n in found and at.epoch >= 0 and at.epoch not in said[n]}
         for partition, answer in (source.epoch_ends(wanted) if wanted else {}).items():
             said[partition][wanted[partition]] = EpochEnd(*answer)
-    judged = {
-        partition: compare_histories(stands.get(partition, NO_EPOCH_OFFSET), here[partition], said[partition])
-        for partition in found
-    }
-    return {
-        n: replace(state, source_epoch=judged[n][0], parted=judged[n][1], wrote_epoch=here[n].epoch)
-        for n, state in found.items()
-    }
+    result = {}
+    for partition, state in found.items():
+        stand = stands.get(partition, NO_EPOCH_OFFSET)
+        epoch, parted = compare_histories(stand, here[partition], said[partition])
+        result[partition] = replace(state, source_epoch=epoch, parted=parted, wrote_epoch=here[partition].epoch)
+    return result
 
 
 def _tail(
@@ -216,57 +217,54 @@ def _open_from(producers: Iterable[ProducerState]) -> int:
     return min((one.current_txn_start for one in producers if one.current_txn_start >= 0), default=-1)
 
 
-def _below_markers(
-    source: KafkaCluster,
-    target: KafkaCluster,
-    partition: TopicPartition,
-    twin: TopicPartition,
-    low: int,
-    last: int,
-    own: int,
-) -> tuple[int, bool]:
-    """Compares histories if the twin ends in markers, which prove nothing. Returns the compared offset, and whether
-    both differ there. `own`: below, aborted transactions are skipped, as the log is the topic's own.
-    """
-    try:
-        if any(read_contents(source, partition, last, last + 1, committed=True)):
-            return last, True
-        at = find_last_record(target, twin, low, last, committed=own > 0)
-        if at >= 0:
-            return at, differ_at(source.read_batch(partition, at), target.read_batch(twin, at), at)
-    except WireError:
-        pass  # A fetch finds damage.
-    return last, False
-
-
 def _with_untold(target: KafkaCluster, twin: TopicPartition, state: TargetState, told_to: int) -> TargetState:
     """Adds where the twin has no record of offsets that were never reported and are gone from the source. Offsets too
     far back, or damaged, count as without a record.
     """
     end = min(state.high_watermark, state.log_end, state.source_start)
-    begin = max(told_to, state.log_start, end - UNREPORTED_OFFSETS_MAX)
+    begin = min(max(told_to, state.log_start, end - UNREPORTED_OFFSETS_MAX), end)
     if told_to >= end:
         return state
-    try:
-        shown = (
-            find_missing_runs(read_visible_runs(target, twin, begin), [(begin, end)], begin, end) if begin < end else []
-        )
-    except WireError:
-        shown = [(begin, end)]
-    before = [(told_to, min(begin, end))] if told_to < begin else []
-    return replace(state, unseen=(*before, *shown))
+    missing = [(begin, end)] if begin < end else []
+    with contextlib.suppress(WireError):
+        missing = find_missing_runs(read_visible_runs(target, twin, begin), missing, begin, end) if missing else []
+    return replace(state, unseen=(*([(told_to, begin)] if told_to < begin else []), *missing))
 
 
-def _parting(
-    source: KafkaCluster, target: KafkaCluster, partition: TopicPartition, twin: TopicPartition, low: int, last: int
-) -> int:
-    def unlike_at(offset: int) -> bool:
+class _Pair(NamedTuple):
+    """A partition and its twin."""
+
+    source: KafkaCluster
+    target: KafkaCluster
+    partition: TopicPartition
+    twin: TopicPartition
+
+    def differs_at(self, offset: int) -> bool:
+        batches = self.source.read_batch(self.partition, offset), self.target.read_batch(self.twin, offset)
+        return differ_at(*batches, offset)
+
+    def compare_below_markers(self, low: int, last: int, own: int) -> tuple[int, bool]:
+        """Compares histories if the twin ends in markers, which prove nothing. Returns the compared offset, and whether
+        both differ there. `own`: below, aborted transactions are skipped, as the log is the topic's own.
+        """
         try:
-            return differ_at(source.read_batch(partition, offset), target.read_batch(twin, offset), offset)
+            if any(read_contents(self.source, self.partition, last, last + 1, committed=True)):
+                return last, True
+            at = find_last_record(self.target, self.twin, low, last, committed=own > 0)
+            if at >= 0:
+                return at, self.differs_at(at)
         except WireError:
-            return False
+            pass  # A fetch finds damage.
+        return last, False
 
-    return first_difference(unlike_at, low, last)
+    def find_first_difference(self, low: int, last: int) -> int:
+        def unlike_at(offset: int) -> bool:
+            try:
+                return self.differs_at(offset)
+            except WireError:
+                return False
+
+        return first_difference(unlike_at, low, last)
 
 
 def _by_unit(
@@ -553,13 +551,11 @@ class BlockingCalls:
         self.wake_socket.setblocking(False)
         self._bell.setblocking(False)
         # Writes markers if they may not be written directly.
-        self.units = (
-            EmptyTransactions(
+        self.units: EmptyTransactions | None = None
+        if config.units:
+            self.units = EmptyTransactions(
                 config.target, config.units, config.task, holds=holds, report=self._tell, cluster_id=config.target_id
             )
-            if config.units
-            else None
-        )
 
     def take(self) -> list[CallResult]:
         """Returns everything reported since the last call."""
@@ -577,6 +573,9 @@ class BlockingCalls:
             self._ids[config.twin_named.topic] = bytes.fromhex(config.target_topic_id)
             if config.twin:
                 self._twins[config.named] = config.twin_named
+
+    def _twin(self, partition: TopicPartition) -> TopicPartition:
+        return self._twins.get(partition, partition)
 
     # Each call returns a result in any case, as the task waits for it.
 
@@ -597,11 +596,9 @@ class BlockingCalls:
 
         def errand() -> CallResult:
             seen = {}
-            for side in ("source", "target"):
-                topics = {
-                    (partition if side == "source" else self._twins.get(partition, partition)).topic
-                    for partition in wanted
-                }
+            sides = {"source": list(wanted), "target": [self._twin(partition) for partition in wanted]}
+            for side, partitions in sides.items():
+                topics = {partition.topic for partition in partitions}
                 try:
                     seen[side] = self._cluster(side).metadata(sorted(topics), refresh=True)
                 except Exception as error:
@@ -616,9 +613,8 @@ class BlockingCalls:
         """Inspects twins and sources, by leader and in groups."""
         by_node: dict[int, list[TopicPartition]] = {}
         for partition in partitions:
-            by_node.setdefault(replicators[partition].leaders.target if partition in replicators else -1, []).append(
-                partition
-            )
+            node = replicators[partition].leaders.target if partition in replicators else -1
+            by_node.setdefault(node, []).append(partition)
         for group in by_node.values():
             for start in range(0, len(group), INSPECTION_PARTITIONS_MAX):
                 self._look_at_led(group[start : start + INSPECTION_PARTITIONS_MAX], replicators)
@@ -628,12 +624,9 @@ class BlockingCalls:
     ) -> None:
         mapped = written_positions(replicators, partitions)
         exact = [partition for partition in partitions if partition not in mapped]
-        stands = {
-            partition: replicators[partition].progress_log.stand for partition in partitions if partition in replicators
-        }
-        inherited = {
-            partition: replicators[partition].config.inherited for partition in partitions if partition in replicators
-        }
+        known = {partition: replicators[partition] for partition in partitions if partition in replicators}
+        stands = {partition: replicator.progress_log.stand for partition, replicator in known.items()}
+        inherited = {partition: replicator.config.inherited for partition, replicator in known.items()}
         if exact:
             self._send(lambda: TwinsInspected(self._look(exact, stands, inherited)), self._looks)
         for partition, reach in mapped.items():
@@ -643,14 +636,13 @@ class BlockingCalls:
 
     def cut(self, before: dict[TopicPartition, int], replicators: Mapping[TopicPartition, PartitionReplicator]) -> None:
         """Deletes the twins' records below these offsets. After a failure the driver does so within a minute."""
-
-        if not before:
-            return
-        ids = {self._twins.get(partition, partition).topic: replicators[partition].target_id for partition in before}
+        ids = {self._twin(partition).topic: replicators[partition].target_id for partition in before}
 
         def errand() -> CallResult:
             with contextlib.suppress(KafkaError):
-                self._cluster("target").delete_records({self._twins.get(n, n): at for n, at in before.items()}, ids)
+                self._cluster("target").delete_records(
+                    {self._twin(partition): at for partition, at in before.items()}, ids
+                )
             return TwinsInspected({})
 
         self._send(errand)
@@ -699,20 +691,16 @@ class BlockingCalls:
     ) -> dict[TopicPartition, PartitionLeaders]:
         found = {}
         for partition, (source_id, target_id) in wanted.items():
-            theirs, ours = (
-                source.topics.get(partition.topic),
-                target.topics.get(self._twins.get(partition, partition).topic),
-            )
+            theirs, ours = source.topics.get(partition.topic), target.topics.get(self._twin(partition).topic)
             if not _there(theirs, partition) or not _there(ours, partition) or not theirs or not ours:
                 found[partition] = PartitionLeaders(absent="target" if _there(theirs, partition) else "source")
                 continue
             if theirs.topic_id != source_id or ours.topic_id != target_id:
                 found[partition] = PartitionLeaders(recreated="source" if theirs.topic_id != source_id else "target")
                 continue
-            leader, twin = theirs.partitions[partition.partition], ours.partitions[partition.partition]
-            found[partition] = PartitionLeaders(
-                leader.leader, leader.leader_epoch, twin.leader, target_epoch=twin.leader_epoch
-            )
+            leads, twin = theirs.partitions[partition.partition], ours.partitions[partition.partition]
+            leader = leads.leader, leads.leader_epoch, twin.leader
+            found[partition] = PartitionLeaders(*leader, target_epoch=twin.leader_epoch)
         return found
 
     def _mute(self, twins: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, KafkaError]:
@@ -722,20 +710,14 @@ class BlockingCalls:
 
     def _uncut(self, found: Mapping[TopicPartition, TargetState]) -> dict[TopicPartition, InspectionResult]:
         due = {partition: state for partition, state in found.items() if state.log_end < state.source_start}
-        if not due:
-            return {}
-        twins = {partition: self._twins.get(partition, partition) for partition in due}
-        starts = {twins[partition]: state.log_start for partition, state in due.items()}
-        ids = {twin.topic: self._ids[twin.topic] for twin in starts}
-        failed = find_uncuttable(self._cluster("target"), starts, ids)
-        seen_again: dict[TopicPartition, InspectionResult] = {}
+        starts = {self._twin(partition): state.log_start for partition, state in due.items()}
+        failed = find_uncuttable(self._cluster("target"), starts, self._ids) if due else {}
+        results: dict[TopicPartition, InspectionResult] = {}
         for partition, state in due.items():
-            if error := failed.get(twins[partition]):
-                kept = error.code in DELETE_RECORDS_DENIED_CODES
-                seen_again[partition] = (
-                    replace(state, uncut=append_hint(error.message, error.hint)) if kept else _told(error)
-                )
-        return seen_again
+            if error := failed.get(self._twin(partition)):
+                denied = error.code in DELETE_RECORDS_DENIED_CODES
+                results[partition] = replace(state, uncut=append_hint(error.message, error.hint)) if denied else error
+        return results
 
     def _aged(self, found: dict[TopicPartition, TargetState]) -> dict[TopicPartition, TargetState]:
         if not self._max_age_ms or not found:
@@ -744,11 +726,8 @@ class BlockingCalls:
         # Offsets above the high watermark are not checked by time: the source does not show them.
         high, _ = source.offsets_of_each(found, OffsetKind.HIGH_WATERMARK)
         young, _ = source.first_since_each(found, wall_ms() - self._max_age_ms)
-        known = {
-            partition: young[partition] if young[partition] >= 0 else high[partition]
-            for partition in young.keys() & high.keys()
-        }
-        for partition, at in known.items():
+        for partition in young.keys() & high.keys():
+            at = young[partition] if young[partition] >= 0 else high[partition]
             # Dropped records have a history, too: the epoch of the last one shows later whether that still holds.
             due = at > max(found[partition].log_end, found[partition].source_start)
             below = source.read_batch(partition, at - 1) if due else None
@@ -758,7 +737,7 @@ class BlockingCalls:
     def _look_mapped(
         self, partition: TopicPartition, reach: WrittenPosition, stand: EpochOffset, *, drops: bool
     ) -> InspectionResult:
-        clusters, twin = (self._cluster("source"), self._cluster("target")), self._twins.get(partition, partition)
+        clusters, twin = (self._cluster("source"), self._cluster("target")), self._twin(partition)
         try:
             state = inspect_mapped_target(*clusters, self._producer_id, partition, twin, reach, stand, drops=drops)
             return self._aged({partition: state})[partition]
@@ -773,7 +752,7 @@ class BlockingCalls:
     ) -> dict[TopicPartition, InspectionResult]:
         """Inspects a group. Errors halve the group, so that one bad partition does not hide the others."""
         try:
-            twins = {partition: self._twins.get(partition, partition) for partition in partitions}
+            twins = {partition: self._twin(partition) for partition in partitions}
             due = self.units.settled() if self.units else set()
             early = [partition for partition in partitions if twins[partition] in due]
             if early:

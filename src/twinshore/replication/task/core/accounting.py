@@ -5,7 +5,7 @@ twin.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -25,20 +25,12 @@ class PendingProgress(NamedTuple):
 
     begin: int
     end: int
-    size: int
-    batches: int
-    seen_ms: int
-    producers: Producers
+    size: int = 0
+    batches: int = 0
+    seen_ms: int = 0
+    producers: Sequence[ProducerBatch] = ()
     blanks: tuple[OffsetGap, ...] = ()
     epoch: int = -1  # the source's leader epoch of the last record below `end`, or -1
-
-
-def empty_progress(
-    begin: int, end: int, now_ms: int, *, blanks: tuple[OffsetGap, ...] = (), epoch: int = -1
-) -> PendingProgress:
-    return PendingProgress(
-        begin=begin, end=end, size=0, batches=0, seen_ms=now_ms, producers=[], blanks=blanks, epoch=epoch
-    )
 
 
 class AcknowledgedProgress(NamedTuple):
@@ -159,34 +151,18 @@ class ProgressLog:
     def _carried(self, partition: TopicPartition, done: AcknowledgedProgress, source: SourceState) -> PartitionProgress:
         begin, self.to, self.epoch = self.to, done.end, done.epoch
         self.source = source.start, source.end
-        return PartitionProgress(
-            topic=partition.topic,
-            partition=partition.partition,
+        records = max(0, done.end - begin - done.unseen)
+        return replace(
+            self.nothing(partition, source.start, source.end),
             from_offset=begin,
-            to_offset=done.end,
-            records=max(0, done.end - begin - done.unseen),
+            records=records,
             bytes=done.size,
             batches=done.batches,
-            source_end=source.end,
-            source_start=source.start,
             first_ms=done.first_ms,
-            last_ms=self.last_ms,
             producers=tuple(done.producers),
-            epoch=done.epoch,
         )
 
     def nothing(self, partition: TopicPartition, source_start: int, source_end: int) -> PartitionProgress:
-        return PartitionProgress(
-            topic=partition.topic,
-            partition=partition.partition,
-            from_offset=self.to,
-            to_offset=self.to,
-            records=0,
-            bytes=0,
-            batches=0,
-            source_end=source_end,
-            source_start=source_start,
-            first_ms=self.last_ms,
-            last_ms=self.last_ms,
-            epoch=self.epoch,
-        )
+        """The present progress, without offsets."""
+        counts = (self.to, self.to, 0, 0, 0, source_end, source_start, self.last_ms, self.last_ms)
+        return PartitionProgress(partition.topic, partition.partition, *counts, epoch=self.epoch)

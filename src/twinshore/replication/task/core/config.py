@@ -200,10 +200,10 @@ def is_too_old(stamp_ms: int, since_ms: int) -> bool:
     return 0 <= stamp_ms < since_ms
 
 
-def dropped_incident(tp: TopicPartition, begin: int, end: int, why: str) -> PartitionIncident:
-    many = f"{end - begin} offsets were" if end - begin > 1 else "1 offset was"
-    place = (tp.topic, tp.partition, IncidentKind.STALE_DROPPED, begin, end)
-    return PartitionIncident(*place, f"{many} dropped, {why}", POLICY_DROP, why=why)
+def dropped_incident(partition: TopicPartition, begin: int, end: int, why: str) -> PartitionIncident:
+    sentence = f"{end - begin} offsets were dropped, {why}" if end - begin > 1 else f"1 offset was dropped, {why}"
+    place = partition.topic, partition.partition, IncidentKind.STALE_DROPPED, begin, end
+    return PartitionIncident(*place, sentence, POLICY_DROP, why=why)
 
 
 def subtract_landed(rows: Iterable[PartitionIncident], landed: Iterable[tuple[int, int]]) -> list[PartitionIncident]:
@@ -213,7 +213,7 @@ def subtract_landed(rows: Iterable[PartitionIncident], landed: Iterable[tuple[in
         incidents: list[PartitionIncident] = []
         for row in left:
             kept = ((row.from_offset, min(row.to_offset, begin)), (max(row.from_offset, end), row.to_offset))
-            incidents += [dropped_incident(_of(row), *part, row.why) for part in kept if part[0] < part[1]]
+            incidents += [dropped_incident(row.named, *part, row.why) for part in kept if part[0] < part[1]]
         left = incidents
     return left
 
@@ -224,12 +224,8 @@ def append_incident(incidents: list[PartitionIncident], incident: PartitionIncid
     place = (incident.topic, incident.partition, incident.kind, incident.from_offset, incident.why)
     if last and (last.topic, last.partition, last.kind, last.to_offset, last.why) == place:
         incidents.pop()
-        incident = dropped_incident(_of(incident), last.from_offset, incident.to_offset, incident.why)
+        incident = dropped_incident(incident.named, last.from_offset, incident.to_offset, incident.why)
     incidents.append(incident)
-
-
-def _of(row: PartitionIncident) -> TopicPartition:
-    return TopicPartition(row.topic, row.partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +376,10 @@ class Handoff:
     strays_s: float = -1.0
     strays_moved: bool = False
 
+    @property
+    def named(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
@@ -417,6 +417,10 @@ class PartitionIncident:
     policy: IncidentPolicy | None = None
     side: IncidentSide | None = None
     why: str = ""
+
+    @property
+    def named(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 def coordinator_epoch(generation: int, run: int) -> int:

@@ -14,19 +14,17 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
-from twinshore.config.incident_policy import POLICY_WAIT, IncidentKind
+from twinshore.config.incident_policy import POLICY_WAIT, IncidentKind, IncidentPolicy
 from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset, TopicPartition, append_runs, source_end
 from twinshore.kafka.protocol.error_codes import error_kind
 from twinshore.kafka.protocol.fetch import FetchedPartitionById
-from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.kafka.protocol.record_batch import sequence_of
 from twinshore.replication.task.core.accounting import (
     PendingProgress,
     ProgressLog,
     SourceState,
-    empty_progress,
     latest_batches,
     truncate_pending,
 )
@@ -53,7 +51,6 @@ from twinshore.replication.task.core.config import (
 )
 from twinshore.replication.task.core.error_actions import retry_pause_s
 from twinshore.replication.task.core.known_end import FAR_FUTURE_MS, KnownLogEnd, ZombieRequests
-from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.position import (
     InspectAgain,
     PositionVerdict,
@@ -64,6 +61,7 @@ from twinshore.replication.task.core.position import (
 
 TROUBLE_REPORT_S = 30.0
 NEVER_S = -1.0
+AWAY_KINDS = {"source": IncidentKind.SOURCE_AWAY, "target": IncidentKind.TARGET_AWAY}
 THROTTLED_REASON = "a quota of the target's throttles the mirror; give its user or client id more"
 
 
@@ -258,9 +256,7 @@ class PartitionReplicator:
     missed: tuple[OffsetGap, ...] = ()
 
     @classmethod
-    def of(
-        cls, config: PartitionConfig, producer: tuple[int, int], fence: int, partition_bytes_max: int
-    ) -> PartitionReplicator:
+    def of(cls, config: PartitionConfig, producer: tuple[int, int], fence: int, partition_bytes_max: int) -> Self:
         return cls(
             config=config,
             stamp=SequenceMap.of(producer, config),
@@ -275,6 +271,11 @@ class PartitionReplicator:
     @property
     def named(self) -> TopicPartition:
         return TopicPartition(self.config.topic, self.config.partition)
+
+    def incident(
+        self, kind: IncidentKind, begin: int, end: int, sentence: str, policy: IncidentPolicy
+    ) -> PartitionIncident:
+        return PartitionIncident(self.config.topic, self.config.partition, kind, begin, end, sentence, policy)
 
     def enter(self, phase: Phase) -> None:
         """The only way from one phase to another."""
@@ -300,6 +301,10 @@ class PartitionReplicator:
         self._drop_anew()
         self.clear_trouble(self.troubles.vain)
         self.known_end.begun()
+        self.on_begin(position)
+
+    def on_begin(self, position: int) -> None:
+        """Ends `begin`. A mapped twin has more to set."""
 
     def fits(self, handoff: Handoff) -> bool:  # noqa: ARG002
         """Whether the handoff fits this task's knowledge."""
@@ -342,7 +347,9 @@ class PartitionReplicator:
         if progress_log.to < self.fetched:
             known = epoch if self.fetched == self.write_from else -1
             blanks = clip_gaps(self.missed, progress_log.to, self.fetched)
-            progress_log.noted.append(empty_progress(progress_log.to, self.fetched, now_ms, blanks=blanks, epoch=known))
+            progress_log.noted.append(
+                PendingProgress(progress_log.to, self.fetched, seen_ms=now_ms, blanks=blanks, epoch=known)
+            )
             progress_log.last_ms = now_ms
 
     def judge(self, state: TargetState, anchor: SequenceMap) -> PositionVerdict:
@@ -440,17 +447,11 @@ class PartitionReplicator:
             taken = [entry for entry in taken if not clip_gaps(missed, entry.base, entry.base + 1)] if missed else taken
             size, batches = sum(entry.size for entry in taken), sum(entry.batches for entry in taken)
             producers = latest_batches([seen for entry in taken for seen in entry.producers])
-            noted = PendingProgress(
-                begin=self.fetched,
-                end=done.end,
-                size=size,
-                batches=batches,
-                seen_ms=now_ms,
-                producers=producers,
-                blanks=(*subtract_gaps(done.blanks, missed), *missed) if missed else tuple(done.blanks),
-                epoch=-1 if done.stopped else done.leader_epoch,
+            blanks = (*subtract_gaps(done.blanks, missed), *missed) if missed else tuple(done.blanks)
+            epoch = -1 if done.stopped else done.leader_epoch
+            self.progress_log.noted.append(
+                PendingProgress(self.fetched, done.end, size, batches, now_ms, producers, blanks, epoch)
             )
-            self.progress_log.noted.append(noted)
         self.fetched, self.source.epoch, self.progress_log.last_ms = done.end, done.leader_epoch, now_ms
 
     def queue(self, piece: OutgoingBatch | OffsetGap, buffer: PooledBuffer | None) -> None:
@@ -534,129 +535,87 @@ class PartitionReplicator:
 
     def account(self, now_s: float) -> PartitionProgress | None:
         """Progress since the last call. None if there is none and the source is unchanged."""
-        return self.progress_log.account(
-            self.named, self.acked, self.source, partial(self.zombies.reportable_epoch, now_s=now_s)
-        )
+        may_tell = partial(self.zombies.reportable_epoch, now_s=now_s)
+        return self.progress_log.account(self.named, self.acked, self.source, may_tell)
 
+    # -- troubles
 
-def report_source_error(
-    replicator: PartitionReplicator, part: FetchedPartitionById, now_s: float
-) -> list[PartitionIncident]:
-    kind = error_kind(part.error)
-    name = kind.name if part.error else "another history"
-    replicator.source.unread += 1
-    replicator.settle(now_s + retry_pause_s(replicator.source.unread))
-    said = f"answers {name} to fetches at offset {replicator.fetched}"
-    return report_source_silent(replicator, said, kind.sentence, now_s)
+    def report_source_error(self, part: FetchedPartitionById, now_s: float) -> list[PartitionIncident]:
+        kind = error_kind(part.error)
+        name = kind.name if part.error else "another history"
+        self.source.unread += 1
+        self.settle(now_s + retry_pause_s(self.source.unread))
+        return self.report_source_silent(f"answers {name} to fetches at offset {self.fetched}", kind.sentence, now_s)
 
+    def report_source_silent(
+        self, what: str, why: str, now_s: float, since_s: float = NEVER_S
+    ) -> list[PartitionIncident]:
+        """The source's leader gives nothing. The incident ends once the offset there is replicated or, without a record
+        there, the source can be read.
+        """
+        self.source.heard = False
+        span = self.fetched, self.fetched + (self.source.end > self.fetched)
+        return self._report("source", f"the source's leader {what}", why, span, now_s, since_s)
 
-def report_source_silent(
-    replicator: PartitionReplicator, said: str, why: str, now_s: float, since_s: float = NEVER_S
-) -> list[PartitionIncident]:
-    """The source's leader gives nothing. The incident ends once the offset there is replicated or, without a record
-    there, the source can be read.
-    """
-    replicator.source.heard = False
-    lasted_s = replicator.troubles.source.lasts(now_s, since_s)
-    if not lasted_s:
-        return []
-    at, partition = replicator.fetched, replicator.named
-    end = at + 1 if replicator.source.end > at else at
-    sentence = f"the source's leader {said}, for {lasted_s:.0f} s by now: {why}"
-    return [
-        PartitionIncident(
-            partition.topic, partition.partition, IncidentKind.SOURCE_AWAY, at, end, sentence, POLICY_WAIT
-        )
-    ]
+    def report_not_taken(
+        self, error: int | None, piece: OutgoingBatch | OffsetGap, now_s: float, what: str = ""
+    ) -> list[PartitionIncident]:
+        """The twin's leader did not accept a batch or markers, or did not report the end before a request. `error`:
+        None without an answer.
+        """
+        self.again(now_s, refused=bool(error))
+        where = f"{what}offsets {piece.base} to {piece.end - 1}"
+        did, why = f"did not take {where}", "it does not end where it did, or did not report its end"
+        if error:
+            kind = error_kind(error)
+            did, why = f"answers {kind.name} to {where}", kind.sentence
+        return self._report_target(did, why, (piece.base, piece.end), now_s)
 
+    def report_throttled(self, now_s: float) -> list[PartitionIncident]:
+        if self.known_end.sent_s > self.troubles.target.since_s != NEVER_S:
+            self.clear_trouble(self.troubles.target)
+        piece = self.waiting[0][0]
+        did = f"lets us send nothing of offsets {piece.base} to {piece.end - 1}"
+        return self._report_target(did, THROTTLED_REASON, (piece.base, piece.end), now_s)
 
-def report_batch_not_taken(
-    replicator: PartitionReplicator, part: ProducedPartition | None, batch: OutgoingBatch, now_s: float
-) -> list[PartitionIncident]:
-    return _errs(replicator, part.error if part is not None else None, batch, "", now_s)
+    def report_unanswered(self, now_s: float, *, throttled: bool = False) -> list[PartitionIncident]:
+        span = self.acked, max(self.acked, self.sent)
+        did = f"has not answered the requests for offsets {span[0]} to {span[1] - 1}"
+        why = THROTTLED_REASON if throttled else "it may hang, or wait for replicas or for a coordinator"
+        return self._report_target(did, why, span, now_s, self.known_end.sent_s)
 
+    def _report_target(
+        self, what: str, why: str, span: tuple[int, int], now_s: float, since_s: float = NEVER_S
+    ) -> list[PartitionIncident]:
+        """Nothing lands on the twin. The incident ends once the offsets of `span` do."""
+        return self._report("target", f"the twin's leader {what}", why, span, now_s, since_s)
 
-def report_markers_not_taken(
-    replicator: PartitionReplicator,
-    answer: MarkerOutcome | None,
-    piece: OutgoingBatch | OffsetGap,
-    now_s: float,
-    what: str = "markers for ",
-) -> list[PartitionIncident]:
-    """The twin's leader accepted no markers, or did not tell the end before a request."""
-    return _errs(replicator, answer.error if answer is not None else None, piece, what, now_s)
+    def _report(
+        self, side: str, what: str, why: str, span: tuple[int, int], now_s: float, since_s: float
+    ) -> list[PartitionIncident]:
+        trouble = self.troubles.source if side == "source" else self.troubles.target
+        if not (lasted_s := trouble.lasts(now_s, since_s)):
+            return []
+        sentence = f"{what}, for {lasted_s:.0f} s by now: {why}"
+        return [self.incident(AWAY_KINDS[side], *span, sentence, POLICY_WAIT)]
 
+    def report_end_unknown(
+        self, why: str, now_s: float, since_s: float = NEVER_S, side: str = "target"
+    ) -> list[PartitionIncident]:
+        """The twin's end cannot be found. `side`: the one that is away."""
+        if not self.troubles.vain.lasts(now_s, since_s):
+            return []
+        span, sentence = (self.progress_log.to, self.progress_log.to), f"the twin's end cannot be found: {why}"
+        return [self.incident(AWAY_KINDS[side], *span, sentence, POLICY_WAIT)]
 
-def _errs(
-    replicator: PartitionReplicator, code: int | None, piece: OutgoingBatch | OffsetGap, what: str, now_s: float
-) -> list[PartitionIncident]:
-    replicator.again(now_s, refused=bool(code))
-    where = f"{what}offsets {piece.base} to {piece.end - 1}"
-    if code:
-        kind = error_kind(code)
-        return report_target_stalled(
-            replicator, f"answers {kind.name} to {where}", kind.sentence, (piece.base, piece.end), now_s
-        )
-    said = f"did not take {where}"
-    return report_target_stalled(
-        replicator, said, "it does not end where it did, or gave no word of it", (piece.base, piece.end), now_s
-    )
+    def note_source_readable(self) -> None:
+        """The source can be read: the next progress is sent even without new offsets."""
+        self.source.unread, self.source.heard = 0, True
+        self.clear_trouble(self.troubles.source)
 
-
-def report_throttled(replicator: PartitionReplicator, now_s: float) -> list[PartitionIncident]:
-    if replicator.known_end.sent_s > replicator.troubles.target.since_s != NEVER_S:
-        replicator.clear_trouble(replicator.troubles.target)
-    piece = replicator.waiting[0][0]
-    said = f"lets us send nothing of offsets {piece.base} to {piece.end - 1}"
-    return report_target_stalled(replicator, said, THROTTLED_REASON, (piece.base, piece.end), now_s)
-
-
-def report_unanswered(
-    replicator: PartitionReplicator, now_s: float, *, throttled: bool = False
-) -> list[PartitionIncident]:
-    sent_s, span = replicator.known_end.sent_s, (replicator.acked, max(replicator.acked, replicator.sent))
-    said = f"has not answered what it was sent for offsets {span[0]} to {span[1] - 1}"
-    why = THROTTLED_REASON if throttled else "it may hang, or wait for replicas or for a coordinator"
-    return report_target_stalled(replicator, said, why, span, now_s, sent_s)
-
-
-def report_target_stalled(
-    replicator: PartitionReplicator, said: str, why: str, span: tuple[int, int], now_s: float, since_s: float = NEVER_S
-) -> list[PartitionIncident]:
-    """Nothing lands on the twin. The incident ends once the offsets of `span` do."""
-    lasted_s = replicator.troubles.target.lasts(now_s, since_s)
-    if not lasted_s:
-        return []
-    partition, sentence = replicator.named, f"the twin's leader {said}, for {lasted_s:.0f} s by now: {why}"
-    return [
-        PartitionIncident(partition.topic, partition.partition, IncidentKind.TARGET_AWAY, *span, sentence, POLICY_WAIT)
-    ]
-
-
-def report_end_unknown(
-    replicator: PartitionReplicator,
-    sentence: str,
-    now_s: float,
-    since_s: float = NEVER_S,
-    kind: IncidentKind = IncidentKind.TARGET_AWAY,
-) -> list[PartitionIncident]:
-    """The twin's end cannot be found. `kind`: which side is away."""
-    if not replicator.troubles.vain.lasts(now_s, since_s):
-        return []
-    partition, told = replicator.named, f"where the twin ends cannot be told: {sentence}"
-    span = (replicator.progress_log.to, replicator.progress_log.to)
-    return [PartitionIncident(partition.topic, partition.partition, kind, *span, told, POLICY_WAIT)]
-
-
-def note_source_readable(replicator: PartitionReplicator) -> None:
-    """The source can be read: the next progress is sent even without new offsets."""
-    replicator.source.unread, replicator.source.heard = 0, True
-    replicator.clear_trouble(replicator.troubles.source)
-
-
-def note_target_accepts(replicator: PartitionReplicator) -> None:
-    replicator.failures = replicator.refusals = 0
-    replicator.clear_trouble(replicator.troubles.target)
+    def note_target_accepts(self) -> None:
+        self.failures = self.refusals = 0
+        self.clear_trouble(self.troubles.target)
 
 
 START_POSITION = WrittenPosition(0, 0, 0)
@@ -689,16 +648,7 @@ class MappedPartitionReplicator(PartitionReplicator):
             self.reach = position_after(state.offset_runs[-1])
             self.dropped = subtract_landed(self.dropped, [(one.source, source_end(one)) for one in state.offset_runs])
 
-    def begin(
-        self, position: int, *, armed_until_ms: int, leader_epoch: int, source_start: int = 0, next_sequence: int = -1
-    ) -> None:
-        super(MappedPartitionReplicator, self).begin(
-            position,
-            armed_until_ms=armed_until_ms,
-            leader_epoch=leader_epoch,
-            source_start=source_start,
-            next_sequence=next_sequence,
-        )
+    def on_begin(self, position: int) -> None:
         self.blanks.clear()
         last, began = self.reach.last_source, self.config.reached
         behind = last + 1 if last >= 0 or not began else began.source  # if nothing has landed: where it began
@@ -753,12 +703,11 @@ class MappedPartitionReplicator(PartitionReplicator):
         carried = super(MappedPartitionReplicator, self).account(now_s)
         if not self.unreported_runs:
             return carried
-        told, self.unreported_runs = tuple(self.unreported_runs), []
+        runs, self.unreported_runs = tuple(self.unreported_runs), []
         if carried is None:
-            carried = self.progress_log.nothing(
-                self.named, self.source.start, max(self.source.end, self.progress_log.to)
-            )
-        return replace(carried, offset_runs=told)
+            source_end = max(self.source.end, self.progress_log.to)
+            carried = self.progress_log.nothing(self.named, self.source.start, source_end)
+        return replace(carried, offset_runs=runs)
 
     def moved(self, batch: OutgoingBatch) -> bool:
         """Also if skipped offsets once held a record."""
@@ -783,7 +732,6 @@ def make_replicator(
     if config.reached is None:
         return PartitionReplicator.of(config, producer, fence, partition_bytes_max)
     replicator = MappedPartitionReplicator.of(config, producer, fence, partition_bytes_max)
-    assert isinstance(replicator, MappedPartitionReplicator)
     replicator.reach = config.reached
     return replicator
 
@@ -802,11 +750,9 @@ def written_positions(
     replicators: Mapping[TopicPartition, PartitionReplicator], partitions: list[TopicPartition]
 ) -> dict[TopicPartition, WrittenPosition]:
     """How far those of `partitions` that are mapped are written."""
-    found = ((partition, replicators.get(partition)) for partition in partitions)
-    mapped = (
-        (partition, replicator) for partition, replicator in found if isinstance(replicator, MappedPartitionReplicator)
-    )
+    found = [replicators.get(partition) for partition in partitions]
+    mapped = [replicator for replicator in found if isinstance(replicator, MappedPartitionReplicator)]
     return {
-        partition: track.reach.passed(track.progress_log.to)._replace(warm=track.begins > 0)
-        for partition, track in mapped
+        replicator.named: replicator.reach.passed(replicator.progress_log.to)._replace(warm=replicator.begins > 0)
+        for replicator in mapped
     }

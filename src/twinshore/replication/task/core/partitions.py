@@ -22,7 +22,7 @@ from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseBy
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.kafka.protocol.transactions import FILLER_RECORDS_MAX, make_filler
 from twinshore.replication.task.core import position
-from twinshore.replication.task.core.accounting import empty_progress
+from twinshore.replication.task.core.accounting import PendingProgress
 from twinshore.replication.task.core.batches import (
     BatchParser,
     BufferPool,
@@ -62,13 +62,6 @@ from twinshore.replication.task.core.partition import (
     Phase,
     SentBatch,
     make_replicator,
-    note_source_readable,
-    note_target_accepts,
-    report_batch_not_taken,
-    report_end_unknown,
-    report_markers_not_taken,
-    report_source_error,
-    report_unanswered,
     update_written_positions,
 )
 from twinshore.replication.task.core.position import InspectAgain, ResumeAt, StopAt, TargetState
@@ -126,7 +119,7 @@ def fill_gap(
     """Queues what takes the offsets up to the source's start: filler before the twin's first record, else at most
     `marked_max` markers. Returns a halt or None, and incidents.
     """
-    begin, end, partition = replicator.fetched, state.source_start, replicator.named
+    begin, end = replicator.fetched, state.source_start
     if begin >= end:
         return None, []
     sentence = f"the source's log now begins at {end}, the twin ended at {begin}: retention was faster"
@@ -137,15 +130,12 @@ def fill_gap(
     # What the source lost since its twin was made; of a gap that grew, only the new part is reported.
     lost_from = max(begin, replicator.config.base_offset, replicator.progress_log.gap_to)
     if lost_from < end:
-        kind = IncidentKind.RETENTION_GAP
-        incidents = [
-            PartitionIncident(partition.topic, partition.partition, kind, lost_from, end, sentence, POLICY_GAP)
-        ]
+        incidents = [replicator.incident(IncidentKind.RETENTION_GAP, lost_from, end, sentence, POLICY_GAP)]
         replicator.progress_log.gap_to = end
     for piece in _pieces(replicator, begin, filled_to, end):
         replicator.queue(piece, None)
-        blanks = (OffsetGap(piece.base, piece.end),)
-        replicator.progress_log.noted.append(empty_progress(piece.base, piece.end, now_ms, blanks=blanks))
+        gaps = (OffsetGap(piece.base, piece.end),)
+        replicator.progress_log.noted.append(PendingProgress(piece.base, piece.end, seen_ms=now_ms, blanks=gaps))
     replicator.fetched, replicator.source.epoch = end, -1
     return None, incidents
 
@@ -160,16 +150,11 @@ def report_unreported_gap(replicator: PartitionReplicator, state: TargetState) -
         return []
     begin, end, many = lost[0].base, lost[-1].end, sum(run.end - run.base for run in lost)
     sentence = (
-        f"the source's log now begins at {state.source_start}, and a task ended before it told what crossed below:"
-        f" {many} of these offsets hold no record on the twin"
+        f"the source's log now begins at {state.source_start}, and a task ended before it reported its progress below:"
+        f" the twin has no record at {many} of these offsets"
     )
     replicator.progress_log.gap_to = end
-    partition = replicator.named
-    return [
-        PartitionIncident(
-            partition.topic, partition.partition, IncidentKind.RETENTION_GAP, begin, end, sentence, POLICY_GAP
-        )
-    ]
+    return [replicator.incident(IncidentKind.RETENTION_GAP, begin, end, sentence, POLICY_GAP)]
 
 
 def _filled_to(replicator: PartitionReplicator, state: TargetState) -> int:
@@ -250,7 +235,7 @@ class ParseBudget:
 
 
 class UnparsedPartition(NamedTuple):
-    """One partition of a response, perhaps partly parsed by `cutter`. Valid while the partition is at `at` with the
+    """One partition of a response, perhaps partly parsed by `parser`. Valid while the partition is at `at` with the
     same `begins`.
     """
 
@@ -260,7 +245,7 @@ class UnparsedPartition(NamedTuple):
     begins: int
     part: FetchedPartitionById
     buffer: PooledBuffer
-    cutter: BatchParser | None = None
+    parser: BatchParser | None = None
 
 
 class ParseBacklog:
@@ -275,26 +260,10 @@ class ParseBacklog:
     def holds(self, line: FetchStream) -> bool:
         return bool(self._rests) and any(rest.line == line for rest in self._rests)
 
-    def keep(
-        self, line: FetchStream, parts: Iterable[tuple[PartitionReplicator, FetchedPartitionById]], buffer: PooledBuffer
-    ) -> None:
-        for replicator, part in parts:
-            buffer.uses += 1
-            self._rests.append(UnparsedPartition(line, replicator, replicator.fetched, replicator.begins, part, buffer))
-
-    def go_on_with(
-        self,
-        line: FetchStream,
-        replicator: PartitionReplicator,
-        part: FetchedPartitionById,
-        buffer: PooledBuffer,
-        cutter: BatchParser,
-    ) -> None:
-        """Puts the rest of a partly parsed partition first."""
-        buffer.uses += 1
-        self._rests.appendleft(
-            UnparsedPartition(line, replicator, replicator.fetched, replicator.begins, part, buffer, cutter)
-        )
+    def put(self, rest: UnparsedPartition, *, first: bool) -> None:
+        """`first`: the rest of a partly parsed partition."""
+        rest.buffer.uses += 1
+        (self._rests.appendleft if first else self._rests.append)(rest)
 
     def next(self, scheduler: FetchScheduler) -> UnparsedPartition | None:
         """The next valid one; others are fetched again."""
@@ -347,7 +316,7 @@ def feed_from_window(partitions: TaskPartitions, now_ms: int) -> None:
             if scheduler.buckets.bounding:
                 scheduler.buckets.spend(replicator.config.topic, sum(entry.size for entry in cut.carried))
             if not replicator.source.heard:
-                note_source_readable(replicator)
+                replicator.note_source_readable()
             replicator.source.led, fed = one.led, True
             replicator.take(cut, NO_BUFFER, now_ms)
             room -= sum(piece.size for piece in cut.batches)
@@ -430,9 +399,8 @@ class TaskPartitions:
         """
         found = []
         for replicator in [one for one in self.replicators.values() if one.leaving and not one.in_flight]:
-            early = any(
-                TopicPartition(progress.topic, progress.partition) == replicator.named for progress in self._early
-            )
+            place = replicator.config.topic, replicator.config.partition
+            early = any((progress.topic, progress.partition) == place for progress in self._early)
             if replicator.zombies.until_s > now_s or early:
                 continue
             found.append((replicator.named, make_handoff(replicator, now_s), replicator.account(now_s)))
@@ -443,11 +411,8 @@ class TaskPartitions:
 
     def keep_only(self, partitions: Set[TopicPartition]) -> None:
         """Before the start of writing: forgets partitions that another task has got."""
-        for replicator in [
-            replicator for replicator in self.replicators.values() if replicator.named not in partitions
-        ]:
-            self.scheduler.remove(replicator)
-            del self.replicators[replicator.named]
+        for partition in [one for one in self.replicators if one not in partitions]:
+            self.scheduler.remove(self.replicators.pop(partition))
 
     def routed(self, partition: TopicPartition, leaders: PartitionLeaders) -> None:
         """Applies leaders from metadata. A new leader never breaks the order, as the twin is inspected again."""
@@ -457,10 +422,9 @@ class TaskPartitions:
         replicator.absences = replicator.absences + 1 if leaders.absent else 0
         gone = leaders.recreated or (leaders.absent if replicator.absences >= ABSENCES_MAX else "")
         if gone:
-            self._stop(
-                replicator,
-                position.stop_for_missing_topic(partition, replicator.acked, gone, recreated=bool(leaders.recreated)),
-            )
+            recreated = bool(leaders.recreated)
+            stopped = position.stop_for_missing_topic(partition, replicator.acked, gone, recreated=recreated)
+            self._stop(replicator, stopped)
             return
         if replicator.leaders == leaders:
             return
@@ -489,20 +453,16 @@ class TaskPartitions:
         member = self.scheduler.member
         found = find_transactional(cut) if member and not member.rules.transactions else None
         if found:
-            self._halt(
-                replicator, PartitionStopped(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS_REASON)
-            )
+            stopped = PartitionStopped(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS_REASON)
+            self._halt(replicator, stopped)
         return found is not None
 
     def drop_too_old(self, replicator: PartitionReplicator, now_ms: int) -> None:
         """Drops what an inspection found too old for a drop-oldest queue, once the twin's content is reported."""
         member, (epoch, to) = self.scheduler.member, replicator.old
-        if (
-            not member
-            or not member.drops(replicator)
-            or replicator.phase is not Phase.RUNNING
-            or replicator.fetched < replicator.write_from
-        ):
+        if not member or not member.drops(replicator):
+            return
+        if replicator.phase is not Phase.RUNNING or replicator.fetched < replicator.write_from:
             return
         replicator.old = NO_EPOCH_OFFSET
         if to > replicator.fetched and member.rules.max_age_s:
@@ -533,10 +493,6 @@ class TaskPartitions:
         for replicator in self.replicators.values():
             self._tell_drops(replicator)
         return found
-
-    def report_early(self, replicator: PartitionReplicator, now_s: float) -> None:
-        """Saves progress before an inspection, which forgets unreported offsets and may take long."""
-        self._early += [carried] if (carried := replicator.account(now_s)) else []
 
     def handovers(self, now_s: float) -> list[Handoff]:
         return [handoff for replicator in self.replicators.values() if (handoff := make_handoff(replicator, now_s))]
@@ -570,7 +526,7 @@ class TaskPartitions:
         """Starts partitions from handoffs, without an inspection. `reached`: as in `update_written_positions`."""
         update_written_positions(self.replicators, reached)
         for handoff in handoffs:
-            replicator = self.replicators.get(TopicPartition(handoff.topic, handoff.partition))
+            replicator = self.replicators.get(handoff.named)
             if replicator is not None and accept_handoff(replicator, handoff, now_s):
                 self.wake(replicator)
 
@@ -598,12 +554,10 @@ class TaskPartitions:
         """Takes the twins to inspect. Only with a connection `up`, whose loss would reveal a crash."""
         found = []
         for replicator in self.replicators.values():
-            if (
-                replicator.phase is Phase.UNVERIFIED
-                and replicator.retry_at_s <= now_s
-                and replicator.leaders.target in up
-            ):
-                self.report_early(replicator, now_s)
+            due = replicator.phase is Phase.UNVERIFIED and replicator.retry_at_s <= now_s
+            if due and replicator.leaders.target in up:
+                # An inspection forgets unreported offsets, and may take long.
+                self._early += [progress] if (progress := replicator.account(now_s)) else []
                 replicator.looks(now_s)
                 found.append(replicator.named)
         return found
@@ -617,7 +571,11 @@ class TaskPartitions:
             return
         anchor = SequenceMap.of(self.producer, replicator.config)
         if isinstance(seen, TargetState):
-            verdict = InspectAgain("its line broke meanwhile") if replicator.doubted else replicator.judge(seen, anchor)
+            verdict = (
+                InspectAgain("its connection broke during the inspection")
+                if replicator.doubted
+                else replicator.judge(seen, anchor)
+            )
         else:
             verdict = judge_failed_inspection(seen, replicator.progress_log.to)
         match verdict:
@@ -626,7 +584,7 @@ class TaskPartitions:
             case StopAt(kind, offset, end, sentence):
                 self._stop(replicator, PartitionStopped(kind, offset, end, sentence))
             case InspectAgain(sentence):
-                self.incidents += report_end_unknown(replicator, sentence, now_s)
+                self.incidents += replicator.report_end_unknown(sentence, now_s)
                 replicator.again(now_s)
 
     def _begin(self, replicator: PartitionReplicator, resume: ResumeAt, state: TargetState, now_ms: int) -> None:
@@ -638,11 +596,8 @@ class TaskPartitions:
             return
         if replicator.progress_log.to < 0:
             replicator.progress_log.to = resume.position
-        self.incidents.extend(
-            position.report_lost_by_target(
-                replicator.named, resume.position, replicator.progress_log.to, state.source_start
-            )
-        )
+        told_to = replicator.progress_log.to
+        self.incidents += position.report_lost_by_target(replicator.named, resume.position, told_to, state.source_start)
         if resume.position > replicator.acked:
             replicator.clear_trouble(replicator.troubles.target)  # The request has landed; only its response was lost.
         cut_to = log_start_limit(state, replicator.config.base_offset, never=self._never_cut)
@@ -678,7 +633,9 @@ class TaskPartitions:
         for number, (replicator, part) in enumerate(parts):
             if replicator.phase is Phase.RUNNING and not replicator.refusal:
                 if self._portion.left < 0:
-                    self.uncut.keep(line, parts[number:], buffer)
+                    for later, unparsed in parts[number:]:
+                        rest = UnparsedPartition(line, later, later.fetched, later.begins, unparsed, buffer)
+                        self.uncut.put(rest, first=False)
                     break
                 self._take(line, replicator, part, buffer, now_s, now_ms)
 
@@ -688,7 +645,7 @@ class TaskPartitions:
         if self.scheduler.member:
             feed_from_window(self, now_ms)
         while self._portion.left >= 0 and (one := self.uncut.next(self.scheduler)):
-            self._take(one.line, one.replicator, one.part, one.buffer, now_s, now_ms, one.cutter)
+            self._take(one.line, one.replicator, one.part, one.buffer, now_s, now_ms, one.parser)
 
     def took(self, spent_s: float) -> None:
         """The length of a turn, without waiting."""
@@ -702,35 +659,36 @@ class TaskPartitions:
         buffer: PooledBuffer,
         now_s: float,
         now_ms: int,
-        cutter: BatchParser | None = None,
+        parser: BatchParser | None = None,
     ) -> None:
         if part.error or part.diverging_epoch:
             self._source_error(replicator, part, now_s)
             return
         replicator.source.end, replicator.source.start = part.high_watermark, part.log_start
         if not replicator.source.heard:
-            note_source_readable(replicator)
+            replicator.note_source_readable()
         member = self.scheduler.member
         if not len(part.records):
             if member:
                 member.heads(replicator, part)
             return
-        if cutter is None:
+        if parser is None:
             data, own = part.records, self._joining
             data, joining = member.begins(replicator, data, own, now_ms) if member else (data, own)
-            cutter = BatchParser(data, replicator.fetched, replicator.write_from, self.limits, joining, part.aborted)
-        done = cutter.parse(self._portion.left)
+            parser = BatchParser(data, replicator.fetched, replicator.write_from, self.limits, joining, part.aborted)
+        done = parser.parse(self._portion.left)
         if member:
-            done = member.read(replicator, done, part, cutter.joining, now_ms)
+            done = member.read(replicator, done, part, parser.joining, now_ms)
             done = self.without_too_old(replicator, done, now_ms)
-        self._portion.spend(cutter.work)
+        self._portion.spend(parser.work)
         if done.end == replicator.fetched and not done.stopped:
             replicator.partition_bytes_max = needed_fetch_bytes(part.records, replicator.partition_bytes_max)
             self.wake(replicator)
             return
         replicator.take(done, buffer, now_ms)
-        if cutter.more:
-            self.uncut.go_on_with(line, replicator, part, buffer, cutter)
+        if parser.more:
+            at, begins = replicator.fetched, replicator.begins
+            self.uncut.put(UnparsedPartition(line, replicator, at, begins, part, buffer, parser), first=True)
         self.wake(replicator)
         if done.stopped:
             self._halt(replicator, done.stopped)
@@ -786,7 +744,7 @@ class TaskPartitions:
         self, replicator: PartitionReplicator, batch: OutgoingBatch, part: ProducedPartition | None, now_s: float
     ) -> None:
         if part is None:
-            self.incidents += report_batch_not_taken(replicator, part, batch, now_s)
+            self.incidents += replicator.report_not_taken(None, batch, now_s)
         elif part.error == 0 and replicator.lands(batch, part.base_offset):
             if not replicator.in_flight:
                 replicator.known_end.armed_until_ms = batch.max_timestamp + self._armed_ms
@@ -799,7 +757,7 @@ class TaskPartitions:
     def _arrived(self, replicator: PartitionReplicator, end: int) -> None:
         replicator.arrived(end)
         if replicator.failures:
-            note_target_accepts(replicator)
+            replicator.note_target_accepts()
         if replicator.waiting:
             self._ready.setdefault(replicator.leaders.target, {})[replicator] = None
         elif replicator.stop_after and not replicator.in_flight:
@@ -823,7 +781,7 @@ class TaskPartitions:
                 self._arrived(replicator, blank.end)
             elif replicator.phase is Phase.RUNNING:
                 self.stale_routes = True
-                self.incidents += report_markers_not_taken(replicator, answer, blank, now_s)
+                self.incidents += replicator.report_not_taken(answer and answer.error, blank, now_s, "markers for ")
             replicator.settled()
 
     def next_end_checks(self, node: int, now_s: float, now_ms: int, *, idle: bool) -> list[IdleTwin]:
@@ -849,21 +807,18 @@ class TaskPartitions:
         are inspected. `lands_until_s`: until then it accepts nothing, by its own throttle.
         """
         read_s = max(now_s, lands_until_s)
+        until_s = read_s + max(self.limits.produce_timeout_s, self._confirm_s)
         for request in sent:
             for entry in request:
                 replicator = entry.replicator
                 replicator.in_flight -= 1
-                run, heads = (
-                    (entry.blank, ())
-                    if isinstance(entry, PendingMarkers)
-                    else (None, ((entry.head, entry.batch.base),))
-                )
-                until_s = read_s + max(self.limits.produce_timeout_s, self._confirm_s)
+                run = entry.blank if isinstance(entry, PendingMarkers) else None
+                heads = () if isinstance(entry, PendingMarkers) else ((entry.head, entry.batch.base),)
                 kept_ms = replicator.known_end.armed_until_ms
                 replicator.zombies.lost(until_s, kept_ms, run, heads, led=entry.led)
                 if replicator.phase is Phase.RUNNING:
                     replicator.again(read_s)
-                    self.incidents += report_unanswered(replicator, now_s) if read_s == now_s else []
+                    self.incidents += replicator.report_unanswered(now_s) if read_s == now_s else []
                 replicator.settled()
         for replicator in self.replicators.values():
             if replicator.leaders.target == node:
@@ -891,7 +846,7 @@ class TaskPartitions:
             self._halt(replicator, found)
             return
         self.stale_routes = True
-        self.incidents += report_source_error(replicator, part, now_s)
+        self.incidents += replicator.report_source_error(part, now_s)
 
     def _target_error(
         self, replicator: PartitionReplicator, batch: OutgoingBatch, part: ProducedPartition, now_s: float
@@ -901,7 +856,7 @@ class TaskPartitions:
             self.scheduler.forget(replicator, replicator.leaders)
         if not replicator.refusal:
             self.stale_routes = True
-            self.incidents += report_batch_not_taken(replicator, part, batch, now_s)
+            self.incidents += replicator.report_not_taken(part.error, batch, now_s)
         elif not replicator.in_flight:
             self._stop(replicator, replicator.refusal)
 

@@ -23,7 +23,7 @@ from twinshore.replication.task.core.error_actions import (
     error_action,
 )
 from twinshore.replication.task.core.markers import MarkerOutcome, MarkerRun
-from twinshore.replication.task.core.partition import PartitionReplicator, Phase, report_markers_not_taken
+from twinshore.replication.task.core.partition import PartitionReplicator, Phase
 
 MARKERS_MAX = 4000  # In one request: some tens of milliseconds of a broker's time.
 _CLUSTER = "ClusterAction or Alter on the cluster"
@@ -95,10 +95,11 @@ def split_by_log_end(
 
 def split_by_phase(due: Iterable[PendingMarkers]) -> tuple[list[PendingMarkers], list[PendingMarkers]]:
     """Splits runs by whether their partitions are running."""
-    marks = list(due)
-    return [one for one in marks if one.replicator.phase is Phase.RUNNING], [
-        one for one in marks if one.replicator.phase is not Phase.RUNNING
-    ]
+    running: list[PendingMarkers] = []
+    others: list[PendingMarkers] = []
+    for one in due:
+        (running if one.replicator.phase is Phase.RUNNING else others).append(one)
+    return running, others
 
 
 def results_by_partition(answers: Iterable[MarkerOutcome]) -> dict[TopicPartition, MarkerOutcome]:
@@ -128,13 +129,8 @@ def judge_refused_markers(answer: MarkerOutcome | None, blank: OffsetGap, refusa
         return PartitionStopped(IncidentKind.POSITION_DISAGREEMENT, blank.base, blank.end, sentence)
     if answer.error in FENCED_CODES or error_action(answer.error) is not ErrorAction.STOP:
         return None
-    return PartitionStopped(
-        IncidentKind.REFUSED,
-        blank.base,
-        blank.end,
-        f"the twin refuses markers for {where}: {kind.name}, {kind.sentence}",
-        IncidentSide.TARGET,
-    )
+    sentence = f"the twin refuses markers for {where}: {kind.name}, {kind.sentence}"
+    return PartitionStopped(IncidentKind.REFUSED, blank.base, blank.end, sentence, IncidentSide.TARGET)
 
 
 IDLE_CHECK_INTERVAL_S = 3.0
@@ -164,13 +160,11 @@ def find_idle_twins(tracks: Iterable[PartitionReplicator], node: int) -> list[Id
 
 def find_unsure_twins(ready: Iterable[PartitionReplicator], now_s: float, now_ms: int) -> list[IdleTwin]:
     """The twins whose ends must be seen before the next batch, each once until the response."""
-    found = [
-        IdleTwin(replicator, _end(replicator))
-        for replicator in ready
-        if _stands(replicator) and _waits(replicator, now_s, now_ms)
-    ]
-    for one in found:
-        one.replicator.known_end.asking = True
+    found = []
+    for replicator in ready:
+        if _stands(replicator) and _waits(replicator, now_s, now_ms):
+            replicator.known_end.asking = True
+            found.append(IdleTwin(replicator, _end(replicator)))
     return found
 
 
@@ -191,20 +185,16 @@ def recheck_log_ends(
             # As of now, not of the target's answer: over a slow connection nothing would ever be sent otherwise.
             replicator.known_end.seen_s = now_s
         elif replicator.waiting:
-            incidents += report_markers_not_taken(
-                replicator, answer, replicator.waiting[0][0], now_s, "its end, before "
-            )
+            error = answer and answer.error
+            incidents += replicator.report_not_taken(error, replicator.waiting[0][0], now_s, "its end, before ")
         elif seen != END_UNKNOWN:
             replicator.again(now_s)
     return untold, incidents
 
 
 def _rests(replicator: PartitionReplicator) -> bool:
-    return (
-        _stands(replicator)
-        and not replicator.waiting
-        and replicator.fetched == replicator.acked >= replicator.write_from
-    )
+    whole = replicator.fetched == replicator.acked >= replicator.write_from
+    return whole and not replicator.waiting and _stands(replicator)
 
 
 def _waits(replicator: PartitionReplicator, now_s: float, now_ms: int) -> bool:

@@ -27,7 +27,7 @@ from twinshore.kafka.protocol.primitives import I64
 from twinshore.kafka.protocol.record_batch import PREFIX_BYTES, TRANSACTIONAL_FLAG, BatchHeader, batch_end
 from twinshore.replication.task.core.batches import BufferPool, OffsetGap, OutgoingBatch, ParsedFetch, PooledBuffer
 from twinshore.replication.task.core.config import TaskConfig, TaskLimits, dropped_incident, is_too_old
-from twinshore.replication.task.core.partition import PartitionReplicator, Phase, note_source_readable
+from twinshore.replication.task.core.partition import PartitionReplicator, Phase
 from twinshore.replication.task.core.position import TargetState
 
 # Bytes that wait for the target, joined partitions, bytes of own fetches since the last report.
@@ -650,7 +650,7 @@ class SharedFetchMember:
                 if other.phase is Phase.RUNNING:
                     other.source.end, other.source.start = part.high_watermark, part.log_start
                     if not other.source.heard:
-                        note_source_readable(other)
+                        other.note_source_readable()
                 member.call(other)
 
     def heads(self, replicator: PartitionReplicator, part: FetchedPartitionById) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from twinshore.config.incident_policy import IncidentKind
 from twinshore.replication.task.core.config import PartitionIncident
 from twinshore.replication.task.core.fetching import FetchScheduler
 from twinshore.replication.task.core.partition import (
@@ -13,15 +12,10 @@ from twinshore.replication.task.core.partition import (
     TROUBLE_REPORT_S,
     PartitionReplicator,
     Phase,
-    report_end_unknown,
-    report_source_silent,
-    report_throttled,
-    report_unanswered,
 )
 
 WHOLE_SIDE = None  # a whole side: no broker there names the leaders
-AWAY_KINDS = {"source": IncidentKind.SOURCE_AWAY, "target": IncidentKind.TARGET_AWAY}
-SIDES = tuple(AWAY_KINDS)
+SIDES = ("source", "target")
 
 
 class SilenceTracker:
@@ -56,9 +50,7 @@ class SilenceTracker:
     ) -> list[PartitionIncident]:
         """Returns due incidents of stalled partitions. `still`: twin leaders that throttle this task."""
         found: list[PartitionIncident] = []
-        replicators = [
-            replicator for replicator in tracks if replicator.phase is not Phase.STOPPED and not replicator.leaving
-        ]
+        replicators = [one for one in tracks if one.phase is not Phase.STOPPED and not one.leaving]
         if self._since:
             self._keep(replicators, scheduler)
         for replicator in replicators:
@@ -68,10 +60,8 @@ class SilenceTracker:
     def _keep(self, tracks: Iterable[PartitionReplicator], scheduler: FetchScheduler) -> None:
         needed: set[tuple[str, object]] = {(side, WHOLE_SIDE) for side in SIDES}
         for replicator in tracks:
-            needed |= {
-                ("target", replicator.leaders.target),
-                ("source", scheduler.line_of(replicator, replicator.leaders)),
-            }
+            line = scheduler.line_of(replicator, replicator.leaders)
+            needed |= {("target", replicator.leaders.target), ("source", line)}
         self._since = {place: met for place, met in self._since.items() if place in needed}
 
     def _of_target(
@@ -82,21 +72,19 @@ class SilenceTracker:
             for side in SIDES:
                 if (side, WHOLE_SIDE) in self._since:
                     since_s, why = self._since[side, WHOLE_SIDE]
-                    return report_end_unknown(
-                        replicator, f"nobody on the {side} says who leads: {why}", now_s, since_s, AWAY_KINDS[side]
-                    )
+                    sentence = f"no broker of the {side} names the leaders: {why}"
+                    return replicator.report_end_unknown(sentence, now_s, since_s, side)
         if ("target", node) in self._since:
             since_s, why = self._since["target", node]
-            return report_end_unknown(
-                replicator, f"its leader, broker {node}, cannot be connected to: {why}", now_s, since_s
-            )
+            sentence = f"its leader, broker {node}, cannot be connected to: {why}"
+            return replicator.report_end_unknown(sentence, now_s, since_s)
         running = replicator.phase is Phase.RUNNING
         if running and troubles.vain.since_s != NEVER_S:
             replicator.clear_trouble(troubles.vain)
         if replicator.in_flight and now_s - replicator.known_end.sent_s >= TROUBLE_REPORT_S:
-            return report_unanswered(replicator, now_s, throttled=node in still)
+            return replicator.report_unanswered(now_s, throttled=node in still)
         if running and replicator.waiting and not replicator.in_flight and node in still:
-            return report_throttled(replicator, now_s)
+            return replicator.report_throttled(now_s)
         if running and troubles.target.since_s != NEVER_S:
             there = not replicator.in_flight and replicator.acked == replicator.fetched == replicator.source.end
             if there or not replicator.failures:
@@ -112,6 +100,5 @@ class SilenceTracker:
         if ("source", line) not in self._since or not scheduler.asks(replicator, line):
             return []
         since_s, why = self._since["source", line]
-        return report_source_silent(
-            replicator, f"(broker {line[0]}) gives nothing at offset {replicator.fetched}", why, now_s, since_s
-        )
+        did = f"(broker {line[0]}) gives nothing at offset {replicator.fetched}"
+        return replicator.report_source_silent(did, why, now_s, since_s)
