@@ -25,7 +25,7 @@ from twinshore.config.messages import render_errors_page
 from twinshore.config.sections.delay import DelaySettings
 from twinshore.config.settings import render_settings_page
 from twinshore.monitoring.delay_simulation import build_table
-from twinshore.replication.core.incident_kinds import render_incidents_page
+from twinshore.replication.core.incident_kinds import INCIDENT_KINDS
 from twinshore.replication.metric_table import render_metrics_page
 from twinshore.replication.task.core.partition import TRANSITIONS, Phase
 from twinshore.switch.core.steps import NEVER_HOLDS, STEPS, SwitchKind, SwitchStep
@@ -34,6 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PHASES_BEGIN, PHASES_END = "<!-- phases -->\n", "<!-- end of phases -->\n"
 STEPS_BEGIN, STEPS_END = "<!-- steps -->\n", "<!-- end of steps -->\n"
 REBUILD_BEGIN, REBUILD_END = "<!-- steps of a rebuild -->\n", "<!-- end of steps of a rebuild -->\n"
+KINDS_BEGIN, KINDS_END = "<!-- kinds -->\n", "<!-- end of kinds -->\n"
 GROUP_BEGIN, GROUP_END = "<!-- steps of a group -->\n", "<!-- end of steps of a group -->\n"
 RULES_BEGIN, RULES_END = "<!-- rules -->\n", "<!-- end of rules -->\n"
 SIMULATED_BEGIN, SIMULATED_END = "<!-- simulated -->\n", "<!-- end -->"
@@ -75,7 +76,7 @@ def writers() -> dict[Path, Callable[[], str]]:
         ROOT / "docs" / "client-audit.md": lambda: with_client_rules(_read("docs/client-audit.md")),
         ROOT / "docs" / "delay.md": lambda: with_simulated_delays(_read("docs/delay.md")),
         ROOT / "docs" / "errors.md": render_errors_page,
-        ROOT / "docs" / "incidents.md": render_incidents_page,
+        ROOT / "docs" / "incidents.md": lambda: with_kinds(_read("docs/incidents.md")),
         ROOT / "docs" / "metrics.md": render_metrics_page,
         ROOT / "docs" / "operations.md": lambda: reckoned.operations(
             _read("docs/operations.md"), crossing, _read("ARCHITECTURE.md"), stored
@@ -149,6 +150,17 @@ def _code(name: str) -> str:
 
 def _limits(limits: Iterable[RuleLimit]) -> str:
     return "; ".join(f"`{limit.name}` = {limit.default:g}: {limit.says}" for limit in limits)
+
+
+def with_kinds(page: str) -> str:
+    """The page of incidents with the table of their kinds as the code has them."""
+    head, _, rest = page.partition(KINDS_BEGIN)
+    _, _, tail = rest.partition(KINDS_END)
+    rows = ["| incident | afterwards | what the incident log says was done |", "| --- | --- | --- |"]
+    for kind, entry in INCIDENT_KINDS.items():
+        rows.append(f"| [{kind.value}](#{kind.value.replace(' ', '-')}) | {entry.after.value} | {entry.policy.words} |")
+    said = "\n".join(rows)
+    return f"{head}{KINDS_BEGIN}\n{said}\n\n{KINDS_END}{tail}"
 
 
 def with_steps(page: str) -> str:

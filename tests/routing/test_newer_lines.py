@@ -17,13 +17,11 @@ from testkit.errors import raises
 from tests.fixtures.formats import samples
 from twinshore.config.errors import KafkaError, RefusedError, UnsupportedError, WireError
 from twinshore.config.frozen import GROUPS_HOME
-from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Cluster, Link
 from twinshore.groups.home import GROUPS_HOME_KIND, GroupsHomeAnnouncer, load_home, save_home
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.proxy.core.model import build_routes
 from twinshore.replication.core.claim_records import LinkClaimState
-from twinshore.replication.core.incident_kinds import kind_entry
 from twinshore.replication.core.lineage import LineageRecords, is_confirmed
 from twinshore.replication.core.ownership import compare_home_records, first_home_record
 from twinshore.replication.core.topology_view import beat_ms
@@ -236,7 +234,6 @@ def test_a_mirror_carries_the_topic_nowhere_and_tells_its_target_nothing() -> No
     assert found.doubts["orders"] == newer_in_words("orders", 2, "west")
     for logs in ((FIRST, UNKNOWN), (UNKNOWN, None), (UNKNOWN, UNKNOWN)):
         assert first_home_record(LINK, "orders", IDS, logs, is_twin=False, now_ms=1) is None
-    assert "`v` is above 1" in kind_entry(IncidentKind.NEWER_LINE).means
 
 
 def test_an_old_home_with_such_a_line_is_told_nothing() -> None:

@@ -1,24 +1,30 @@
-"""The table of incidents is whole: the ledger's kinds, each with a policy and sentences for whoever must act."""
+"""The table of incidents has every kind of the incident log, each with a policy and a section on the page."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.replication.core.incident_kinds import INCIDENT_KINDS, IncidentOutcome, kind_entry
 
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "incidents.md"
 
-def test_every_kind_of_the_ledger_is_in_the_table() -> None:
+
+def test_every_kind_of_the_incident_log_is_in_the_table() -> None:
     assert set(INCIDENT_KINDS) == set(IncidentKind)
 
 
 @pytest.mark.parametrize("kind", IncidentKind)
-def test_each_says_what_it_means_and_what_to_do(kind: IncidentKind) -> None:
-    row = kind_entry(kind)
-    assert row.kind is kind
-    assert row.policy.words
-    assert row.means.endswith(".")
-    assert row.do.endswith(".")
+def test_the_page_says_what_each_means_and_what_to_do(kind: IncidentKind) -> None:
+    _, _, rest = PAGE.read_text(encoding="utf-8").partition(f"\n## {kind.value}\n")
+    section = rest.partition("\n## ")[0]
+    entry = kind_entry(kind)
+    assert entry.policy.words
+    parts = {line.partition(".** ")[0] for line in section.splitlines() if line.startswith("**")}
+    wanted = {"**What it means", "**What to do"}
+    assert parts >= (wanted | {"**To go on"} if entry.after is IncidentOutcome.NEEDS_RESUME else wanted)
 
 
 def test_what_needs_a_human_waits_for_one() -> None:
