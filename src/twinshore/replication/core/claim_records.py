@@ -129,8 +129,6 @@ class LinkClaimState:
                 part >= 0 and TOPIC_NAME_PATTERN.fullmatch(topic)
             ):
                 self._take_twin((topic, part), value)
-            case _:
-                pass
 
     def _take_twin(self, place: tuple[str, int], value: bytes | None) -> None:
         is_known = self.twins.pop(place, None) is not None or self.newer_twins.pop(place, None) is not None
@@ -161,13 +159,11 @@ class LinkClaimState:
             for part, ours in groupby(some, lambda row: row.partition // PARTITIONS_PER_RECORD):
                 found = list(ours)
                 ids = found[0].source_topic_id, found[0].target_topic_id
-                wanted[topic, part] = TwinAnchors(*ids, topic in behind, tuple(_runs(found)))
-        lacking = {
-            place: anchors
-            for place, anchors in wanted.items()
-            if self.twins.get(place) != anchors and place not in self.newer_twins
-        }
-        return [(self._key(TWIN_LINE, *place), anchors.text()) for place, anchors in lacking.items()]
+                wanted[topic, part] = TwinAnchors(*ids, topic in behind, _runs(found))
+        lacking = [
+            place for place in wanted if self.twins.get(place) != wanted[place] and place not in self.newer_twins
+        ]
+        return [(self._key(TWIN_LINE, *place), wanted[place].text()) for place in lacking]
 
     def lines_against(self, topics: Container[str]) -> list[ClaimKeyValue]:
         """Takes back what is told of the twins of these topics."""
@@ -190,8 +186,6 @@ class LinkClaimStates:
                 source_id in self.by_source or len(self.by_source) < SOURCES_MAX
             ):
                 self.by_source.setdefault(source_id, LinkClaimState(self.link, source_id)).take(key, value)
-            case _:
-                pass
 
     def written(self, target_id: str) -> list[LinkClaimState]:
         """Returns those with a writer for this target."""
@@ -221,29 +215,24 @@ def parse_twin_ids(key: bytes, value: bytes | None) -> tuple[str, str] | None:
             return None
 
 
-def _runs(rows: Iterable[TwinRow]) -> Iterator[AnchorRun]:
+def _runs(rows: Iterable[TwinRow]) -> tuple[AnchorRun, ...]:
     """Joins neighbours with like anchors."""
-    begun: AnchorRun | None = None
+    runs: list[AnchorRun] = []
     for row in rows:
         here = AnchorRun(row.partition, 1, row.base_offset, row.base_sequence, row.inherited_end, row.epoch)
-        if begun and here == replace(begun, first=begun.first + begun.count, count=1):
-            begun = replace(begun, count=begun.count + 1)
-            continue
-        if begun:
-            yield begun
-        begun = here
-    if begun:
-        yield begun
+        if runs and here == replace(runs[-1], first=runs[-1].first + runs[-1].count, count=1):
+            runs[-1] = replace(runs[-1], count=runs[-1].count + 1)
+        else:
+            runs.append(here)
+    return tuple(runs)
 
 
 def _claim(store: str, value: bytes | None) -> StoreClaim | None:
     match read_line(value):
         case NewerLine(version) if STORE_ID_PATTERN.fullmatch(store):
             return StoreClaim(store, f"a newer version (v {version})", 0)
-        case {"store": str(store), "host": str(host), "since_ms": int(since_ms)} if (
-            STORE_ID_PATTERN.fullmatch(store) and 0 <= since_ms < YEAR_9999_MS
-        ):
-            return StoreClaim(store, to_printable(host), since_ms)
+        case {"store": str(store), "host": str(host), "since_ms": int(since_ms)} if STORE_ID_PATTERN.fullmatch(store):
+            return StoreClaim(store, to_printable(host), since_ms) if 0 <= since_ms < YEAR_9999_MS else None
         case _:
             return None
 
@@ -259,12 +248,9 @@ def _writer(value: bytes | None) -> LinkWriter | NewerLine | None:
             "target_cluster_id": str(target),
             "process": str(process),
             "generation": int(generation),
-        } if (
-            STORE_ID_PATTERN.fullmatch(store)
-            and 0 <= producer < OFFSET_MAX
-            and 0 <= epoch < 1 << 15
-            and 0 <= generation < OFFSET_MAX
-        ):
+        } if STORE_ID_PATTERN.fullmatch(store):
+            if not (0 <= producer < OFFSET_MAX and 0 <= epoch < EPOCH_MAX and 0 <= generation < OFFSET_MAX):
+                return None
             return LinkWriter(store, producer, epoch, to_printable(target), to_printable(process), generation)
         case _:
             return None
@@ -286,17 +272,12 @@ def _twin(value: bytes | None) -> TwinAnchors | NewerLine | None:
 
 def _run(raw: object) -> AnchorRun | None:
     match raw:
-        case [int(first), int(count), int(offset), int(sequence), *more] if (
-            0 <= first < PARTITIONS_MAX
-            and 0 < count <= PARTITIONS_PER_RECORD
-            and 0 <= offset < OFFSET_MAX
-            and 0 <= sequence < SEQUENCE_SPAN
-        ):
-            match more:
-                case []:
-                    return AnchorRun(first, count, offset, sequence)
-                case [int(inherited), int(epoch)] if 0 <= inherited < OFFSET_MAX and 0 <= epoch < EPOCH_MAX:
-                    return AnchorRun(first, count, offset, sequence, inherited, epoch)
-            return None
+        case [int(first), int(count), int(offset), int(sequence)]:
+            run = AnchorRun(first, count, offset, sequence)
+        case [int(first), int(count), int(offset), int(sequence), int(inherited), int(epoch)]:
+            run = AnchorRun(first, count, offset, sequence, inherited, epoch)
         case _:
             return None
+    valid = 0 <= run.first < PARTITIONS_MAX and 0 < run.count <= PARTITIONS_PER_RECORD and 0 <= run.offset < OFFSET_MAX
+    valid = valid and 0 <= run.sequence < SEQUENCE_SPAN and 0 <= run.inherited < OFFSET_MAX
+    return run if valid and 0 <= run.epoch < EPOCH_MAX else None

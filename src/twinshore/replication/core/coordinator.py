@@ -109,11 +109,9 @@ class LostRequestDeadlines:
     def hear(self, handoffs: Iterable[Handoff], now_s: float) -> None:
         """Takes the handoffs of released partitions."""
         for handoff in handoffs:
-            partition = TopicPartition(handoff.topic, handoff.partition)
-            if handoff.calm:
-                self._until_s.pop(partition, None)
-            else:
-                self._until_s[partition] = max(self._until_s.get(partition, 0.0), now_s + handoff.strays_s)
+            until_s = max(self._until_s.pop(handoff.named, 0.0), now_s + handoff.strays_s)
+            if not handoff.calm:
+                self._until_s[handoff.named] = until_s
 
     def told(
         self, handovers: Iterable[Handoff], partitions: Iterable[TopicPartition], now_s: float
@@ -123,7 +121,7 @@ class LostRequestDeadlines:
         """
         self._until_s = {partition: until_s for partition, until_s in self._until_s.items() if until_s > now_s}
         handoffs = tuple(handovers)
-        known = {TopicPartition(handoff.topic, handoff.partition) for handoff in handoffs}
+        known = {handoff.named for handoff in handoffs}
         lost = [partition for partition in partitions if partition in self._until_s and partition not in known]
         return handoffs + tuple(_waits(partition, self._until_s[partition] - now_s) for partition in lost)
 
@@ -169,10 +167,8 @@ class TaskOwnership:
         """The holder asks for more time. `allowed_s`: how long the link's lease still holds; `still_s`: how long a
         throttling broker does not read from the holder.
         """
-        if run != self.holder:
-            return [OwnershipMessage(run, "stop")]
         grant_s = min(self.grant_s, allowed_s)
-        if grant_s <= 0:
+        if run != self.holder or grant_s <= 0:
             return [OwnershipMessage(run, "stop")]
         self.granted_until_s = max(self.granted_until_s, now_s + grant_s + LEASE_SLACK_S)
         self.lands_until_s = max(self.lands_until_s, now_s + still_s)
@@ -238,9 +234,7 @@ class TaskOwnership:
 
     def forget(self, partition: TopicPartition) -> None:
         """The partition leaves the task: the handoff would be wrong after a return."""
-        self.handoffs = tuple(
-            handoff for handoff in self.handoffs if TopicPartition(handoff.topic, handoff.partition) != partition
-        )
+        self.handoffs = tuple(handoff for handoff in self.handoffs if handoff.named != partition)
 
     def due_s(self) -> float | None:
         """When `tick` must be called at the latest; None: never."""
@@ -285,13 +279,11 @@ class TaskAssignment:
         for progress in carried:
             self.bytes += progress.bytes
             partition = TopicPartition(progress.topic, progress.partition)
-            self.told[partition] = latest_epoch_offset(
-                self.told.get(partition, NO_EPOCH_OFFSET), EpochOffset(progress.epoch, progress.to_offset)
-            )
+            told, now = self.told.get(partition, NO_EPOCH_OFFSET), EpochOffset(progress.epoch, progress.to_offset)
+            self.told[partition] = latest_epoch_offset(told, now)
             if progress.offset_runs and partition in self.configs:
-                self.configs[partition] = replace(
-                    self.configs[partition], reached=position_after(progress.offset_runs[-1])
-                )
+                reached = position_after(progress.offset_runs[-1])
+                self.configs[partition] = replace(self.configs[partition], reached=reached)
 
     def begin(self, handoffs: tuple[Handoff, ...], now_s: float) -> StartWriting:
         """Returns the message for the next holder. Call only while the task has no writer."""
@@ -350,9 +342,8 @@ class Coordinator:
         if key not in self._assignments:
             granted_s, lands_s = self._past.get(key[0], (0.0, 0.0))
             ownership = TaskOwnership(grant_s, granted_until_s=granted_s, lands_until_s=lands_s)
-            self._assignments[key] = TaskAssignment(
-                ownership, token, self._landings.setdefault(key[0], LostRequestDeadlines())
-            )
+            landing = self._landings.setdefault(key[0], LostRequestDeadlines())
+            self._assignments[key] = TaskAssignment(ownership, token, landing)
 
     def token_of(self, key: TaskKey) -> str:
         """Returns the open task's token; empty: closed."""
@@ -386,12 +377,9 @@ class Coordinator:
         for number, assignment in self._of(link):
             if number != task and partition in assignment.configs:
                 holder = assignment.ownership.holder
-                if (
-                    holder is None
-                    or assignment.ownership.finishing
-                    or partition in assignment.moving
-                    or partition in assignment.leaving
-                ):
+                if holder is None or assignment.ownership.finishing:
+                    return False
+                if partition in assignment.moving or partition in assignment.leaving:
                     return False
                 assignment.moving[partition] = task
                 self._tell(assignment, holder, Release(partition))
@@ -442,12 +430,8 @@ class Coordinator:
 
     def unmanned(self, link: str, now_s: float) -> frozenset[TopicPartition]:
         """Returns partitions that no attempt may write now."""
-        return frozenset(
-            partition
-            for _, assignment in self._of(link)
-            if not assignment.ownership.manned(now_s)
-            for partition in assignment.configs
-        )
+        free = [assignment for _, assignment in self._of(link) if not assignment.ownership.manned(now_s)]
+        return frozenset(partition for assignment in free for partition in assignment.configs)
 
     def waits_s(self, key: TaskKey, now_s: float) -> float:
         """Seconds for which no attempt may begin because earlier requests may still be appended."""
@@ -471,11 +455,8 @@ class Coordinator:
 
     def idle(self, link: str, now_s: float) -> bool:
         """Whether the link has no writer, and no request can still be appended."""
-        return (
-            self.has_no_writers(link, now_s)
-            and not self.lands_s(link, now_s)
-            and self.closed_tasks_settled(link, now_s)
-        )
+        settled = self.has_no_writers(link, now_s) and not self.lands_s(link, now_s)
+        return settled and self.closed_tasks_settled(link, now_s)
 
     def closed_tasks_settled(self, link: str, now_s: float) -> bool:
         """Whether no write lease of a closed task runs, and no request of one can still be appended."""
@@ -494,9 +475,8 @@ class Coordinator:
 
     def awaited(self) -> frozenset[str]:
         """Returns the links with a standby: they need `tick`."""
-        return frozenset(
-            link for (link, _), assignment in self._assignments.items() if assignment.ownership.heir is not None
-        )
+        awaited = [key for key, assignment in self._assignments.items() if assignment.ownership.heir is not None]
+        return frozenset(link for link, _ in awaited)
 
     def tick(self, now_s: float, allowed_s: Mapping[str, float]) -> None:
         """Applies what time alone changes. `allowed_s` has each link of `awaited`."""
@@ -597,10 +577,8 @@ class Coordinator:
                     self._tell(assignment, say.run, assignment.begin(say.handoffs, now_s))
                 case "grant":
                     self._tell(assignment, say.run, LeaseGranted(asked_s, say.grant_s))
-                case "finish":
-                    self._tell(assignment, say.run, Finish())
-                case _:
-                    self._tell(assignment, say.run, Stop())
+                case what:
+                    self._tell(assignment, say.run, Finish() if what == "finish" else Stop())
 
     def _tell(self, assignment: TaskAssignment, run: int, word: CoordinatorMessage) -> None:
         if session := assignment.sessions.get(run):

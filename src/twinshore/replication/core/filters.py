@@ -322,12 +322,9 @@ def _looks(items: list[Any]) -> bool:
         name = str(kind)
         if name in ("AT", "ASSERT", "ASSERT_NOT"):
             return True
-        inner: list[Any] = []
-        if name == "BRANCH":
-            inner = value[1]
-        elif name in ("SUBPATTERN", "MAX_REPEAT", "MIN_REPEAT"):
-            inner = [value[-1]]
-        if any(_looks(list(one)) for one in inner):
+        repeats = name in ("SUBPATTERN", "MAX_REPEAT", "MIN_REPEAT")
+        branches = value[1] if name == "BRANCH" else [value[-1]] if repeats else []
+        if any(_looks(list(branch)) for branch in branches):
             return True
     return False
 
@@ -404,9 +401,8 @@ class Conflict:
 
 def check_links(links: Sequence[Link], changed: Set[str] | None = None) -> None:
     """Raises ConfigError with every conflict between these links, or with those that concern `changed`."""
-    found = [
-        conflict for conflict in find_conflicts(links) if changed is None or not changed.isdisjoint(conflict.links)
-    ]
+    conflicts = find_conflicts(links)
+    found = [conflict for conflict in conflicts if changed is None or not changed.isdisjoint(conflict.links)]
     if found:
         raise found[0].error(found[1:])
 
@@ -428,10 +424,8 @@ def _loops(links: Sequence[Link]) -> Iterator[Conflict]:
     for ring in find_cycles([link for link in links if link.naming is TwinNaming.SAME]):
         if len(ring) == PAIR_LINKS:
             continue
-        shared = _shared([_admitted(link) for link in ring])
-        if shared is None:
-            continue
-        yield Conflict("replication.links-loop", tuple(link.name for link in ring), shared)
+        if (shared := _shared([_admitted(link) for link in ring])) is not None:
+            yield Conflict("replication.links-loop", tuple(link.name for link in ring), shared)
 
 
 def _collisions(links: Sequence[Link]) -> Iterator[Conflict]:
@@ -443,10 +437,8 @@ def _collisions(links: Sequence[Link]) -> Iterator[Conflict]:
             ours, theirs = called[index], called[at]
             if ours is not None and theirs is not None and have_disjoint_prefixes(ours, theirs):
                 continue
-            shared = _shared([ours, theirs])
-            if shared is None:
-                continue
-            yield Conflict("replication.links-collide", (one.name, other.name), shared, one.target)
+            if (shared := _shared([ours, theirs])) is not None:
+                yield Conflict("replication.links-collide", (one.name, other.name), shared, one.target)
 
 
 def find_cycles(links: Sequence[Link]) -> Iterator[tuple[Link, ...]]:

@@ -49,9 +49,8 @@ class HangingTransaction(NamedTuple):
             f" its application, or with kafka-transactions.sh abort --topic {topic} --partition {partition}"
             f" --start-offset {first} on the source"
         )
-        return PartitionIncident(
-            topic, partition, HANGING_KIND, first, self.holder.end, sentence, kind_entry(HANGING_KIND).policy
-        )
+        policy = kind_entry(HANGING_KIND).policy
+        return PartitionIncident(topic, partition, HANGING_KIND, first, self.holder.end, sentence, policy)
 
 
 def find_oldest_transaction(stable: int, end: int, producers: Iterable[ProducerState]) -> OldestTransaction | None:
@@ -139,17 +138,14 @@ class OutageTracker:
             over, self.well_s = self.well_s >= 0 and not self.open, -1.0
             if self.since_s < 0 or over:
                 self.since_s = begun_s if begun_s >= 0 else now_s
-            if not self.open and now_s - self.since_s >= self.after_s:
-                return IncidentAction.OPEN
-            return IncidentAction.NOTHING
+            lasts = now_s - self.since_s >= self.after_s
+            return IncidentAction.OPEN if lasts and not self.open else IncidentAction.NOTHING
         if not self.open:
             self.since_s = -1.0
             return IncidentAction.NOTHING
         if self.well_s < 0:
             self.well_s = now_s
-        if now_s - self.well_s < BACK_AFTER_S:
-            return IncidentAction.NOTHING
-        return IncidentAction.CLOSE
+        return IncidentAction.CLOSE if now_s - self.well_s >= BACK_AFTER_S else IncidentAction.NOTHING
 
     def lasted_s(self) -> float:
         """Returns the outage's seconds; 0: it began before the first check."""
@@ -197,11 +193,10 @@ def describe_disks(target: str, disks: Iterable[LogDir], now: Mapping[int, DiskS
     said = []
     for disk in sorted(disks):
         room = now.get(disk.node_id, DiskSpace.ENOUGH)
-        if room is DiskSpace.ENOUGH:
-            continue
         rests = "; nothing is written to its twins" if room is DiskSpace.EXHAUSTED else ""
         free = f"{disk.usable_bytes / 1e9:.1f} GB ({disk.free_percent:.1f} %) free in {disk.log_dir}"
-        said.append(f"broker {disk.node_id} of {target} has {free}{rests}")
+        if room is not DiskSpace.ENOUGH:
+            said.append(f"broker {disk.node_id} of {target} has {free}{rests}")
     return "; ".join(said)
 
 
@@ -250,16 +245,15 @@ class TransientIncidents:
             del self._open[key]
 
     def reached(self, link: str, partition: TopicPartition, to_offset: int) -> None:
-        kinds = self._open.get((link, partition))
-        if kinds:
-            left = {kind: one for kind, one in kinds.items() if one.until > to_offset}
-            self._open[link, partition] = {kind: replace(one, reached=to_offset) for kind, one in left.items()}
+        if kinds := self._open.get((link, partition)):
+            left = {kind: replace(one, reached=to_offset) for kind, one in kinds.items() if one.until > to_offset}
+            self._open[link, partition] = left
 
     def hear(self, link: str, incident: PartitionIncident, away: Container[str]) -> bool:
         """Whether the incident needs a row; tasks repeat what lasts, and each check repeats a loss. `away`: sides that
         are away as a whole, with a row of their own.
         """
-        partition, side = TopicPartition(incident.topic, incident.partition), SIDE_BY_AWAY_KIND.get(incident.kind, "")
+        partition, side = incident.named, SIDE_BY_AWAY_KIND.get(incident.kind, "")
         if not is_transient(incident.kind, incident.policy):
             return True
         if side in away:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from twinshore.config.model import TopicPartition
@@ -72,10 +72,8 @@ class OffsetArrivals:
         """Joins pairs of marks under the earlier time: offsets seem a little older."""
         kept: deque[tuple[float, int]] = deque()
         marks = list(self._marks)
-        for first, second in zip(marks[::2], marks[1::2], strict=False):
-            kept.append((first[0], second[1]))
-        if len(marks) % 2:
-            kept.append(marks[-1])
+        for pair in (marks[at : at + 2] for at in range(0, len(marks), 2)):
+            kept.append((pair[0][0], pair[-1][1]))
         self._marks = kept
 
 
@@ -193,10 +191,8 @@ def standby_row(link: str, who: str, sentence: str, now_ms: int) -> LinkStateRow
 
 def parse_standby(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float) -> StandbyStatus | None:
     """Returns the last status; None: older than `holds_s`."""
-    for row in rows:
-        if is_fresh((now_ms - row.since_ms) / 1000, holds_s):
-            return StandbyStatus(**json.loads(row.value))
-    return None
+    row = _fresh_row(rows, now_ms, holds_s)
+    return StandbyStatus(**json.loads(row.value)) if row else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +230,8 @@ def shared_fetch_row(
 
 def parse_shared_fetch(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float) -> SharedFetchStatus | None:
     """Returns the last status; None: older than `holds_s`."""
-    for row in rows:
-        if is_fresh((now_ms - row.since_ms) / 1000, holds_s):
-            return SharedFetchStatus(row.since_ms, **json.loads(row.value))
-    return None
+    row = _fresh_row(rows, now_ms, holds_s)
+    return SharedFetchStatus(row.since_ms, **json.loads(row.value)) if row else None
 
 
 def describe_broadcast(broadcast: str, status: SharedFetchStatus | None) -> str:
@@ -288,15 +282,9 @@ class TopicLag(NamedTuple):
 
     def with_one(self, reached: int, end: int, since_ms: int) -> TopicLag:
         """Adds a partition; an `end` below 0 was not seen."""
-        unseen = end < 0
-        return TopicLag(
-            self.partitions + 1,
-            self.reached + reached,
-            self.source_end + max(0, end),
-            self.lag + (0 if unseen else max(0, end - reached)),
-            self.unseen + unseen,
-            _earliest((self.since_ms, since_ms)),
-        )
+        lag = self.lag + (max(0, end - reached) if end >= 0 else 0)
+        sums = self.partitions + 1, self.reached + reached, self.source_end + max(0, end)
+        return TopicLag(*sums, lag, self.unseen + (end < 0), _earliest((self.since_ms, since_ms)))
 
 
 def _earliest(moments: Iterable[int]) -> int:
@@ -349,27 +337,22 @@ def replicated_offsets(twins: Iterable[TwinRow], positions: Iterable[ReplicatedP
 
 def lag_row(link: str, lag_status: LagStatus) -> LinkStateRow:
     """Returns the row, without topics when there are more than `LAG_TOPICS_MAX`."""
-    topics = (
-        {name: list(one) for name, one in lag_status.topics.items()} if len(lag_status.topics) <= LAG_TOPICS_MAX else {}
-    )
-    said = {
-        "lag": lag_status.lag,
-        "partitions": lag_status.partitions,
-        "unseen": lag_status.unseen,
-        "topics": topics,
-        "since_ms": lag_status.since_ms,
-    }
-    return _row(link, LAG_KIND, said, lag_status.seen_ms)
+    value = asdict(lag_status if len(lag_status.topics) <= LAG_TOPICS_MAX else replace(lag_status, topics={}))
+    seen_ms = value.pop("seen_ms")
+    return _row(link, LAG_KIND, value, seen_ms)
 
 
 def parse_lag(rows: Iterable[LinkStateRow]) -> LagStatus | None:
     """Returns the last status; None: none yet."""
     for row in rows:
-        said = json.loads(row.value)
-        topics = {name: TopicLag(*numbers) for name, numbers in said["topics"].items()}
-        counts = (said["lag"], said["partitions"], said["unseen"])
-        return LagStatus(row.since_ms, *counts, topics, said.get("since_ms", 0))
+        value = json.loads(row.value)
+        topics = {name: TopicLag(*numbers) for name, numbers in value["topics"].items()}
+        return LagStatus(**value | {"seen_ms": row.since_ms, "topics": topics})
     return None
+
+
+def _fresh_row(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float) -> LinkStateRow | None:
+    return next((row for row in rows if is_fresh((now_ms - row.since_ms) / 1000, holds_s)), None)
 
 
 def _row(link: str, kind: str, said: object, at_ms: int) -> LinkStateRow:

@@ -65,11 +65,9 @@ class ReplicationRate:
     closed_units: bool = False
 
     def markers_s(self, partitions: int) -> float:
-        return (
-            min(TRANSACTION_MARKERS_PER_S, TRANSACTION_MARKERS_PER_PARTITION_S * max(1, partitions))
-            if self.closed_units
-            else MARKERS_PER_S
-        )
+        if not self.closed_units:
+            return MARKERS_PER_S
+        return min(TRANSACTION_MARKERS_PER_S, TRANSACTION_MARKERS_PER_PARTITION_S * max(1, partitions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +117,9 @@ def estimate_cost(
     for sample in samples:
         spanned, seen, size = spanned + sample.offsets, seen + sample.seen, size + sample.bytes
     share = offsets / spanned if spanned else 0.0
-    markers = round((spanned - seen) * share) if mode == "exact" else 0
-    filler = filler if mode == "exact" else 0
-    seconds = (
-        STARTUP_S + size * share / rate.bytes_s + markers / rate.markers_s(len(ours)) + filler / FILLER_RECORDS_PER_S
-    )
+    markers, filler = (round((spanned - seen) * share), filler) if mode == "exact" else (0, 0)
+    seconds = STARTUP_S + size * share / rate.bytes_s
+    seconds += markers / rate.markers_s(len(ours)) + filler / FILLER_RECORDS_PER_S
     counts = offsets, round(size * share), markers, filler
     return Cost(topic, mode, *counts, seconds, rate.bytes_s, rate.measured, place, rate.closed_units)
 

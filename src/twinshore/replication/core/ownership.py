@@ -41,12 +41,12 @@ PAIR_SEPARATOR = "<>"
 
 
 class HomeReason(Enum):
-    TWIN = "a link of the pair carries it from there"
-    RECORDS = "there alone it holds records"
-    EMPTY = "it is empty on both sides"
-    UNKNOWN = "it cannot be told now whether both sides hold records of it"
-    BOTH_WRITTEN = "both sides hold records of it, and neither is the other's twin"
-    BOTH_TWINS = "each link of the pair says that its twin is the other's source"
+    TWIN = "a link of the pair replicates it from there"
+    RECORDS = "only there it has records"
+    EMPTY = "it is empty on both sides, and is replicated once either has a record"
+    UNKNOWN = "whether both sides have records of it is not known now"
+    BOTH_WRITTEN = "both sides have records of it, and neither is the other's twin"
+    BOTH_TWINS = "each link of the pair claims that its twin is the other's source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,34 +139,25 @@ def topics_moved_here(link: Link, homes: Mapping[str, HomeRow]) -> frozenset[str
 
 
 def explain_no_home(link: Link, topic: str, first_home: FirstHome) -> str:
-    both = f"{link.source} and {link.target}"
-    match first_home.why:
-        case HomeReason.EMPTY:
-            return f"topic {topic} is empty on {both}: it has no home yet, and is carried once either holds a record"
-        case HomeReason.BOTH_WRITTEN:
-            return f"topic {topic} holds records on {both}, and neither is the other's twin: it has no home"
-        case HomeReason.BOTH_TWINS:
-            return f"topic {topic} on {both}: each link of the pair says that its twin is the other's source"
-        case _:
-            return f"topic {topic} has no home yet: {first_home.why.value} ({both})"
+    return f"topic {topic} of {link.source} and {link.target} has no home: {first_home.why.value}"
 
 
 def explain_recreated_away(topic: str, row: HomeRow, link: Link) -> str:
     return (
-        f"topic {topic} holds records on {link.source}, and its home {row.home} holds none: it was made again away "
-        "from its home, and nobody carries it"
+        f"topic {topic} has records on {link.source}, and its home {row.home} has none: it was created again away from "
+        "its home, and no link replicates it"
     )
 
 
 def home_hint(topic: str, link: Link) -> str:
     return (
-        f"`twinshore link home {topic} {link.source}`, or `{link.target}`: what the other cluster holds is then in the "
-        "twin's way; or exclude the topic from one of the links"
+        f"`twinshore link home {topic} {link.source}`, or `{link.target}`: records on the other cluster then prevent "
+        "the twin; or exclude the topic from one of the links"
     )
 
 
 def explain_homed_elsewhere(topic: str, row: HomeRow, link: Link) -> str:
-    return f"topic {topic} is at home on {row.home}, where it is written: {link.name} does not carry it"
+    return f"topic {topic} is at home on {row.home}, where it is written: {link.name} does not replicate it"
 
 
 # A cluster keeps records of forced switches alone; other records are not taken over.
@@ -208,9 +199,8 @@ def _row(switch: str, record: Mapping[str, Any], now_ms: int) -> SwitchRow | Non
             "begun_ms": int(begun_ms),
             "kept": str(kept),
         } if own == switch and HEX_ID.fullmatch(own) and kept and 0 <= begun_ms < YEAR_9999_MS:
-            if kind != FORCED_KIND or state not in SWITCH_STATES:
-                return None
-            if not all(is_printable(text, most) for text, most in ((old, 64), (new, 64), (by, 255))):
+            printable = all(is_printable(text, most) for text, most in ((old, 64), (new, 64), (by, 255)))
+            if kind != FORCED_KIND or state not in SWITCH_STATES or not printable:
                 return None
             ended_ms = now_ms if state in ENDED_STATES else None
             return SwitchRow(own, kind, old, new, state, _text(record), by, begun_ms, now_ms, ended_ms)

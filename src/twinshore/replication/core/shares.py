@@ -40,11 +40,8 @@ def divide_rate(
     weight = {one: (weights or {}).get(one, 1.0) for one in uses}
     whole = sum(weight.values())
     idle = total * min(IDLE_SHARE, IDLE_SHARE_TOTAL / len(uses))
-    kept = {
-        one: min(total * weight[one] / whole, use.bytes_s * HEADROOM_FACTOR + idle)
-        for one, use in uses.items()
-        if not use.hungry
-    }
+    calm = {one: use.bytes_s * HEADROOM_FACTOR + idle for one, use in uses.items() if not use.hungry}
+    kept = {one: min(total * weight[one] / whole, wanted) for one, wanted in calm.items()}
     takers = {one: weight[one] for one, use in uses.items() if use.hungry} or weight
     rest = (total - sum(kept.values())) / sum(takers.values())
     return {one: kept.get(one, 0.0) + rest * takers.get(one, 0.0) for one in uses}
@@ -73,13 +70,15 @@ def task_rate_limits(
             link[task] += share
     elif control.throttle_bytes_s:
         link = divide_rate(control.throttle_bytes_s, {task: _use(used, task, "") for task in placed})
-    told: dict[int, dict[str, float]] = defaultdict(dict)
+    rates: dict[int, dict[str, float]] = defaultdict(dict)
     for (task, topic), share in by_topic.items():
-        told[task][topic] = round(share, 1)
+        rates[task][topic] = round(share, 1)
     differing = {topic: weight for topic, weight in weights.items() if weight != PRIORITY_DEFAULT}
-    return {
-        task: TaskRateLimits(round(link[task], 1), told[task], _of(differing, ours)) for task, ours in placed.items()
-    }
+    limits = {}
+    for task, ours in placed.items():
+        own_weights = {topic: differing[topic] for topic in ours if topic in differing}
+        limits[task] = TaskRateLimits(round(link[task], 1), rates[task], own_weights)
+    return limits
 
 
 def _weighed(
@@ -102,10 +101,6 @@ def _weighed(
     return {
         (task, topic): share for topic, at in places.items() for task, share in divide_rate(each[topic], at).items()
     }
-
-
-def _of(weights: Mapping[str, int], topics: Iterable[str]) -> dict[str, int]:
-    return {topic: weights[topic] for topic in topics if topic in weights}
 
 
 def _use(used: UsageByTask, task: int, name: str) -> ThrottleUse:

@@ -100,13 +100,9 @@ def parse_heartbeat_path(topic: str, seen_on: str, clusters: Iterable[str]) -> t
 
 def build_topology(links: Sequence[Link], beats: Iterable[NewestHeartbeat], away: Mapping[str, str]) -> Topology:
     """Joins the settings' links with all others seen."""
-    found = sorted(
-        (heartbeat for heartbeat in beats if len(heartbeat.path) > 1),
-        key=lambda heartbeat: (len(heartbeat.path), heartbeat.path),
-    )
-    ages = {
-        f"{heartbeat.path[0]}->{heartbeat.path[1]}": heartbeat.age_s for heartbeat in found if len(heartbeat.path) == 2
-    }
+    arrived = [heartbeat for heartbeat in beats if len(heartbeat.path) > 1]
+    found = sorted(arrived, key=lambda heartbeat: (len(heartbeat.path), heartbeat.path))
+    ages = {"->".join(heartbeat.path): heartbeat.age_s for heartbeat in found if len(heartbeat.path) == 2}
     seen = [_seen(link, ages.pop(link.name, None), away) for link in links]
     others = [ObservedLink(name, _state(age_s), age_s, "", chain=False, settings=False) for name, age_s in ages.items()]
     return Topology((*seen, *others), tuple(found), tuple(sorted(away.items())))

@@ -14,37 +14,26 @@ def make_handoff(replicator: PartitionReplicator, now_s: float) -> Handoff | Non
     successor would wait too briefly, or mistake them for its own. Else None.
     """
     zombies = replicator.zombies
-    stands = replicator.phase is Phase.RUNNING and not replicator.in_flight
-    if not stands or replicator.acked < max(replicator.write_from, replicator.old.end):
-        if zombies.still_s(now_s) <= 0:
-            return None
-        # Only an inspection tells where a mapped twin's sequences continue: they may be of other offsets then.
-        moved = replicator.mapped or zombies.may_have_moved(replicator.stamp.sequence)
-        return _of(replicator, UNKNOWN_POSITION, now_s, calm=False, moved=moved)
-    return _of(
-        replicator,
-        replicator.acked,
-        now_s,
-        calm=not zombies.until_s,
-        moved=zombies.may_have_moved(replicator.stamp.sequence),
-    )
-
-
-def _of(replicator: PartitionReplicator, position: int, now_s: float, *, calm: bool, moved: bool) -> Handoff:
+    idle = replicator.phase is Phase.RUNNING and not replicator.in_flight
+    certain = idle and replicator.acked >= max(replicator.write_from, replicator.old.end)
+    if not certain and zombies.still_s(now_s) <= 0:
+        return None
     target, target_epoch = replicator.led
+    # Of an uncertain end only an inspection tells where a mapped twin's sequences continue.
+    moved = (replicator.mapped and not certain) or zombies.may_have_moved(replicator.stamp.sequence)
     return Handoff(
         topic=replicator.config.topic,
         partition=replicator.config.partition,
-        position=position,
+        position=replicator.acked if certain else UNKNOWN_POSITION,
         leader_epoch=replicator.source.epoch,
         armed_until_ms=replicator.known_end.armed_until_ms,
-        calm=calm,
+        calm=certain and not zombies.until_s,
         next_sequence=replicator.stamp.sequence(replicator.acked),
         target=target,
         target_epoch=target_epoch,
         source_led=replicator.source.led,
-        stray_epoch=replicator.zombies.epoch,
-        strays_s=replicator.zombies.still_s(now_s),
+        stray_epoch=zombies.epoch,
+        strays_s=zombies.still_s(now_s),
         strays_moved=moved,
     )
 

@@ -63,9 +63,8 @@ def group_markers(
         done = 0
         for index, run in enumerate(ours):
             if run.times > done:
-                marker = TransactionMarker(
-                    marker_producer_id(producer_id), producer_epoch, False, fence, partitions_by_topic(ours[index:])
-                )
+                topics = _by_topic(ours[index:], lambda run: run.partition)
+                marker = TransactionMarker(marker_producer_id(producer_id), producer_epoch, False, fence, topics)
                 found.append((marker, run.times - done))
                 done = run.times
     return found
@@ -74,10 +73,6 @@ def group_markers(
 def end_offset_queries(runs: Iterable[MarkerRun]) -> list[tuple[str, list[tuple[int, int]]]]:
     """The partitions to query, by topic, each with its known leader epoch."""
     return _by_topic(runs, lambda run: (run.partition, run.led))
-
-
-def partitions_by_topic(runs: Iterable[MarkerRun]) -> list[tuple[str, list[int]]]:
-    return _by_topic(runs, lambda run: run.partition)
 
 
 def _by_topic(runs: Iterable[MarkerRun], part: Callable[[MarkerRun], T]) -> list[tuple[str, list[T]]]:
