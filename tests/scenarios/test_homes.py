@@ -117,7 +117,7 @@ def _what_is_open_is_told(rig: Rig) -> None:
     until(lambda: open_rows(rig, THERE) == ours, 60, "the other's", rig)
     (told,) = [row.incident.sentence for row in rig.ledger(BACK) if row.incident.topic == "home-both"]
     assert "`twinshore link home home-both west`" in told
-    rig.until_said("west->east: topic home-race is at home on east, where it is written: west->east does not replicate it")
+    rig.until_said("topic home-race is at home on east, where it is written: west->east does not replicate it")
     rig.until_said("topic home-empty of east and west has no home: it is empty on both sides")
     assert homes(rig) == {
         "home-orders": ("east", 1),

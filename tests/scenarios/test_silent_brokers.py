@@ -108,7 +108,7 @@ def test_a_leader_that_hangs_is_told_of_its_partition_until_it_answers(
     one.until(lambda: one.crossed() == 10, "it runs")
     assert one.rows() == []
     for side, kind, says in (
-        (west, "target away", "has not answered what it was sent for offsets 10 to 14"),
+        (west, "target away", "has not answered the requests for offsets 10 to 14"),
         (east, "source away", "(broker 1) gives nothing at offset 15"),
     ):
         before = len(one.rows())

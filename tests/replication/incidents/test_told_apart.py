@@ -51,7 +51,7 @@ def test_damage_names_all_offsets_of_its_batch(joined: int) -> None:
 def test_who_wrote_between_is_a_stranger_and_a_twin_that_shrank_is_a_riddle() -> None:
     stranger, riddle = stop_for_misplaced_batch(BATCH, 12), stop_for_misplaced_batch(BATCH, 8)
     assert (stranger.kind, stranger.offset, stranger.end) == ("foreign write", 10, 12)
-    assert "someone else wrote offsets 10 to 11" in stranger.sentence
+    assert "another producer wrote offsets 10 to 11" in stranger.sentence
     assert (riddle.kind, riddle.offset, riddle.end) == ("position disagreement", 8, 13)
 
 

@@ -119,7 +119,7 @@ def test_a_topic_that_stays_away_stops_its_partition_by_name() -> None:
     task.routed(NAMED, PartitionLeaders(absent="target"))
     (stopped,) = task.incidents
     assert stopped.kind == "recreated topic"
-    assert "orders on the target is there no more" in stopped.sentence
+    assert "orders on the target no longer exists" in stopped.sentence
     assert task.replicators[NAMED].phase is Phase.STOPPED
 
 

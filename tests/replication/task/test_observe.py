@@ -256,4 +256,4 @@ def test_a_link_that_a_switch_shut_out_stops() -> None:
     fence = LastBatch(base_offset=199, last_offset=199, producer_id=9, base_sequence=-1, control=True)
     found = judge_position(replace(SOUND, last_batch=fence), STAMP)
     assert isinstance(found, StopAt)
-    assert "shuts this link out" in found.sentence
+    assert "excludes this link" in found.sentence

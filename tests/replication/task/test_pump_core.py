@@ -157,13 +157,13 @@ def test_without_a_grant_nothing_goes_and_the_task_ends_once_it_had_one() -> Non
     stage.now_s += 1.0
     assert kinds(stage.flow()) == [SendFetch]
     assert kinds(stage.timers()) == []
-    assert stage.core.ended == "the grant ran out"
+    assert stage.core.ended == "the write lease ended"
 
 
 def test_an_heir_that_is_never_told_to_go_ends() -> None:
     stage = Stage().connected()
     ended = [(stage.timers(after_s), stage.core.ended)[1] for after_s in (STANDBY_S_MAX - 1.0, 1.0)]
-    assert ended == ["", "stood by for too long"]
+    assert ended == ["", "was a standby for too long"]
 
 
 def test_a_task_of_an_empty_task_stands_by_ready_once_it_knows_that_it_is_empty() -> None:
@@ -281,7 +281,7 @@ def test_all_words_that_have_come_count_before_the_grant_is_looked_at() -> None:
     stage.timers(0.0)
     assert stage.core.ended == ""
     stage.timers(0.5)
-    assert stage.core.ended == "the grant ran out"
+    assert stage.core.ended == "the write lease ended"
 
 
 def test_the_word_to_go_ends_what_was_granted_before() -> None:

@@ -152,7 +152,7 @@ def test_who_cannot_even_ask_who_leads_is_told_of_by_side() -> None:
         assert told_by(task, 29.0) == []
         (told,) = told_by(task, 30.0)
         assert told.kind == f"{side} away"
-        assert f"nobody on the {side} says who leads" in told.sentence
+        assert f"no broker of the {side} names the leaders" in told.sentence
         task.silence.asked("", "", 31.0)
         assert told_by(task, 99.0) == []
 

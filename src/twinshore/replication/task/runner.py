@@ -52,23 +52,19 @@ from twinshore.replication.task.core.connections import (
     TargetRequest,
     TaskCommand,
 )
-from twinshore.replication.task.core.markers import end_offset_queries, group_markers
+from twinshore.replication.task.core.markers import MarkerRun, end_offset_queries, group_markers
 from twinshore.replication.task.core.messages import (
+    TASK_MESSAGES,
     CoordinatorMessage,
     JsonMessage,
-    Released,
     SlotEnded,
     SlotTurn,
     StartTask,
     StopTaskGroup,
-    TaskFinished,
     TaskGroupAlive,
     TaskGroupConfig,
     TaskGroupMessage,
     TaskMessage,
-    TaskProgress,
-    TaskReady,
-    ThrottleUsage,
     decode_for_task,
     decode_for_task_group,
     encode_line,
@@ -227,10 +223,8 @@ class SourceConnection:
         """Returns a fetch response and its size in bytes, or None while the response is incomplete."""
         buffer = self.flow.receiving
         if buffer is None:
-            raise KafkaError(
-                f"{self.outbox.connection.place}: the broker closed the connection, or sent what nothing had asked for",
-                retriable=True,
-            )
+            sentence = "the broker closed the connection, or sent a response without a request"
+            raise KafkaError(f"{self.outbox.connection.place}: {sentence}", retriable=True)
         in_flight, frame_reader, transport = self._in_flight, self._in_flight.frame_reader, self.outbox.transport
         heard = False
         while True:
@@ -282,20 +276,19 @@ class TargetConnection:
             buffers = self._in_flight.ask(PRODUCE_KEY, self.producer.version, body, deadline_s)
         elif flight.asking:
             runs = [*(entry.run for entry in flight.marks), *(entry.run for entry in flight.rests)]
-            buffers = self._in_flight.ask(
-                LOG_ENDS_KEY, LOG_ENDS_VERSION, [encode_list_offsets(end_offset_queries(runs))], deadline_s
-            )
+            buffers = self._ask_ends(runs, deadline_s)
         else:
             version = self.outbox.connection.handwritten_version(MARKERS_KEY)
             runs = [entry.run for entry in flight.marks]
-            markers, question = (
-                encode_markers(group_markers(runs, *self._producer)),
-                encode_list_offsets(end_offset_queries(runs)),
-            )
+            markers = encode_markers(group_markers(runs, *self._producer))
             buffers = self._in_flight.ask(MARKERS_KEY, version, [markers], deadline_s)
-            buffers += self._in_flight.ask(LOG_ENDS_KEY, LOG_ENDS_VERSION, [question], deadline_s)
+            buffers += self._ask_ends(runs, deadline_s)
         self.outbox.put(buffers)
         return self.push()
+
+    def _ask_ends(self, runs: list[MarkerRun], deadline_s: float) -> list[Buffer]:
+        body = encode_list_offsets(end_offset_queries(runs))
+        return self._in_flight.ask(LOG_ENDS_KEY, LOG_ENDS_VERSION, [body], deadline_s)
 
     def _produce(self, sent: list[SentBatch]) -> list[Buffer]:
         topics: dict[str, tuple[str, bytes, list[tuple[int, bytes, Buffer]]]] = {}
@@ -384,9 +377,10 @@ class TaskRunner:
         task gets its own.
         """
         self.config = config
-        who = (config.producer_id, config.producer_epoch, config.fence)
         self.partitions = TaskPartitions(
-            *who,
+            config.producer_id,
+            config.producer_epoch,
+            config.fence,
             state_expiry_ms=config.state_expiry_ms,
             limits=config.limits,
             never_cut=config.never_cut,
@@ -415,12 +409,8 @@ class TaskRunner:
             connections.LookUpLeaders: lambda _: self._scout.ask_routes(self.partitions.replicators.values()),
             connections.InspectTwins: lambda look: self._scout.look(look.partitions, self.partitions.replicators),
             connections.DeleteTwinRecords: lambda cut: self._scout.cut(cut.before, self.partitions.replicators),
-            connections.WriteMarkersByTransactions: self._mark_by_units,
-            TaskReady: self._coordinator.say,
-            TaskProgress: self._coordinator.say,
-            ThrottleUsage: self._coordinator.say,
-            Released: self._coordinator.say,
-            TaskFinished: self._coordinator.say,
+            connections.WriteMarkersByTransactions: self._mark_by_transactions,
+            **dict.fromkeys(TASK_MESSAGES, self._coordinator.say),
         }
 
     def run(self) -> str:
@@ -452,12 +442,9 @@ class TaskRunner:
         for key, mask in came:
             handler: Handler = key.data
             handler(mask)
-        for connection in [
-            connection
-            for connection in self._sources.values()
-            if connection.flow.receiving and connection.outbox.transport.pending()
-        ]:
-            self._on_source(connection, READABLE)
+        for connection in list(self._sources.values()):
+            if connection.flow.receiving and connection.outbox.transport.pending():
+                self._on_source(connection, READABLE)
         core, now_s = self.core, steady_s()
         if now_s >= core.timers_at_s:
             self._do(core.timers(now_s))
@@ -579,7 +566,7 @@ class TaskRunner:
         else:
             self._selector.register(line, READABLE, handler)
 
-    def _mark_by_units(self, wanted: connections.WriteMarkersByTransactions) -> None:
+    def _mark_by_transactions(self, wanted: connections.WriteMarkersByTransactions) -> None:
         if self._scout.units:
             self._scout.units.take(wanted.marks)
 
@@ -641,11 +628,9 @@ class TaskGroupRunner:
 
     def _turn(self) -> None:
         now_s = steady_s()
-        wait_s = (
-            min((runner.due_s(IDLE_POLL_INTERVAL_S) for runner in self._runners), default=now_s + IDLE_POLL_INTERVAL_S)
-            - now_s
-        )
-        came = {key.fileobj for key, _ in self._selector.select(max(0.0, min(wait_s, IDLE_POLL_INTERVAL_S)))}
+        latest_s = now_s + IDLE_POLL_INTERVAL_S
+        due_s = min([latest_s, *(runner.due_s(IDLE_POLL_INTERVAL_S) for runner in self._runners)])
+        came = {key.fileobj for key, _ in self._selector.select(max(0.0, due_s - now_s))}
         self._talk(self._line in came)
         for runner in list(self._runners):
             if runner in came or runner.due_s(IDLE_POLL_INTERVAL_S) <= steady_s():

@@ -365,11 +365,10 @@ class BatchParser:
     def damage(self, error: WireError) -> PartitionStopped:
         end = max(self._next_offset, self.position + 1)
         if isinstance(error, TooLargeError):
-            sentence = f"{error.message}; it must be written anew for the twin, since {self._odd}"
+            sentence = f"{error.message}; it must be rewritten for the twin, since {self._odd}"
             return PartitionStopped(IncidentKind.TOO_LARGE_UNPACKED, self.position, end, sentence)
-        return PartitionStopped(
-            IncidentKind.OLD_FORMAT if self._old else IncidentKind.CORRUPT_BATCH, self.position, end, str(error)
-        )
+        kind = IncidentKind.OLD_FORMAT if self._old else IncidentKind.CORRUPT_BATCH
+        return PartitionStopped(kind, self.position, end, str(error))
 
     def _take(self, place: int, view: memoryview, header: BatchHeader) -> int:
         base, length, epoch, _, _, attributes, last_delta, _, max_timestamp, producer_id, _, _, count = header
@@ -422,7 +421,8 @@ class BatchParser:
             if isinstance(fate, OffsetGap):
                 self.blanks.append(fate)
                 if fate.end > self.write_from:
-                    self._blank(fate)
+                    last = self.batches.pop() if self.batches and isinstance(self.batches[-1], OffsetGap) else fate
+                    self.batches.append(OffsetGap(last.base, fate.end))
                 self.position = fate.end
                 self.work += GAP_COST
             else:
@@ -440,13 +440,6 @@ class BatchParser:
         producers = [batch_producer(header)] if numbered else []
         self.carried.append(SourceBatchStats(header.base_offset, header.length + PREFIX_BYTES, 1, producers))
         self.position, self.leader_epoch = end, header.leader_epoch
-
-    def _blank(self, blank: OffsetGap) -> None:
-        last = self.batches[-1] if self.batches else None
-        if isinstance(last, OffsetGap):
-            self.batches[-1] = OffsetGap(last.base, blank.end)
-        else:
-            self.batches.append(blank)
 
     def _flush(self) -> None:
         if self._small:
@@ -487,9 +480,8 @@ def _pack(run: list[BatchView], batches: list[OutgoingBatch | OffsetGap], limits
             try:
                 batches.append(_as_it_is(view, header))
             except WireError as error:
-                raise PartitionStopped(
-                    IncidentKind.CORRUPT_BATCH, header.base_offset, header.last_offset + 1, str(error)
-                ) from error
+                span = header.base_offset, header.last_offset + 1
+                raise PartitionStopped(IncidentKind.CORRUPT_BATCH, *span, str(error)) from error
 
 
 def _as_it_is(view: memoryview, header: BatchHeader) -> OutgoingBatch:

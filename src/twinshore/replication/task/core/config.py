@@ -79,12 +79,8 @@ def compare_histories(told: EpochOffset, here: EpochOffset, said: Mapping[int, E
     carried = EpochOffset(told.epoch, min(told.end, here.end))
     answers = [(stand, said.get(stand.epoch, EpochEnd(UNKNOWN_EPOCH, UNKNOWN_EPOCH))) for stand in (carried, here)]
     parted = min((at for stand, answer in answers if (at := divergence_offset(stand, answer)) >= 0), default=-1)
-    if (
-        parted < 0
-        and told.end == here.end
-        and UNKNOWN_EPOCH not in (told.epoch, here.epoch)
-        and told.epoch != here.epoch
-    ):
+    known = told.end == here.end and UNKNOWN_EPOCH not in (told.epoch, here.epoch)
+    if parted < 0 and known and told.epoch != here.epoch:
         parted = here.end - 1
     if here.epoch == UNKNOWN_EPOCH and told.end == here.end:
         return choose_fetch_epoch(*answers[0]), parted
@@ -128,10 +124,9 @@ class UnclearLanding(NamedTuple):
 
 
 def position_after(offset_run: OffsetRun) -> WrittenPosition:
-    found = WrittenPosition(
-        source_end(offset_run), target_end(offset_run), next_sequence(offset_run.sequence, offset_run.length)
-    )
-    return found._replace(last_source=found.source - 1, last_target=found.target - 1) if offset_run.length else found
+    source, target = source_end(offset_run), target_end(offset_run)
+    found = WrittenPosition(source, target, next_sequence(offset_run.sequence, offset_run.length))
+    return found._replace(last_source=source - 1, last_target=target - 1) if offset_run.length else found
 
 
 def find_landed_beyond(reach: WrittenPosition, found: Iterable[LandedBatch]) -> list[LandedBatch] | UnclearLanding:
@@ -145,15 +140,13 @@ def find_landed_beyond(reach: WrittenPosition, found: Iterable[LandedBatch]) -> 
         if ahead + batch.records <= at:
             continue
         if ahead < at:
-            batch = LandedBatch(
-                batch.target + at - ahead, batch.records - (at - ahead), next_sequence(reach.sequence, at)
-            )
-            ahead = at
+            known = at - ahead
+            sequence = next_sequence(reach.sequence, at)
+            batch, ahead = LandedBatch(batch.target + known, batch.records - known, sequence), at
         missing = ahead - at
         if missing and missing != batch.target - end:
-            return UnclearLanding(
-                f"{missing} records before offset {batch.target} are the link's, and it is not known where"
-            )
+            where = f"before offset {batch.target} of the twin"
+            return UnclearLanding(f"{missing} of the link's records are missing {where}; their offsets are unknown")
         if missing:
             fresh.append(LandedBatch(end, missing, next_sequence(reach.sequence, at)))
         fresh.append(batch)
@@ -173,9 +166,7 @@ def map_landed_batches(
             if first == end:
                 first, end = next(seen, (0, 0))
                 if first == end:
-                    return UnclearLanding(
-                        f"the twin holds more of the link's records than the source, from {target} on"
-                    )
+                    return UnclearLanding(f"the twin has more of the link's records than the source, from {target} on")
             size = min(count, end - first)
             found.append(OffsetRun(SourceOffset(first), TargetOffset(target), size, sequence))
             first, target, count = first + size, target + size, count - size

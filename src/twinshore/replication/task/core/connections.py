@@ -363,18 +363,14 @@ class TargetProducer:
             yield self._ask_ends(marks, (), now_s)
 
     def _serve_units(self, task_partitions: TaskPartitions, now_s: float) -> Iterator[TaskCommand]:
-        if (
-            self._by_units
-            and self.open
-            and (marks := task_partitions.next_markers(self.node, now_s, TRANSACTION_MARKERS_MAX))
-        ):
+        serves = self._by_units and self.open
+        if serves and (marks := task_partitions.next_markers(self.node, now_s, TRANSACTION_MARKERS_MAX)):
             yield WriteMarkersByTransactions(marks)
 
     def _rests(self, task_partitions: TaskPartitions, now_s: float, now_ms: int) -> list[IdleTwin]:
         if task_partitions.finishing:
             return []
-        idle = now_s >= self._rest_at_s
-        if idle:
+        if idle := now_s >= self._rest_at_s:
             self._rest_at_s = now_s + IDLE_CHECK_INTERVAL_S
         return task_partitions.next_end_checks(self.node, now_s, now_ms, idle=idle)
 

@@ -16,7 +16,7 @@ from twinshore.config.model import PRIORITY_DEFAULT
 from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchPartitionById, FetchResponseById
 from twinshore.replication.task.core.config import TaskLimits
 from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, Phase
-from twinshore.replication.task.core.shared_read import SharedFetchMember
+from twinshore.replication.task.core.shared_read import FetchStream, SharedFetchMember, SourcePartitionKey
 
 # A bucket holds half a second's bytes: a slow turn of the loop costs nothing, and a burst is short.
 BURST_S = 0.5
@@ -24,8 +24,6 @@ FETCH_BYTES_MIN = 16 << 10
 # A bucket below this part of its burst is shut: many tiny fetches would cost more than they bring.
 OPEN_RATIO = 0.125
 UNBOUNDED_WAIT_MS = 1 << 30
-SourcePartitionKey = tuple[bytes, int]
-FetchStream = tuple[int, int]  # source node, stream
 # How long a broker may hold a fetch while a full queue keeps a partition of its stream out.
 BLOCKED_WAIT_MS = 5
 SESSION_LOST_CODES = frozenset({70, 71, 106})  # id not found, wrong epoch, topic id inconsistent with the session
@@ -209,8 +207,7 @@ class FetchSession:
     """
 
     def __init__(self) -> None:
-        self.session_id = 0
-        self.epoch = 0
+        self.session_id = self.epoch = 0
         self._told: dict[SourcePartitionKey, FetchPartitionById] = {}
 
     def changes(
@@ -251,8 +248,7 @@ class FetchSession:
 
     def reset(self) -> None:
         """The next request opens a new session."""
-        self.session_id = 0
-        self.epoch = 0
+        self.session_id = self.epoch = 0
         self._told.clear()
 
 
@@ -341,9 +337,8 @@ class FetchScheduler:
                 self.wake(replicator)
 
     def _count(self) -> None:
-        self.buckets.partitions = (
-            dict(Counter(t.config.topic for t in self._replicators.values())) if self.buckets.topics else {}
-        )
+        counted = self._replicators.values() if self.buckets.topics else ()
+        self.buckets.partitions = Counter(replicator.config.topic for replicator in counted)
 
     def order(self, line: FetchStream) -> PlannedFetch | None:
         if self.buckets.shut():
@@ -359,15 +354,9 @@ class FetchScheduler:
                 choked[replicator] = None
             if self._is_ours(replicator, line, asks=asks and not replicator.waiting.choked):
                 topic_id, partition = replicator.source_key
-                ask = (
-                    topic_id,
-                    partition,
-                    replicator.fetched,
-                    replicator.leaders.source_epoch,
-                    replicator.source.epoch,
-                )
+                epochs = replicator.leaders.source_epoch, replicator.source.epoch
                 size = self._bytes_asked(replicator)
-                wanted.append(FetchPartitionById(*ask, size))
+                wanted.append(FetchPartitionById(topic_id, partition, replicator.fetched, *epochs, size))
             else:
                 unwanted.append(replicator.source_key)
                 self.buckets.stands(replicator.source_key, replicator.config.topic, behind=False)
@@ -444,14 +433,9 @@ class FetchScheduler:
         return found
 
     def _failed(self, line: FetchStream, error: int) -> list[tuple[PartitionReplicator, FetchedPartitionById]]:
-        return [
-            (
-                replicator,
-                FetchedPartitionById(*replicator.source_key, error, -1, -1, -1, None, None, [], memoryview(b"")),
-            )
-            for replicator in self._replicators.values()
-            if self.asks(replicator, line)
-        ]
+        nothing = (error, -1, -1, -1, None, None, [], memoryview(b""))
+        asked = [replicator for replicator in self._replicators.values() if self.asks(replicator, line)]
+        return [(replicator, FetchedPartitionById(*replicator.source_key, *nothing)) for replicator in asked]
 
     def _spend(self, found: list[tuple[PartitionReplicator, FetchedPartitionById]]) -> None:
         shut: set[str] = set()
@@ -476,22 +460,17 @@ class FetchScheduler:
             self._part()
         for part in answer.partitions:
             replicator = self._replicators.get((part.topic_id, part.partition))
-            if (
-                replicator
-                and 4 * len(part.records) >= 3 * replicator.partition_bytes_max < self._partition_bytes_widest
-            ):
+            limit = replicator.partition_bytes_max if replicator else 0
+            if replicator and 4 * len(part.records) >= 3 * limit < self._partition_bytes_widest:
                 replicator.partition_bytes_max *= 2
                 self.wake(replicator)
 
     def _part(self) -> None:
         """Splits the streams. Responses of an old stream count until the new one has asked."""
-        before = {
-            replicator: self.line_of(replicator, replicator.leaders)
-            for replicator in self._replicators.values()
-            if replicator.leaders.source >= 0
-        }
+        led = [replicator for replicator in self._replicators.values() if replicator.leaders.source >= 0]
+        before = [self.line_of(replicator, replicator.leaders) for replicator in led]
         self._streams = self._far_streams
-        for replicator, line in before.items():
+        for replicator, line in zip(led, before, strict=True):
             if self.line_of(replicator, replicator.leaders) != line:
                 self._gone.setdefault(line, {})[replicator.source_key] = None
                 self.wake(replicator)

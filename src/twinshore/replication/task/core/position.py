@@ -187,18 +187,13 @@ def judge_position(
     own = last_batch is not None and last_batch.last_offset < inherited
     ours = last_batch is not None and last_batch.producer_id == stamp.producer_id and not own
     wrote = known is not None
-    if (
-        stop := _foreign(last_batch, state, stamp, inherited, wrote=wrote)
-        if last_batch
-        else _gone(state, inherited, carried or wrote)
-    ):
+    foreign = _foreign(last_batch, state, stamp, inherited, wrote=wrote) if last_batch else None
+    if stop := foreign if last_batch else _gone(state, inherited, carried or wrote):
         return stop
     if ours and last_batch is not None:
         following = next_sequence(last_batch.base_sequence, last_batch.last_offset - last_batch.base_offset + 1)
     if own and state.open_from >= 0:
-        return InspectAgain(
-            f"a transaction of when the topic was at home here is open from offset {state.open_from} on"
-        )
+        return InspectAgain(f"a transaction from when this was the home is open from offset {state.open_from} on")
     if end > state.source_end:
         sentence = f"the source ends at {state.source_end}, the twin already at {end}: the source has lost offsets"
         return StopAt(IncidentKind.TRUNCATION, state.source_end, end, sentence)
@@ -224,10 +219,8 @@ def _gone(state: TargetState, inherited: int, wrote: bool) -> StopAt | None:
     end = state.log_end
     if wrote or not inherited or end <= inherited:
         return None
-    sentence = (
-        f"offsets {inherited} to {end - 1} were written here, never crossed, and were deleted since: the topic changed "
-        f"homes at {inherited}"
-    )
+    what = f"offsets {inherited} to {end - 1} were written here, never replicated, and deleted since"
+    sentence = f"{what}: the topic changed homes at {inherited}"
     return StopAt(IncidentKind.FOREIGN_WRITE, inherited, end, sentence)
 
 
@@ -241,10 +234,8 @@ def _foreign(
     if last_batch.producer_id == stamp.producer_id:
         if not last_batch.control:
             return None
-        sentence = (
-            f"a switch made the twin the topic's home: the marker at offset {last_batch.base_offset}"
-            f" shuts this link out"
-        )
+        at = last_batch.base_offset
+        sentence = f"a switch made the twin the topic's home: the marker at offset {at} excludes this link"
         return StopAt(IncidentKind.FOREIGN_WRITE, last_batch.base_offset, end, sentence)
     # A marker of a producer without records here is ours only if we have written since: coordinators of a home
     # that was away append such markers after unreplicated records.
@@ -253,7 +244,8 @@ def _foreign(
     who = f"producer id {last_batch.producer_id}" if last_batch.producer_id >= 0 else "a producer without an id"
     if inherited and not wrote:
         what = f"offsets {inherited} to {end - 1} were" if end - 1 > inherited else f"offset {inherited} was"
-        sentence = f"{what} written here, at last by {who}, and never crossed: the topic changed homes at {inherited}"
+        what = f"{what} written here, at last by {who}, and never replicated"
+        sentence = f"{what}: the topic changed homes at {inherited}"
         return StopAt(IncidentKind.FOREIGN_WRITE, inherited, end, sentence)
     last = f"its last batch, offsets {last_batch.base_offset} to {last_batch.last_offset}, was"
     sentence = f"{last} written by {who}, not by this link"
@@ -289,7 +281,7 @@ def _impossible(following: int, end: int, stamp: SequenceMap, inherited: int) ->
 
 def stop_for_missing_topic(partition: TopicPartition, acked: int, side: str, *, recreated: bool) -> PartitionStopped:
     """The topic is gone from one side, or was deleted and created again."""
-    what = "is another one of the same name now" if recreated else "is there no more"
+    what = "was deleted and created again" if recreated else "no longer exists"
     return PartitionStopped(
         IncidentKind.RECREATED_TOPIC, acked, acked, f"topic {partition.topic} on the {side} {what}", IncidentSide(side)
     )
@@ -298,7 +290,7 @@ def stop_for_missing_topic(partition: TopicPartition, acked: int, side: str, *, 
 def stop_for_misplaced_batch(batch: OutgoingBatch, base: int) -> PartitionStopped:
     """The link's batch has another offset. The broker kept the link's batches in order, so another producer wrote."""
     if base > batch.base:
-        sentence = f"someone else wrote offsets {batch.base} to {base - 1} of the twin; the source's landed behind"
+        sentence = f"another producer wrote offsets {batch.base} to {base - 1} of the twin; the source's landed behind"
         return PartitionStopped(IncidentKind.FOREIGN_WRITE, batch.base, base, sentence)
     sentence = f"offset {batch.base} of the source was answered as {base} by the twin, which had ended later before"
     return PartitionStopped(IncidentKind.POSITION_DISAGREEMENT, base, batch.end, sentence)
@@ -310,24 +302,15 @@ def report_lost_by_target(
     """Reports acknowledged offsets that the twin lost; they are replicated again."""
     if position >= told_to:
         return []
-    sentence = f"the target lost offsets {position} to {told_to - 1}, which it had acknowledged; they are carried again"
+    sentence = (
+        f"the target lost offsets {position} to {told_to - 1}, which it had acknowledged; they are replicated again"
+    )
     if source_start > position:
-        sentence += f" from {min(source_start, told_to)} on: the source has no more what came before"
-    return [
-        PartitionIncident(
-            partition.topic, partition.partition, IncidentKind.LOST_BY_TARGET, position, told_to, sentence, POLICY_HEAL
-        )
-    ]
+        sentence += f" from {min(source_start, told_to)} on: the source no longer has earlier ones"
+    place = partition.topic, partition.partition, IncidentKind.LOST_BY_TARGET, position, told_to
+    return [PartitionIncident(*place, sentence, POLICY_HEAL)]
 
 
 def to_partition_incident(partition: TopicPartition, stopped: PartitionStopped) -> PartitionIncident:
-    return PartitionIncident(
-        partition.topic,
-        partition.partition,
-        stopped.kind,
-        stopped.offset,
-        stopped.end,
-        stopped.sentence,
-        None,
-        stopped.side,
-    )
+    place = partition.topic, partition.partition, stopped.kind, stopped.offset, stopped.end
+    return PartitionIncident(*place, stopped.sentence, None, stopped.side)

@@ -33,6 +33,7 @@ from twinshore.replication.task.core.position import TargetState
 # Bytes that wait for the target, joined partitions, bytes of own fetches since the last report.
 QUEUED_KEY, JOINED_KEY, READ_KEY = "queued_bytes", "joined", "read_bytes"
 SourcePartitionKey = tuple[bytes, int]
+FetchStream = tuple[int, int]  # source node, stream
 # What a slice takes besides its bytes.
 SLICE_OVERHEAD_BYTES = 1024
 # Kept though all joined members have it: after a new task or an inspection no read is needed.
@@ -278,18 +279,13 @@ def is_slice_needed(window: SharedWindow, one: WindowSlice) -> bool:
 
 def copy_buffers(cut: ParsedFetch) -> ParsedFetch:
     """Copies bytes out of the fetch buffer, to free that."""
-    batches = [_owned(piece) for piece in cut.batches]
-    return cut._replace(batches=batches)
+    return cut._replace(batches=[_owned(piece) for piece in cut.batches])
 
 
 def _owned(piece: OutgoingBatch | OffsetGap) -> OutgoingBatch | OffsetGap:
     if isinstance(piece, OffsetGap) or piece.room or not isinstance(piece.body, memoryview):
         return piece
     return piece._replace(body=bytes(piece.body))
-
-
-def slice_size(cut: ParsedFetch) -> int:
-    return SLICE_OVERHEAD_BYTES + sum(piece.size for piece in cut.batches if isinstance(piece, OutgoingBatch))
 
 
 NO_BUFFER = PooledBuffer(bytearray())
@@ -366,10 +362,8 @@ def note_missing_ranges(replicator: PartitionReplicator, ranges: Iterable[tuple[
     """Reports source records that an inspection did not find on the twin, except what is reported already. A task that
     ended too soon had dropped the rest.
     """
-    known = [
-        (0, max(replicator.progress_log.to, replicator.config.inherited)),
-        *((row.from_offset, row.to_offset) for row in replicator.dropped),
-    ]
+    known = [(row.from_offset, row.to_offset) for row in replicator.dropped]
+    known.append((0, max(replicator.progress_log.to, replicator.config.inherited)))
     for begin, end in ranges:
         for known_begin, known_end in sorted(known):
             if known_begin <= begin:
@@ -393,14 +387,9 @@ def drop_old_batches(done: ParsedFetch, begin: int, since_ms: int) -> tuple[Pars
         return done, -1
     to = done.batches[old - 1].end
     gone = OffsetGap(begin, to)
-    return (
-        done._replace(
-            batches=[gone, *done.batches[old:]],
-            carried=[entry for entry in done.carried if entry.base >= to],
-            blanks=[gone, *(blank for blank in done.blanks if blank.base >= to)],
-        ),
-        to,
-    )
+    carried = [entry for entry in done.carried if entry.base >= to]
+    blanks = [gone, *(blank for blank in done.blanks if blank.base >= to)]
+    return done._replace(batches=[gone, *done.batches[old:]], carried=carried, blanks=blanks), to
 
 
 def old_bytes(records: memoryview, since_ms: int) -> int:
@@ -422,7 +411,6 @@ def find_transactional(cut: ParsedFetch) -> OutgoingBatch | None:
     return None
 
 
-FetchStream = tuple[int, int]
 STALE_CHECK_INTERVAL_S = 0.25
 # How often the age of waiting data is checked.
 AGE_CHECK_INTERVAL_S = 0.1
@@ -518,21 +506,18 @@ class SharedFetchMember:
         """Whether to wait for members that are still starting: far behind the source, a late one needs long to catch
         up.
         """
-        looking = any(
-            one.phase in (Phase.UNVERIFIED, Phase.VERIFYING) and not one.leaving for one in window.members.values()
-        )
-        return replicator.source.end > replicator.fetched and looking and self.shared_fetch.age_s < GATHER_S_MAX
+        if replicator.source.end <= replicator.fetched or self.shared_fetch.age_s >= GATHER_S_MAX:
+            return False
+        early = (Phase.UNVERIFIED, Phase.VERIFYING)
+        return any(member.phase in early and not member.leaving for member in window.members.values())
 
     def _claim(self, window: SharedWindow, replicator: PartitionReplicator, line: FetchStream) -> None:
         window.reader, window.line, window.heard_s = self, line, self.shared_fetch.now_s
         self._follow(replicator, window)
 
     def partitions_read_for_others(self) -> list[PartitionReplicator]:
-        return [
-            replicator
-            for replicator, window in self._windows.items()
-            if window.reader is self and len(window.members) > 1
-        ]
+        ours = [replicator for replicator, window in self._windows.items() if window.reader is self]
+        return [replicator for replicator in ours if len(self._windows[replicator].members) > 1]
 
     def let_go(self, replicator: PartitionReplicator) -> None:
         """Stops reading the partition for others, and wakes them to find a new reader."""
@@ -589,13 +574,9 @@ class SharedFetchMember:
     def leads(self, replicator: PartitionReplicator) -> bool:
         """Whether the next read of this partition is for all members."""
         window = self._windows.get(replicator)
-        return (
-            window is not None
-            and window.reader is self
-            and len(window.members) > 1
-            and replicator.fetched == window.end
-            and replicator.fetched >= replicator.write_from
-        )
+        if window is None or window.reader is not self or len(window.members) <= 1:
+            return False
+        return replicator.fetched == window.end and replicator.fetched >= replicator.write_from
 
     def begins(
         self, replicator: PartitionReplicator, records: memoryview, own: BufferPool, now_ms: int
@@ -632,9 +613,9 @@ class SharedFetchMember:
         elif len(window.members) > 1 and joining in (None, self.shared_fetch.joining):
             done = copy_buffers(done)
             source, written_ms = replicator.source, _written_ms(done, now_ms)
-            self.shared_fetch.put(
-                window, WindowSlice(replicator.fetched, done, slice_size(done), source.epoch, source.led, written_ms)
-            )
+            size = SLICE_OVERHEAD_BYTES + sum(piece.size for piece in done.batches)
+            window_slice = WindowSlice(replicator.fetched, done, size, source.epoch, source.led, written_ms)
+            self.shared_fetch.put(window, window_slice)
             self._tell(window, part)
         else:
             # No other member was here at the parse: a new one fetches by itself until it reaches the window.
@@ -711,11 +692,10 @@ class SharedFetchMember:
         return found
 
     def _next(self, replicator: PartitionReplicator, window: SharedWindow) -> tuple[WindowSlice, ParsedFetch] | None:
-        asks = replicator.fetched >= window.end or (
-            self.drops(replicator) and replicator.fetched < replicator.write_from
-        )
-        found = None if asks else window.found(replicator.fetched, replicator.write_from)
-        if found is None:
+        own = replicator.fetched < replicator.write_from and self.drops(replicator)
+        if own or replicator.fetched >= window.end:
+            return None
+        if (found := window.found(replicator.fetched, replicator.write_from)) is None:
             return None
         one = found[0]
         if one.led < max(replicator.source.led, replicator.leaders.source_epoch):
@@ -746,12 +726,10 @@ class SharedFetchMember:
         window = self._windows.get(replicator)
         if not self.drops(replicator) or window is None or replicator.fetched < replicator.write_from:
             return None
-        led = max(replicator.source.led, replicator.leaders.source_epoch)
-        if any(one.led < led for one in window.slices.values()):
+        led, epochs = replicator.source.led, [piece.led for piece in window.slices.values()]
+        if any(epoch < max(led, replicator.leaders.source_epoch) for epoch in epochs):
             return None  # The source has a new leader, whose log may differ: check that first.
-        if any(one.led > replicator.source.led for one in window.slices.values()) and not self._agrees(
-            replicator, window, -1
-        ):
+        if any(epoch > led for epoch in epochs) and not self._agrees(replicator, window, -1):
             return None  # Fetch on: the source tells whether it still has what the twin has.
         return find_kept_offset(window, replicator.sent, self.rules, now_ms)
 

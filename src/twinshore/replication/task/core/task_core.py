@@ -147,11 +147,8 @@ class TaskCore:
             return
         self.timers_at_s = now_s + TIMER_INTERVAL_S
         partitions = self.partitions
-        if (
-            partitions.replicators
-            and (partitions.stale_routes or now_s >= self._routes_at_s)
-            and not self._asking_routes
-        ):
+        due = partitions.stale_routes or now_s >= self._routes_at_s
+        if due and partitions.replicators and not self._asking_routes:
             partitions.stale_routes, self._asking_routes = False, True
             self._routes_at_s = now_s + LEADERS_REFRESH_S
             yield LookUpLeaders()
@@ -160,12 +157,12 @@ class TaskCore:
         if self.going:
             yield from self._going_timers(now_s)
         elif now_s > self._standby_until_s:
-            self.ended = "stood by for too long"
+            self.ended = "was a standby for too long"
 
     def _going_timers(self, now_s: float) -> Iterator[TaskCommand]:
         partitions = self.partitions
         if self.lease.ran_out(now_s):
-            self.ended = "the grant ran out"
+            self.ended = "the write lease ended"
             return
         if wanted := [] if partitions.finishing else partitions.take_due_inspections(now_s, self.targets):
             yield InspectTwins(wanted)
@@ -233,9 +230,8 @@ class TaskCore:
     def _beat(self, now_s: float) -> TaskProgress:
         partitions = self.partitions
         still = {node for node, target in self.targets.items() if target.quota.held}
-        partitions.incidents += partitions.silence.told(
-            partitions.replicators.values(), partitions.scheduler, now_s, still
-        )
+        replicators = partitions.replicators.values()
+        partitions.incidents += partitions.silence.told(replicators, partitions.scheduler, now_s, still)
         carried, incidents = partitions.accounts(now_s), list(partitions.incidents)
         partitions.incidents.clear()
         return TaskProgress(carried, incidents, self._speed(now_s), now_s)
@@ -243,9 +239,8 @@ class TaskCore:
     def _speed(self, now_s: float) -> dict[str, float]:
         times = sorted(self._produce_s)
         self._produce_s.clear()
-        found: dict[str, float] = dict(
-            Counter(replicator.phase.value for replicator in self.partitions.replicators.values())
-        )
+        found: dict[str, float] = {}
+        found |= Counter(replicator.phase.value for replicator in self.partitions.replicators.values())
         if times:
             found["produce_p50_ms"] = 1000 * times[len(times) // 2]
             found["produce_p99_ms"] = 1000 * times[int(len(times) * 0.99)]
@@ -261,11 +256,8 @@ class TaskCore:
         partitions = self.partitions
         for replicator in partitions.replicators.values():
             replicator.set_back()
-        carried, incidents, unread_s = (
-            partitions.accounts(now_s),
-            list(partitions.incidents),
-            max(0.0, self._lands_until_s - now_s),
-        )
+        carried, incidents = partitions.accounts(now_s), list(partitions.incidents)
+        unread_s = max(0.0, self._lands_until_s - now_s)
         paces = list(self._paces(now_s))
         yield TaskFinished(carried, incidents, partitions.handovers(now_s), self._speed(now_s), unread_s, paces)
         self.ended = "finished"
@@ -333,9 +325,8 @@ class TaskCore:
         return flow
 
     def _target(self, node: int, version: int, expires_s: float) -> TargetProducer:
-        return TargetProducer(
-            node, self.partitions.limits, version=version, by_units=self._by_units, expires_s=expires_s
-        )
+        limits = self.partitions.limits
+        return TargetProducer(node, limits, version=version, by_units=self._by_units, expires_s=expires_s)
 
     def failed(self, side: str, key: object, why: str, now_s: float) -> None:
         """A connection could not be opened. Ignored if another attempt has opened one."""

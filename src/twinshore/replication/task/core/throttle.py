@@ -72,6 +72,8 @@ class QuotaPacer:
 
     # For so long a broker may count moved bytes.
     counted_s: ClassVar[float] = 12.0
+    pace_factor: ClassVar[float] = PACE_FACTOR
+    growth_s: ClassVar[float] = PACE_GROWTH_S
 
     bytes_max: int
     portion: int
@@ -88,10 +90,8 @@ class QuotaPacer:
         """Takes a response: `asked` bytes requested, `moved` bytes transferred (0 for a throttled fetch)."""
         before_s = self._count(moved, now_s)
         if throttle_ms > 0:
-            self.held, throttle_s = True, throttle_ms / 1000
-            self.still_until_s = max(self.still_until_s, now_s + throttle_s)
-            if asked:
-                self._throttled(asked, moved, throttle_s, now_s)
+            self.still_until_s = max(self.still_until_s, now_s + throttle_ms / 1000)
+            self._throttled(asked, moved, throttle_ms / 1000, now_s)
         elif not self.held:
             if 2 * moved >= self.portion:
                 self.portion = min(self.bytes_max, 2 * self.portion)
@@ -99,11 +99,13 @@ class QuotaPacer:
         elif self._over(now_s):
             return
         elif asked:
-            more = 1 + PACE_GROWTH_S * min(1.0, now_s - before_s)
-            self._passing *= more
-            self.portion = min(self.bytes_max, int(more * self.portion))
+            self._grow(1 + self.growth_s * min(1.0, now_s - before_s))
         if self._passing:
-            self.next_at_s = now_s + min(PAUSE_S_MAX, moved / (PACE_FACTOR * self._passing))
+            self.next_at_s = now_s + min(PAUSE_S_MAX, moved / (self.pace_factor * self._passing))
+
+    def _grow(self, factor: float) -> None:
+        self._passing *= factor
+        self.portion = min(self.bytes_max, int(factor * self.portion))
 
     def _count(self, moved: int, now_s: float) -> float:
         """Returns the time of the response before."""
@@ -120,6 +122,9 @@ class QuotaPacer:
         """Estimates the quota: a broker throttles until its count is within the quota. An earlier estimate stays if
         possible.
         """
+        self.held = True
+        if not asked:
+            return
         most = (self._sum + (0 if moved else asked)) / (WINDOW_S + throttle_s)
         least = self._within(now_s) / (WINDOW_S_MAX + throttle_s)
         if now_s - self._since_s < WINDOW_S:  # Bytes of earlier connections count as well.
@@ -175,45 +180,35 @@ class FetchQuotaPacer(QuotaPacer):
     """The quota of a source connection. A throttled fetch brings nothing and counts nothing."""
 
     counted_s: ClassVar[float] = WINDOW_S_MAX
+    pace_factor: ClassVar[float] = FETCH_PACE_FACTOR
+    growth_s: ClassVar[float] = FETCH_PACE_GROWTH_S
     # Batch size of the source. Brokers cut off the last batch of a response, which is then fetched again.
     batch: int = 0
-    _last: tuple[float, int] = (0.0, DEFAULT_BATCH_BYTES)
+    _last_bytes: int = DEFAULT_BATCH_BYTES
     _span_s: float = FETCH_PORTION_S
 
     def answered(self, asked: int, moved: int, throttle_ms: int, now_s: float) -> None:
-        before_s = self._last[0]
-        self._last = (now_s, moved or self._last[1])
-        self._count(moved, now_s)
-        if throttle_ms > 0:
-            self._refused(asked, throttle_ms / 1000, now_s)
-        elif not self.held:
-            if 2 * moved >= self.portion:
-                self.portion = min(self.bytes_max, 2 * self.portion)
-            return
-        elif self._over(now_s):
-            return
-        elif asked:
-            self._go_at(self._passing * (1 + FETCH_PACE_GROWTH_S * min(1.0, now_s - before_s)))
-        if self._passing:
-            self.next_at_s = now_s + min(PAUSE_S_MAX, moved / (FETCH_PACE_FACTOR * self._passing))
+        self._last_bytes = moved or self._last_bytes
+        QuotaPacer.answered(self, asked, moved, throttle_ms, now_s)
 
-    def _refused(self, asked: int, throttle_s: float, now_s: float) -> None:
+    def _grow(self, factor: float) -> None:
+        self._go_at(self._passing * factor)
+
+    def _throttled(self, asked: int, moved: int, throttle_s: float, now_s: float) -> None:  # noqa: ARG002
         if not self.held:
             self.held, self._passing = True, 0.0
-        self.still_until_s = max(self.still_until_s, now_s + throttle_s)
         if not asked:
             return
         # A single batch may be larger than requested.
-        refused = max(asked, self.batch, self._last[1])
+        refused = max(asked, self.batch, self._last_bytes)
         most = (self._sum + refused) / (WINDOW_S + throttle_s)
         least = self._within(now_s) / (WINDOW_S_MAX + throttle_s)
         young = now_s - self._since_s < WINDOW_S
         if young:  # Bytes of earlier connections count as well.
             most = max(most, refused / throttle_s)
         # A request quota throttles each request equally, however small, and for a second at most.
-        self._span_s = (
-            FETCH_PACE_FACTOR * throttle_s if FETCH_PORTION_S < throttle_s <= REQUEST_S_MAX else FETCH_PORTION_S
-        )
+        by_request = FETCH_PORTION_S < throttle_s <= REQUEST_S_MAX
+        self._span_s = FETCH_PACE_FACTOR * throttle_s if by_request else FETCH_PORTION_S
         self._go_at(max(1.0, least, min(most, self._passing or most)))
         if young:  # A larger request would only be throttled for longer.
             self.portion = max(PORTION_BYTES_MIN, min(self.portion, refused))
@@ -229,8 +224,8 @@ class FetchQuotaPacer(QuotaPacer):
     def follow(self, learnt: QuotaSnapshot, now_s: float) -> None:
         if not self.held:
             self.batch, self._span_s = learnt.batch, learnt.span_s
-            self._last = (now_s, self._last[1])
-        QuotaPacer.follow(self, learnt, now_s)
+            QuotaPacer.follow(self, learnt, now_s)
+            self._moved.append((now_s, 0))  # growth counts from now
 
     @property
     def fetch_bytes(self) -> int:
