@@ -125,7 +125,7 @@ def test_what_meets_no_topic_is_told_with_the_nearest() -> None:
     near = "no topic of east matches 'orders-ue' now; did you mean orders-eu?; it holds for one that appears"
     assert explain_no_effect("orders-ue", link, {"orders-eu", "bills"}) == near
     assert "'x'" in explain_no_effect("x", link, set())
-    not_admitted = "the link does not admit bills, which 'bill.*' matches: nothing of it is carried"
+    not_admitted = "the link does not admit bills, which 'bill.*' matches: nothing of it is replicated"
     assert explain_no_effect("bill.*", link, {"orders-eu", "bills"}) == not_admitted
 
 

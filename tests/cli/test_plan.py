@@ -63,7 +63,7 @@ def test_a_plan_names_what_would_be_made_and_refused_and_does_nothing(
     file = _settings(tmp_path, east, west, topic)
 
     said = _run("mirror", "plan", "--settings", str(file)).splitlines()
-    figures = "nothing is to be carried now"
+    figures = "nothing is to be replicated now"
     assert len(said) == 2
     assert said[0].startswith(f"east->west: refuse: topic {topic}.few has 1 partitions on the target")
     assert said[1] == f"east->west: create twin {topic}.plain: 3 partitions, 1 copy; {figures}"

@@ -77,7 +77,7 @@ def test_a_paused_link_says_what_is_still_carried() -> None:
         "paused",
         "2 partitions still on their tasks",
     )
-    assert describe_link_state(ActiveLink(0, 1, refused=3, paused=True)) == ("paused", "nothing is carried")
+    assert describe_link_state(ActiveLink(0, 1, refused=3, paused=True)) == ("paused", "nothing is replicated")
 
 
 def test_a_look_that_fails_says_nothing_of_what_is_on_its_tasks() -> None:
@@ -102,7 +102,7 @@ def test_a_link_waits_for_a_side_that_is_away_but_for_a_paused_one_and_one_that_
     assert (
         describe_link_state(ActiveLink(2, 1, trouble="late"), away[:1])[1] == f"west does not answer; late; {on_tasks}"
     )
-    paused = ("paused", "nothing is carried; besides, west does not answer; nor does east")
+    paused = ("paused", "nothing is replicated; besides, west does not answer; nor does east")
     assert describe_link_state(ActiveLink(0, 1, paused=True), away, held) == paused
     assert describe_link_state(InactiveLink(STANDBY, "another process has the lease"), away, held)[0] == "standby"
 

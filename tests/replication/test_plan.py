@@ -127,7 +127,7 @@ def test_a_twin_keeps_bytes_times_and_records_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("source", "target", "known", "kind", "words"),
     [
-        (replace(SOURCE, topic_id="cc"), TARGET, KNOWN, "recreated topic", "deleted and made again on the source"),
+        (replace(SOURCE, topic_id="cc"), TARGET, KNOWN, "recreated topic", "deleted and created again on the source"),
         (SOURCE, None, KNOWN, "recreated topic", "deleted on the target"),
         (SOURCE, replace(TARGET, topic_id="dd"), KNOWN, "recreated topic", "made again by someone else"),
         (SOURCE, replace(TARGET, spans=((0, 0), (0, 3))), None, "foreign write", "did not write"),

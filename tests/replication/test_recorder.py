@@ -123,7 +123,7 @@ def test_a_side_that_is_away_is_waited_for_whatever_the_driver_says(tmp_path: Pa
         assert said(recorder) == ("waiting", "west does not answer; 2 partitions on 1 task")
         recorder.away(LINK, "source", "nor does east")
         recorder.say(LINK, ActiveLink(0, 1, paused=True), 1)
-        assert said(recorder) == ("paused", "nothing is carried; besides, west does not answer; nor does east")
+        assert said(recorder) == ("paused", "nothing is replicated; besides, west does not answer; nor does east")
         recorder.say(LINK, ActiveLink(0, 1, trouble="offset earliest"), 1)
         assert said(recorder) == ("waiting", "west does not answer; nor does east; offset earliest")
         recorder.away(LINK, "target", "")

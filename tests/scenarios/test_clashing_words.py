@@ -46,7 +46,7 @@ def test_settings_that_clash_with_a_word_are_refused_and_a_paused_link_stays_pau
 ) -> None:
     rig.verb("link", "pause", LINK)
     rig.process.start()
-    rig.until_said("paused: nothing is carried", within_s=90)
+    rig.until_said("paused: nothing is replicated", within_s=90)
     rig.verb("link", "filter", LINK, "--topics", "clash-b")
     rig.until_said('now holds: topics ["clash-b"]', within_s=30)
     rig.process.end()
@@ -62,7 +62,7 @@ def test_settings_that_clash_with_a_word_are_refused_and_a_paused_link_stays_pau
 
     rig.verb("link", "reset", LINK, "--name", "topics")
     rig.process.start()
-    until(lambda: rig.process.said.count("paused: nothing is carried") > 1, 60, "paused again", rig)
+    until(lambda: rig.process.said.count("paused: nothing is replicated") > 1, 60, "paused again", rig)
     time.sleep(3)  # three surveys
     for topic in ("clash-a", "clash-b"):
         assert spans(west.cluster, topic, 2) == [(-1, -1)] * 2, f"{topic} crossed a paused link"

@@ -151,7 +151,7 @@ def test_who_writes_in_the_links_own_name_is_found_out(stage: IncidentStage) -> 
         stage.until(lambda: not west.describe_producers([named])[named], 30, "the broker has forgotten the link")
         # A look between the two writes would find a source that ends before its twin: another incident, and as true.
         stage.rig.verb("link", "pause", LINK)
-        stage.rig.until_said("paused: nothing is carried")
+        stage.rig.until_said("paused: nothing is replicated")
         writer = RawWriter(west, "riddle")
         writer.producer_id, writer.epoch = identity.producer_id, identity.producer_epoch
         answer = writer.write(1, 1_000_000)

@@ -144,7 +144,7 @@ def test_a_filter_is_in_force_within_seconds_both_ways(rig: Steered, east: LabCl
 
 def test_a_paused_link_carries_nothing_until_resumed(rig: Steered, east: LabCluster, west: LabCluster) -> None:
     rig.link("pause", LINK)
-    rig.until_said("paused: nothing is carried", within_s=2 * IN_FORCE_S)
+    rig.until_said("paused: nothing is replicated", within_s=2 * IN_FORCE_S)
     before = spans(west.cluster, "live-two", 1)
     fill(east, "live-two", 5)
     time.sleep(1.5)

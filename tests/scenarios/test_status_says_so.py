@@ -131,7 +131,7 @@ def test_a_paused_link_has_its_true_lag(stage: Watched) -> None:
     stage.until_all_say("flowing", 0)
 
     stage.rig.verb("link", "pause", LINK)
-    stage.rig.until_said("paused: nothing is carried")
+    stage.rig.until_said("paused: nothing is replicated")
     stage.write(1_000)
     stage.until_all_say("paused", 1_000)
     assert stage.missing() == 1_000
@@ -147,7 +147,7 @@ def test_a_topic_that_is_filtered_out_is_missed_no_more(stage: Watched) -> None:
     """What it took meanwhile counted for ever in lag and recovery point."""
     stage.rig.verb("link", "pause", LINK)
     # The log may have said so of an earlier pause.
-    stage.until(lambda: stage.status()["sentence"] == "nothing is carried", SOON_S, "nothing is carried")
+    stage.until(lambda: stage.status()["sentence"] == "nothing is replicated", SOON_S, "nothing is replicated")
     stage.write(100)
     stage.until_all_say("paused", 100)
     stage.rig.verb("link", "filter", LINK, "--exclude", TOPIC)

@@ -23,6 +23,6 @@ def test_a_line_whose_first_word_fails_is_closed(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(socket, "create_connection", connect)
     monkeypatch.setattr(socket, "TCP_NODELAY", socket.SO_REUSEADDR)
     monkeypatch.setattr(socket, "IPPROTO_TCP", socket.SOL_SOCKET)
-    with pytest.raises(CoordinatorLost, match="cannot be told"):
+    with pytest.raises(CoordinatorLost, match="does not take a message"):
         DriverConnection("coordinator", 1, token="t")
     assert [one.fileno() for one in made] == [-1]

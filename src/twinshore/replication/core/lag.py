@@ -238,7 +238,7 @@ def describe_broadcast(broadcast: str, status: SharedFetchStatus | None) -> str:
     """Describes a broadcast's link; empty: no broadcast."""
     if not broadcast:
         return ""
-    return f"of broadcast {broadcast}: {status or 'nobody says now how it is read'}"
+    return f"of broadcast {broadcast}: {status or 'how it is read is unknown now'}"
 
 
 def broadcast_values(broadcast: str, status: SharedFetchStatus | None) -> dict[str, object] | None:

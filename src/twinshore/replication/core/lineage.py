@@ -83,7 +83,7 @@ def explain_not_replicated(link: Link, topic: str, descent: Lineage, target_id: 
         if is_heartbeats_topic(topic) and f".{link.target}." in f".{topic}":
             return f"{topic} on {link.source} came from {link.target} and does not go back"
         if is_heartbeats_topic(topic) and topic != HEARTBEATS and not passes_filters(link, topic):
-            return f"{topic} on {link.source} is nobody's twin, whatever it is called: the filters leave it out"
+            return f"{topic} on {link.source} is no twin, despite its name: the filters exclude it"
         return ""
     if any(hop.cluster_id == target_id for hop in descent.path):
         return f"{topic} on {link.source} came by {descent.way()} and does not go back to {link.target}"
@@ -171,9 +171,8 @@ def describe_doubtful_lineage(source: str, topics: Collection[str]) -> str:
     if not topics:
         return ""
     return (
-        f"lines of twinshore.twins on {source} call {join_names(sorted(topics), SHOWN_MAX)} twins, and nothing bears "
-        "them "
-        "out: the topics are carried as before"
+        f"records of twinshore.twins on {source} call {join_names(sorted(topics), SHOWN_MAX)} twins, and nothing "
+        "confirms them: the topics are replicated as before"
     )
 
 

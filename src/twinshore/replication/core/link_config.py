@@ -116,7 +116,7 @@ def resolve_filter_conflicts(links: Sequence[Link], said: Mapping[str, Effective
 
 def _refused(now: EffectiveLink, begun: Link, clashes: Sequence[Conflict]) -> EffectiveLink:
     why = next(conflict.error().message for conflict in clashes if begun.name in conflict.links)
-    trouble = f"what operators said of its filters does not count: {why}; instead hold those from the settings"
+    trouble = f"what operators said of its filters does not count: {why}; the filters of the settings apply instead"
     origins = tuple((name, FROM_SETTINGS if name in FILTER_NAMES else origin) for name, origin in now.origins)
     link = replace(now.link, topics=begun.topics, exclude=begun.exclude)
     return EffectiveLink(link, origins, (*now.troubles, trouble))
@@ -165,9 +165,8 @@ def reconcile(settings: Mapping[str, Section], rows: Iterable[LinkRow], now_ms: 
             differences.append(LinkRemark(name, _parts(row, section)))
     links = select_sections(known.values(), settings.keys())
     strange = [row.link for row in known.values() if row.state is LinkPresence.KEPT and row.link not in links]
-    differences += [
-        LinkRemark(name, "stands in the store, from settings that name it; these do not") for name in strange
-    ]
+    left = "is in the store, from settings that named it; the present ones do not"
+    differences += [LinkRemark(name, left) for name in strange]
     return ReconciledLinks(tuple(written), links, tuple(sorted(differences, key=lambda remark: remark.link)))
 
 
@@ -362,7 +361,7 @@ def explain_no_effect(pattern: str, link: Link, topics: Collection[str] | None) 
         return ""
     left_out = sorted(topic for topic in topics if re.fullmatch(pattern, topic))
     if left_out:
-        return f"the link does not admit {left_out[0]}, which {pattern!r} matches: nothing of it is carried"
+        return f"the link does not admit {left_out[0]}, which {pattern!r} matches: nothing of it is replicated"
     near = get_close_matches(pattern, [topic for topic in topics if admits(link, topic)], n=1, cutoff=SUGGESTION_CUTOFF)
     mean = f"; did you mean {near[0]}?" if near else ""
     return f"no topic of {link.source} matches {pattern!r} now{mean}; {later}"

@@ -38,7 +38,7 @@ TRANSACTION_MARKERS_PER_S = 3_000.0
 TRANSACTION_MARKERS_PER_PARTITION_S = 200.0  # Of one partition.
 FILLER_RECORDS_PER_S = 5e6
 STARTUP_S = 5.0
-NOTHING_TO_REPLICATE = "nothing is to be carried now"
+NOTHING_TO_REPLICATE = "nothing is to be replicated now"
 
 
 class LogSample(NamedTuple):

@@ -79,7 +79,9 @@ def describe_link_state(now: LinkFacts, away: Sequence[str] = (), held_back: str
         return now.word, now.sentence
     besides = [*away, *([now.trouble] if now.trouble else [])]
     if now.paused:
-        said = f"{count_phrase(now.placed, 'partition')} still on their tasks" if now.placed else "nothing is carried"
+        said = (
+            f"{count_phrase(now.placed, 'partition')} still on their tasks" if now.placed else "nothing is replicated"
+        )
         return PAUSED, f"{said}; besides, {'; '.join(besides)}" if besides else said
     parts = _parts(now) if now.placed or now.resting or now.refused or not now.trouble else []
     sentence = "; ".join([*besides, *parts])
@@ -105,7 +107,7 @@ def _parts(now: ActiveLink) -> list[str]:
             f"{count_phrase(now.apart, 'task')} apart: tasks that it shared with other links ended in its turns"
         )
     if now.scan_stalled:
-        parts.append("topics on no task yet are not carried until a look at both clusters has ended")
+        parts.append("topics on no task yet are not replicated until a survey of both clusters has ended")
     if now.aligning:
         parts.append(now.aligning)
     return parts

@@ -270,7 +270,7 @@ def compare_home_records(
             doubts[topic] = newer_in_words(topic, told.newer, clusters_of(link, both, topic))
         elif isinstance(told, HomeConflict) and told.one.term > FIRST_TERM:
             doubts[topic] = (
-                f"topic {topic}: {link.source} and {link.target} say different things in term {told.one.term}: it is "
+                f"topic {topic}: {link.source} and {link.target} differ in term {told.one.term}: it is "
                 f"at home on {told.one.home}, and on {told.other.home}"
             )
         elif isinstance(told, HomeRecord) and (home := _home(link, ids, told)):

@@ -170,7 +170,7 @@ def _refusal(
 ) -> Refuse | None:
     name = source.name
     if known and known.source_topic_id != source.topic_id:
-        sentence = f"topic {name} was deleted and made again on the source: its offsets begin anew"
+        sentence = f"topic {name} was deleted and created again on the source: its offsets begin again"
         return Refuse(name, IncidentKind.RECREATED_TOPIC, sentence, f"{_anew(known)}, or exclude the topic")
     if target is None:
         if known:

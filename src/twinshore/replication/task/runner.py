@@ -123,7 +123,7 @@ class DriverConnection:
             self._sock.settimeout(within_s)
             self._sock.sendall(line)
         except OSError as error:
-            raise CoordinatorLost(f"the driver cannot be told: {error}") from error
+            raise CoordinatorLost(f"the driver does not take a message: {error}") from error
 
     def heard(self) -> list[JsonMessage]:
         """Returns all messages that have arrived. Raises CoordinatorLost."""
