@@ -78,7 +78,7 @@ class PumpModel:
         self._hands: dict[type, Callable[[Any], None]] = {
             connections.SendRequest: self._send,
             connections.SendFetch: lambda fetch: self.sources[fetch.flow.key].ask(fetch),
-            connections.SetWakeThreshold: lambda wake: self.targets[wake.flow.node].wake_at(wake.due_bytes),
+            connections.SetWakeThreshold: lambda wake: self.targets[wake.producer.node].wake_at(wake.due_bytes),
             connections.PollSocket: self._receive,
             connections.DetachBuffers: lambda _: None,
             connections.CloseConnection: self._hang_up,

@@ -389,26 +389,26 @@ class TaskRunner:
         )
         self._coordinator = CoordinatorClient(config)
         lease = WriteLease()
-        self._scout = BlockingCalls(config, lambda: lease.holds(steady_s()))
-        by_units = self._scout.units is not None
+        self._calls = BlockingCalls(config, lambda: lease.holds(steady_s()))
+        by_units = self._calls.units is not None
         self.core = TaskCore(self.partitions, lease, steady_s(), report_s=config.report_s, by_units=by_units)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._coordinator, READABLE, self._on_coordinator)
-        self._selector.register(self._scout.wake_socket, READABLE, self._on_scout)
+        self._selector.register(self._calls.wake_socket, READABLE, self._on_calls)
         self._sources: dict[SourceFetcher, SourceConnection] = {}
         self._targets: dict[TargetProducer, TargetConnection] = {}
-        self._hands: dict[type, Callable[[Any], None]] = {
+        self._handlers: dict[type, Callable[[Any], None]] = {
             connections.SendRequest: self._send,
             connections.SendFetch: self._fetch,
             connections.SetWakeThreshold: lambda wake: self._targets[wake.producer].wake_at(wake.due_bytes),
             connections.PollSocket: self._look_for_answers,
             connections.DetachBuffers: lambda detach: self._targets[detach.producer].outbox.detach(),
             connections.CloseConnection: self._hang_up,
-            connections.LearnTwinNames: lambda learn: self._scout.learn(learn.tracks),
-            connections.OpenConnection: lambda dial: self._scout.dial(*dial),
-            connections.LookUpLeaders: lambda _: self._scout.ask_routes(self.partitions.replicators.values()),
-            connections.InspectTwins: lambda look: self._scout.look(look.partitions, self.partitions.replicators),
-            connections.DeleteTwinRecords: lambda cut: self._scout.cut(cut.before, self.partitions.replicators),
+            connections.LearnTwinNames: lambda learn: self._calls.learn(learn.tracks),
+            connections.OpenConnection: lambda dial: self._calls.dial(*dial),
+            connections.LookUpLeaders: lambda _: self._calls.ask_routes(self.partitions.replicators.values()),
+            connections.InspectTwins: lambda look: self._calls.look(look.partitions, self.partitions.replicators),
+            connections.DeleteTwinRecords: lambda cut: self._calls.cut(cut.before, self.partitions.replicators),
             connections.WriteMarkersByTransactions: self._mark_by_transactions,
             **dict.fromkeys(TASK_MESSAGES, self._coordinator.say),
         }
@@ -459,9 +459,9 @@ class TaskRunner:
         return any(connection.outbox.transport.pending() for connection in self._sources.values())
 
     def _do(self, wanted: Iterable[TaskCommand]) -> None:
-        hands = self._hands
+        handlers = self._handlers
         for command in wanted:
-            hands[type(command)](command)
+            handlers[type(command)](command)
 
     # -- connections
 
@@ -522,8 +522,8 @@ class TaskRunner:
         for word in self._coordinator.words():
             self._do(self.core.hear(word, steady_s()))
 
-    def _on_scout(self, _mask: int) -> None:
-        for report in self._scout.take():
+    def _on_calls(self, _mask: int) -> None:
+        for report in self._calls.take():
             self._reported(report)
 
     def _reported(self, report: CallResult) -> None:
@@ -567,8 +567,8 @@ class TaskRunner:
             self._selector.register(line, READABLE, handler)
 
     def _mark_by_transactions(self, wanted: connections.WriteMarkersByTransactions) -> None:
-        if self._scout.units:
-            self._scout.units.take(wanted.marks)
+        if self._calls.units:
+            self._calls.units.take(wanted.marks)
 
     def close(self) -> None:
         self.hang_up()
@@ -586,7 +586,7 @@ class TaskRunner:
 
     def let_go(self) -> None:
         """Closes the blocking calls. May wait for one in progress."""
-        self._scout.close()
+        self._calls.close()
 
 
 ALIVE_INTERVAL_S = 1.0
