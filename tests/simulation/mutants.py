@@ -51,7 +51,7 @@ def everywhere(shipped: Callable[..., Any], changed: Callable[..., Any]) -> None
 
 
 def trust_a_markers_answer() -> None:
-    def landed(answer: MarkerOutcome | None, _blank: OffsetGap) -> bool:
+    def landed(answer: MarkerOutcome | None, _gap: OffsetGap) -> bool:
         return answer is not None and answer.error == 0
 
     everywhere(resync.markers_landed, landed)

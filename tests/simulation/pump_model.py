@@ -188,7 +188,7 @@ class PumpModel:
         flow, flight = send
         if self.schedule.listening:
             what = [f"{one.replicator.named} [{one.batch.base}, {one.batch.end})" for one in flight.sent]
-            what += [f"{one.replicator.named} marks [{one.blank.base}, {one.blank.end})" for one in flight.marks]
+            what += [f"{one.replicator.named} marks [{one.gap.base}, {one.gap.end})" for one in flight.marks]
             what += [f"{one.replicator.named} rests at {one.end}" for one in flight.rests]
             self.schedule.say(f"{self.name} {'asks' if flight.asking else 'sends to'} {flow.node}: {', '.join(what)}")
         self.targets[flow.node].send(flight)

@@ -163,7 +163,7 @@ class World:
             if len(line) >= LIMITS.inflight_max or not self.up("target", node):
                 continue
             marks = self.task.next_markers(node, self.now_s)
-            assert not marks, f"the twin got markers where the source holds records: {marks[0].blank}"
+            assert not marks, f"the twin got markers where the source holds records: {marks[0].gap}"
             sent = self.task.produce_order(node, self.now_s, self.now_ms)
             if sent:
                 bodies = [(one.replicator.named, one.head + bytes(one.batch.body)) for one in sent]

@@ -19,14 +19,14 @@ def a_batch(base: int, end: int, size: int = 10, max_timestamp: int = 5) -> Outg
 def sent_under(
     stamp: SequenceMap, pieces: Iterable[OutgoingBatch | OffsetGap]
 ) -> Iterator[tuple[OutgoingBatch | OffsetGap, bytes]]:
-    """What a track that queues these sends, in order, with the header that goes out; a blank has none."""
+    """What a track that queues these sends, in order, with the header that goes out; a gap has none."""
     track = PartitionReplicator(PartitionConfig("t", 0, "aa", "bb"), stamp, (b"a", 0), b"b")
     for piece in pieces:
         track.queue(piece, None)
     while track.waiting:
         piece, _ = track.waiting[0]
         if isinstance(piece, OffsetGap):
-            yield track.send_blank(piece.end - piece.base, 0.0), b""
+            yield track.send_gap(piece.end - piece.base, 0.0), b""
         else:
             track.waiting.popleft()
             yield piece, track.stamp.head(piece)

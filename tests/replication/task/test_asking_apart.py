@@ -89,7 +89,7 @@ class Throttling:
         return write_produce_response(13, ProduceResponse([appended], int(1000 * THROTTLE_S)))
 
 
-def waiting_task(batches: int, blanks: int) -> TaskPartitions:
+def waiting_task(batches: int, gaps: int) -> TaskPartitions:
     """A backfill of so many batches waits for the one partition, so many offsets that nobody sees for the other."""
     task = TaskPartitions(7, 0, 1, state_expiry_ms=86_400_000, limits=LIMITS)
     task.assign([PartitionConfig("orders", number, SOURCE_ID, TARGET_ID) for number in (PLAIN, MARKED)])
@@ -99,9 +99,9 @@ def waiting_task(batches: int, blanks: int) -> TaskPartitions:
     plain, marked = (task.replicators[TopicPartition("orders", number)] for number in (PLAIN, MARKED))
     for offset in range(batches):
         plain.queue(a_batch(offset, offset + 1, 8, OLD_MS), None)
-    for offset in range(blanks):
+    for offset in range(gaps):
         marked.queue(OffsetGap(offset, offset + 1), None)
-    plain.fetched, marked.fetched = batches, blanks
+    plain.fetched, marked.fetched = batches, gaps
     for track in (plain, marked):
         task.wake(track)
     return task

@@ -193,7 +193,7 @@ def test_looks_in_vain_are_no_refusals(code: int, outage_s: float) -> None:
     assert track.phase is Phase.UNVERIFIED, "an answer as any other"
 
 
-def test_what_was_told_before_the_target_lost_it_counts_no_blanks_again() -> None:
+def test_what_was_told_before_the_target_lost_it_counts_no_gaps_again() -> None:
     noted = PendingProgress(0, 12, 100, 1, 5, [], (OffsetGap(0, 8),), 5)
     track = exact().replicators[NAMED]
     track.progress_log.noted.append(noted)

@@ -183,7 +183,7 @@ def small(base: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("odd", "aborted", "blanks", "offsets"),
+    ("odd", "aborted", "gaps", "offsets"),
     [
         (encode_batch([Record(3, 5, b"k", b"v")], attributes=TRANSACTIONAL_FLAG, producer_id=1), [], [(4, 6)], [3]),
         (
@@ -200,14 +200,14 @@ def small(base: int) -> bytes:
     ids=["committed", "aborted", "control", "empty", "holed", "gap"],
 )
 @pytest.mark.parametrize("before", [plain(0), small(0)], ids=["large", "small"])
-def test_what_nobody_sees_becomes_blanks_and_takes_no_sequence(
-    before: bytes, odd: bytes, aborted: list[tuple[int, int]], blanks: list[tuple[int, int]], offsets: list[int]
+def test_what_nobody_sees_becomes_gaps_and_takes_no_sequence(
+    before: bytes, odd: bytes, aborted: list[tuple[int, int]], gaps: list[tuple[int, int]], offsets: list[int]
 ) -> None:
     records = memoryview(before + odd + plain(6))
     found = parse_batches(records, 0, 0, LIMITS, None, aborted)
     assert found.stopped is None
     assert found.end == 9
-    assert [piece for piece in found.batches if isinstance(piece, OffsetGap)] == blanks
+    assert [piece for piece in found.batches if isinstance(piece, OffsetGap)] == gaps
     at, sequence, read = 0, 0, []
     for piece, head in sent_under(STAMP, found.batches):
         assert piece.base == at

@@ -106,13 +106,13 @@ def random_log(chance: random.Random) -> Log:
 
 
 def crossed(log: Log, first_batch: int, position: int, write_from: int) -> tuple[list[Record], list[OffsetGap]]:
-    """Records and blanks from a fetch that begins at that batch; every offset must be told once and in order."""
+    """Records and gaps from a fetch that begins at that batch; every offset must be told once and in order."""
     begins = split_batches(memoryview(b"".join(log.data[first_batch:])))
     base = begins[0][1].base_offset
     aborted = AbortedTransactions([entry for entry in log.aborted if not ended_before(log, entry, base)])
     at = position
     records: list[Record] = []
-    blanks: list[OffsetGap] = []
+    gaps: list[OffsetGap] = []
     told = max(position, write_from)
     early: list[OffsetGap] = []
     for view, header in begins:
@@ -121,7 +121,7 @@ def crossed(log: Log, first_batch: int, position: int, write_from: int) -> tuple
                 early.append(fate)
             elif isinstance(fate, OffsetGap):
                 assert (fate.base, fate.end > fate.base) == (told, True)
-                blanks.append(fate)
+                gaps.append(fate)
                 told = fate.end
             else:
                 assert isinstance(fate, SplitBatch)
@@ -132,10 +132,8 @@ def crossed(log: Log, first_batch: int, position: int, write_from: int) -> tuple
                 told = fate.header.last_offset + 1
         at = max(at, header.last_offset + 1)
     known = {record.offset for record in log.seen}
-    assert [at for blank in early for at in range(*blank)] == [
-        at for at in range(position, write_from) if at not in known
-    ]
-    return records, blanks
+    assert [at for gap in early for at in range(*gap)] == [at for at in range(position, write_from) if at not in known]
+    return records, gaps
 
 
 def ended_before(log: Log, entry: tuple[int, int], base: int) -> bool:
@@ -149,9 +147,9 @@ def ended_before(log: Log, entry: tuple[int, int], base: int) -> bool:
 def test_what_crosses_is_what_a_consumer_of_committed_data_sees() -> None:
     for seed in range(300):
         log = random_log(random.Random(seed))
-        records, blanks = crossed(log, 0, 0, 0)
+        records, gaps = crossed(log, 0, 0, 0)
         assert records == log.seen, f"seed {seed}"
-        assert sum(blank.end - blank.base for blank in blanks) == log.end - len(records), f"seed {seed}"
+        assert sum(gap.end - gap.base for gap in gaps) == log.end - len(records), f"seed {seed}"
 
 
 def test_it_may_begin_anywhere_even_inside_a_transaction_or_a_batch() -> None:
@@ -163,9 +161,9 @@ def test_it_may_begin_anywhere_even_inside_a_transaction_or_a_batch() -> None:
         first = next(index for index, header in enumerate(headers) if header.last_offset >= write_from)
         earlier = chance.randint(0, first)
         position = min(write_from, headers[earlier].base_offset) if earlier < first else write_from
-        records, blanks = crossed(log, earlier, position, write_from)
+        records, gaps = crossed(log, earlier, position, write_from)
         assert records == [one for one in log.seen if one.offset >= write_from], f"seed {seed} from {write_from}"
-        assert sum(blank.end - blank.base for blank in blanks) == log.end - write_from - len(records), f"seed {seed}"
+        assert sum(gap.end - gap.base for gap in gaps) == log.end - write_from - len(records), f"seed {seed}"
 
 
 def test_an_emptied_control_batch_is_an_offset_that_nobody_sees() -> None:
@@ -205,6 +203,6 @@ def test_damage_is_found_before_a_control_record_is_believed() -> None:
         ([OffsetGap(2, 3), OffsetGap(4, 6), OffsetGap(28, 40)], [(0, 2), (3, 4), (6, 10), (20, 28)]),
     ],
 )
-def test_the_parts_of_blanks_beside_others(others: list[OffsetGap], left: list[tuple[int, int]]) -> None:
+def test_the_parts_of_gaps_beside_others(others: list[OffsetGap], left: list[tuple[int, int]]) -> None:
     assert subtract_gaps([OffsetGap(0, 10), OffsetGap(20, 30)], others) == [OffsetGap(*one) for one in left]
     assert clip_gaps([OffsetGap(0, 10), OffsetGap(20, 30)], 10, 25) == (OffsetGap(20, 25),)

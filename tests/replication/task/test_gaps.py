@@ -87,7 +87,7 @@ def test_a_topic_that_was_at_home_on_the_target_gets_markers_though_its_end_was_
             NAMED, TargetState(0, 50, 50, LastBatch(49, 49, 99, 49), None, 80, 100), track.retry_at_s, NOW_MS
         )
     assert spans(track) == ([], [(50, 80)])
-    track.send_blank(30, 9.0)
+    track.send_gap(30, 9.0)
     assert track.stamp.sequence(80) == 0
 
 
@@ -107,7 +107,7 @@ def test_without_the_right_to_cut_a_twin_gets_markers_and_its_sequences_follow_i
     assert track.cut_to == -1
     stamp = SequenceMap(OURS, 0, 60, 60)
     while spans(track)[1]:
-        run = track.send_blank(25, 0.0)
+        run = track.send_gap(25, 0.0)
         track.in_flight -= 1
         track.arrived(run.end)
         half = TargetState(0, run.end, run.end, LastBatch(run.end - 1, run.end - 1, -1, -1, unit=True), None, 60, 100)
@@ -199,7 +199,7 @@ def test_a_gap_that_grows_before_markers_go_is_told_for_what_it_grew_by() -> Non
         assert task.take_due_inspections(now_s, {2}) == [NAMED]
         task.on_inspected(NAMED, TargetState(0, 50, 50, tail, (49, NOW_MS), start, 900), now_s, NOW_MS)
         assert gaps_told(task) == told
-        assert [(one.blank.base, one.blank.end) for one in task.next_markers(2, now_s)] == marked
+        assert [(one.gap.base, one.gap.end) for one in task.next_markers(2, now_s)] == marked
         now_s = track.retry_at_s + 0.1
 
 

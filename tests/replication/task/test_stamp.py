@@ -87,7 +87,7 @@ def test_a_leap_leaves_the_sequence_to_the_offset() -> None:
     (batch,) = cut_once(data, []).batches
     assert isinstance(batch, OutgoingBatch)
     behind = batch._replace(base=60)
-    for blank, sequence in ((FilledGap(0, 60), 60), (OffsetGap(0, 60), 0)):
-        *_, (_, head) = sent_under(ONE, [blank, behind])
+    for gap, sequence in ((FilledGap(0, 60), 60), (OffsetGap(0, 60), 0)):
+        *_, (_, head) = sent_under(ONE, [gap, behind])
         ((_, header),) = split_batches(memoryview(head + bytes(batch.body)))
         assert header.base_sequence == sequence

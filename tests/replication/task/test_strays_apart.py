@@ -177,7 +177,7 @@ def test_behind_a_drop_nothing_goes_behind_which_a_lost_request_of_other_offsets
 
 
 def test_what_belongs_behind_another_lost_request_over_a_blank_lets_it_go_at_once() -> None:
-    """Each marker of a transaction is such a blank: nothing of it takes a sequence of a mapped twin."""
+    """Each marker of a transaction is such a gap: nothing of it takes a sequence of a mapped twin."""
     task, twin = mapped(), Twin()
     lost = []
     for base in (0, 11):

@@ -220,7 +220,7 @@ def test_nothing_goes_behind_markers_before_they_are_seen_to_be_in() -> None:
     ours = begun(0)
     ours.known_end.armed_until_ms = 10**12
     ours.queue(OffsetGap(0, 3), None)
-    ours.send_blank(10, 5.0)
+    ours.send_gap(10, 5.0)
     assert not ours.may_send(batch(3, 5), 5.1, 0, 1000), "no sequence counts markers: if they failed it would be taken"
     acknowledge(ours)
     assert ours.may_send(batch(3, 5), 5.1, 0, 1000)
@@ -237,7 +237,7 @@ def test_what_no_sequence_guards_goes_only_where_the_end_was_seen_a_moment_ago()
     assert not ours.may_send(batch(4, 6), 99.6, 1, 1000), "which the broker may have forgotten"
     ours.known_end.armed_until_ms = 10**12
     ours.queue(OffsetGap(4, 6), None)
-    ours.send_blank(10, 99.0)
+    ours.send_gap(10, 99.0)
     acknowledge(ours)
     assert not ours.may_send(batch(6, 8), 99.6, 0, 1000), "markers went before, and that is long ago"
     assert ours.may_send(batch(6, 8), 99.4, 0, 1000)

@@ -99,8 +99,8 @@ def test_portions_are_the_same_pieces(seed: int) -> None:
     assert len(found) > 3
     assert offsets_of(found) == offsets_of([whole])
     assert (found[-1].end, found[-1].leader_epoch) == (whole.end, whole.leader_epoch)
-    blanks = [(blank.base, blank.end) for one in found for blank in one.blanks]
-    assert blanks == [(blank.base, blank.end) for blank in whole.blanks]
+    gaps = [(gap.base, gap.end) for one in found for gap in one.gaps]
+    assert gaps == [(gap.base, gap.end) for gap in whole.gaps]
 
 
 def test_damage_in_a_later_portion_stops_where_it_lies() -> None:
@@ -164,7 +164,7 @@ def test_one_turn_cuts_no_more_than_its_share_whatever_an_answer_holds() -> None
     reached = [track.fetched for track in tracks(task)]
     assert 0 < reached[0] < 800 and reached[1:] == [0] * 7, reached
     turns = 0
-    while task.uncut:
+    while task.backlog:
         assert task.fetch_order(LINE) is None, "what is here would be fetched again"
         assert hold.uses >= 1
         before = sum(track.fetched for track in tracks(task))
@@ -236,7 +236,7 @@ def test_what_was_fetched_before_a_look_is_not_cut_behind_it() -> None:
             for track in (first, second):
                 track.refused(PartitionStopped(IncidentKind.REFUSED, 0, 1, "no"))
         task.go_on(0.0, NOW_MS)
-        assert not task.uncut
+        assert not task.backlog
         assert hold.uses == 0
         assert (max(first.fetched, at), second.fetched) == (at, 0), unsettle
     task = task_of(1, TaskLimits(work_max=500))

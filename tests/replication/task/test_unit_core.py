@@ -179,8 +179,8 @@ def test_what_is_told_as_landed_has_landed_and_nothing_is_open_on_what_is_over(f
                 continue
             assert not brokers.open, f"seed {seed}"
             for one, answer in over:
-                blank, end = one.marks.blank, brokers.ends[one.named]
-                assert end <= blank.end, f"seed {seed}: more markers than there is room for"
-                assert markers_landed(answer, blank) == (answer.error == 0 and end == blank.end), f"seed {seed}"
+                gap, end = one.marks.gap, brokers.ends[one.named]
+                assert end <= gap.end, f"seed {seed}: more markers than there is room for"
+                assert markers_landed(answer, gap) == (answer.error == 0 and end == gap.end), f"seed {seed}"
             gone = {id(one) for one, _ in over}
             runs = [one for one in runs if id(one) not in gone]

@@ -27,29 +27,29 @@ def track(partition: int = 0) -> PartitionReplicator:
     return made
 
 
-def run(blank: OffsetGap, done: int) -> MarkerRunProgress:
-    return MarkerRunProgress(PendingMarkers(track(), blank), blank.base, blank.end - blank.base, done)
+def run(gap: OffsetGap, done: int) -> MarkerRunProgress:
+    return MarkerRunProgress(PendingMarkers(track(), gap), gap.base, gap.end - gap.base, done)
 
 
 def test_a_run_is_over_with_its_last_marker_and_no_sooner() -> None:
-    blank = OffsetGap(10, 13)
-    assert run(blank, 1).judged(11) is None
-    assert run(blank, 2).judged(12) is None
-    over = run(blank, 3).judged(13)
+    gap = OffsetGap(10, 13)
+    assert run(gap, 1).judged(11) is None
+    assert run(gap, 2).judged(12) is None
+    over = run(gap, 3).judged(13)
     assert over == MarkerOutcome("orders.twin", 0, 0, 13)
-    assert markers_landed(over, blank)
+    assert markers_landed(over, gap)
 
 
 def test_a_log_end_that_is_not_expected_ends_the_run_unlanded() -> None:
-    blank = OffsetGap(10, 13)
+    gap = OffsetGap(10, 13)
     for done, end in ((1, 10), (1, 12), (3, 12), (3, 14)):
-        found = run(blank, done).judged(end)
+        found = run(gap, done).judged(end)
         assert found is not None
-        assert not markers_landed(found, blank)
-    beyond = judge_refused_markers(run(blank, 3).judged(14), blank, 0)
+        assert not markers_landed(found, gap)
+    beyond = judge_refused_markers(run(gap, 3).judged(14), gap, 0)
     assert beyond
     assert beyond.kind == "position disagreement"
-    assert judge_refused_markers(run(blank, 1).judged(12), blank, 0) is None, "a look tells"
+    assert judge_refused_markers(run(gap, 1).judged(12), gap, 0) is None, "a look tells"
 
 
 def test_each_partition_gets_its_share_of_a_round() -> None:
@@ -58,18 +58,18 @@ def test_each_partition_gets_its_share_of_a_round() -> None:
         one.queue(OffsetGap(10, 100), None)
         one.enter(Phase.RUNNING)
     found = next_marker_runs(dict.fromkeys(tracks), 0.0, 7)
-    assert [marks.blank for marks in found] == [OffsetGap(10, 17)] * 3
+    assert [marks.gap for marks in found] == [OffsetGap(10, 17)] * 3
     assert all(one.waiting[0][0] == OffsetGap(17, 100) for one in tracks)
     assert not next_marker_runs(dict.fromkeys(tracks), 0.0, 7), "they wait for the answer"
 
 
 def test_the_sentence_of_a_missing_right_names_it() -> None:
-    blank = OffsetGap(10, 13)
-    halt = judge_refused_markers(run(blank, 0).answer(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), blank, 0)
+    gap = OffsetGap(10, 13)
+    halt = judge_refused_markers(run(gap, 0).answer(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), gap, 0)
     assert halt
     assert halt.kind == "rights lost"
     assert mentions(halt.sentence, "Describe and Write", "transactional ids")
-    halt = judge_refused_markers(run(blank, 0).answer(Code.CLUSTER_AUTHORIZATION_FAILED), blank, 0)
+    halt = judge_refused_markers(run(gap, 0).answer(Code.CLUSTER_AUTHORIZATION_FAILED), gap, 0)
     assert halt
     assert mentions(halt.sentence, "ClusterAction or Alter")
     assert "transactional" not in halt.sentence

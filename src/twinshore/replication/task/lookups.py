@@ -355,7 +355,7 @@ class EmptyTransactions:
 
     def take(self, marks: Iterable[PendingMarkers]) -> None:
         """Writes these; each is reported once no transaction is open on its partition."""
-        runs = [MarkerRunProgress(one, one.blank.base, one.blank.end - one.blank.base) for one in marks]
+        runs = [MarkerRunProgress(one, one.gap.base, one.gap.end - one.gap.base) for one in marks]
         if runs:
             with self._news:
                 self._waiting.extend(runs)

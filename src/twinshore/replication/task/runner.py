@@ -454,7 +454,7 @@ class TaskRunner:
             self.partitions.took(steady_s() - begun_s)
 
     def _pending(self) -> bool:
-        if self.core.going and (self.partitions.uncut or self.partitions.called):
+        if self.core.going and (self.partitions.backlog or self.partitions.called):
             return True  # A standby task takes up nothing of that.
         return any(connection.outbox.transport.pending() for connection in self._sources.values())
 

@@ -29,7 +29,7 @@ class PendingProgress(NamedTuple):
     batches: int = 0
     seen_ms: int = 0
     producers: Sequence[ProducerBatch] = ()
-    blanks: tuple[OffsetGap, ...] = ()
+    gaps: tuple[OffsetGap, ...] = ()
     epoch: int = -1  # the source's leader epoch of the last record below `end`, or -1
 
 
@@ -53,7 +53,7 @@ def take_acknowledged(noted: deque[PendingProgress], acked: int, told: int = 0) 
     while noted and noted[0].end <= acked:
         entry = noted.popleft()
         producers.extend(entry.producers)
-        unseen += sum(max(0, min(one.end, entry.end) - max(one.base, told)) for one in entry.blanks)
+        unseen += sum(max(0, min(one.end, entry.end) - max(one.base, told)) for one in entry.gaps)
         size, batches, first_ms = size + entry.size, batches + entry.batches, first_ms or entry.seen_ms
         reached, epoch = entry.end, entry.epoch
     end = min(acked, noted[0].begin) if noted else acked

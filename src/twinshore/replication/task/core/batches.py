@@ -151,15 +151,15 @@ class OffsetGap(NamedTuple):
         return 0
 
 
-def clip_gaps(blanks: Iterable[OffsetGap], begin: int, end: int) -> tuple[OffsetGap, ...]:
-    cut = (OffsetGap(max(one.base, begin), min(one.end, end)) for one in blanks)
+def clip_gaps(gaps: Iterable[OffsetGap], begin: int, end: int) -> tuple[OffsetGap, ...]:
+    cut = (OffsetGap(max(one.base, begin), min(one.end, end)) for one in gaps)
     return tuple(one for one in cut if one.base < one.end)
 
 
-def subtract_gaps(blanks: Iterable[OffsetGap], others: Sequence[OffsetGap]) -> list[OffsetGap]:
+def subtract_gaps(gaps: Iterable[OffsetGap], others: Sequence[OffsetGap]) -> list[OffsetGap]:
     """The parts outside `others`, which are in order."""
     found: list[OffsetGap] = []
-    for base, end in blanks:
+    for base, end in gaps:
         for other in clip_gaps(others, base, end):
             found += clip_gaps([OffsetGap(base, other.base)], base, end)
             base = other.end
@@ -268,7 +268,7 @@ class SourceBatchStats(NamedTuple):
 
 class ParsedFetch(NamedTuple):
     """A parsed fetch of one partition. `noted_to`: up to where batches below `write_from` were counted, not sent.
-    `blanks`: all gaps, also below `write_from`.
+    `gaps`: all gaps, also below `write_from`.
     """
 
     batches: list[OutgoingBatch | OffsetGap]
@@ -277,7 +277,7 @@ class ParsedFetch(NamedTuple):
     leader_epoch: int
     stopped: PartitionStopped | None
     carried: list[SourceBatchStats]
-    blanks: list[OffsetGap]
+    gaps: list[OffsetGap]
 
 
 def parse_batches(
@@ -316,7 +316,7 @@ class BatchParser:
         self.limits, self.joining = limits, joining
         self.aborted = AbortedTransactions(aborted)
         self.batches: list[OutgoingBatch | OffsetGap] = []
-        self.blanks: list[OffsetGap] = []
+        self.gaps: list[OffsetGap] = []
         self.carried: list[SourceBatchStats] = []
         self.noted_to = position
         self._small: list[BatchView] = []
@@ -327,7 +327,7 @@ class BatchParser:
         replicated.
         """
         if self._place:
-            self.batches, self.blanks, self.carried = [], [], []
+            self.batches, self.gaps, self.carried = [], [], []
             self.noted_to = self.position
         self.work, self._work_max = 0, work_max
         stopped: PartitionStopped | None = None
@@ -340,7 +340,7 @@ class BatchParser:
         batches, end = self.batches, self.position
         if stopped:
             self.more, end = False, batches[-1].end if batches else self.noted_to
-        return ParsedFetch(batches, end, self.noted_to, self.leader_epoch, stopped, self.carried, self.blanks)
+        return ParsedFetch(batches, end, self.noted_to, self.leader_epoch, stopped, self.carried, self.gaps)
 
     def _run(self) -> None:
         place = self._place
@@ -419,7 +419,7 @@ class BatchParser:
         self._open = None
         for fate in pieces:
             if isinstance(fate, OffsetGap):
-                self.blanks.append(fate)
+                self.gaps.append(fate)
                 if fate.end > self.write_from:
                     last = self.batches.pop() if self.batches and isinstance(self.batches[-1], OffsetGap) else fate
                     self.batches.append(OffsetGap(last.base, fate.end))
@@ -529,6 +529,6 @@ class SequenceMap(NamedTuple):
         sequence = sequence_of(base_offset, base_sequence, batch.base)
         return restamp(batch.header, producer_id, producer_epoch, sequence)
 
-    def after(self, blanks: int) -> SequenceMap:
-        """The map after `blanks` more uncounted offsets."""
-        return self._replace(base_offset=self.base_offset + blanks)
+    def after(self, gaps: int) -> SequenceMap:
+        """The map after `gaps` more uncounted offsets."""
+        return self._replace(base_offset=self.base_offset + gaps)

@@ -346,9 +346,9 @@ class PartitionReplicator:
         progress_log = self.progress_log
         if progress_log.to < self.fetched:
             known = epoch if self.fetched == self.write_from else -1
-            blanks = clip_gaps(self.missed, progress_log.to, self.fetched)
+            gaps = clip_gaps(self.missed, progress_log.to, self.fetched)
             progress_log.noted.append(
-                PendingProgress(progress_log.to, self.fetched, seen_ms=now_ms, blanks=blanks, epoch=known)
+                PendingProgress(progress_log.to, self.fetched, seen_ms=now_ms, gaps=gaps, epoch=known)
             )
             progress_log.last_ms = now_ms
 
@@ -376,13 +376,13 @@ class PartitionReplicator:
             return False
         return True
 
-    def send_blank(self, most: int, now_s: float) -> OffsetGap:
+    def send_gap(self, most: int, now_s: float) -> OffsetGap:
         """Takes up to `most` offsets of the first gap, as in flight."""
-        blank, _ = self.waiting.popleft()
-        assert isinstance(blank, OffsetGap)
-        run = blank._replace(end=min(blank.end, blank.base + most))
-        if run.end < blank.end:
-            self.waiting.appendleft((blank._replace(base=run.end), None))
+        gap, _ = self.waiting.popleft()
+        assert isinstance(gap, OffsetGap)
+        run = gap._replace(end=min(gap.end, gap.base + most))
+        if run.end < gap.end:
+            self.waiting.appendleft((gap._replace(base=run.end), None))
         self.in_flight += 1
         self.known_end.sent(now_s, bare=True)
         self.sent = run.end
@@ -447,10 +447,10 @@ class PartitionReplicator:
             taken = [entry for entry in taken if not clip_gaps(missed, entry.base, entry.base + 1)] if missed else taken
             size, batches = sum(entry.size for entry in taken), sum(entry.batches for entry in taken)
             producers = latest_batches([seen for entry in taken for seen in entry.producers])
-            blanks = (*subtract_gaps(done.blanks, missed), *missed) if missed else tuple(done.blanks)
+            gaps = (*subtract_gaps(done.gaps, missed), *missed) if missed else tuple(done.gaps)
             epoch = -1 if done.stopped else done.leader_epoch
             self.progress_log.noted.append(
-                PendingProgress(self.fetched, done.end, size, batches, now_ms, producers, blanks, epoch)
+                PendingProgress(self.fetched, done.end, size, batches, now_ms, producers, gaps, epoch)
             )
         self.fetched, self.source.epoch, self.progress_log.last_ms = done.end, done.leader_epoch, now_ms
 
@@ -631,7 +631,7 @@ class MappedPartitionReplicator(PartitionReplicator):
     reach: WrittenPosition = START_POSITION
     unreported_runs: list[OffsetRun] = field(default_factory=list)
     skipped_offsets: bool = False
-    blanks: deque[OffsetGap] = field(default_factory=deque)
+    gaps: deque[OffsetGap] = field(default_factory=deque)
 
     def judge(self, state: TargetState, anchor: SequenceMap) -> PositionVerdict:  # noqa: ARG002
         """The inspection brings the verdict."""
@@ -649,7 +649,7 @@ class MappedPartitionReplicator(PartitionReplicator):
             self.dropped = subtract_landed(self.dropped, [(one.source, source_end(one)) for one in state.offset_runs])
 
     def on_begin(self, position: int) -> None:
-        self.blanks.clear()
+        self.gaps.clear()
         last, began = self.reach.last_source, self.config.reached
         behind = last + 1 if last >= 0 or not began else began.source  # if nothing has landed: where it began
         self.skipped_offsets = position != behind
@@ -668,8 +668,8 @@ class MappedPartitionReplicator(PartitionReplicator):
 
     def arrived(self, end: int) -> None:
         super(MappedPartitionReplicator, self).arrived(end)
-        while self.blanks and self.blanks[0].base == self.acked:
-            self._pass(self.blanks.popleft())
+        while self.gaps and self.gaps[0].base == self.acked:
+            self._pass(self.gaps.popleft())
 
     def queue(self, piece: OutgoingBatch | OffsetGap, buffer: PooledBuffer | None) -> None:
         if isinstance(piece, OutgoingBatch):
@@ -677,26 +677,26 @@ class MappedPartitionReplicator(PartitionReplicator):
         elif not self.waiting and not self.in_flight and self.acked == piece.base:
             self._pass(piece)
         else:
-            self.blanks.append(piece)
+            self.gaps.append(piece)
 
     def may_send(self, batch: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
         if not super(MappedPartitionReplicator, self).may_send(batch, now_s, now_ms, kept_ms):
             return False
-        for blank in self._before(batch):
-            self._send_past(blank)
+        for gap in self._before(batch):
+            self._send_past(gap)
         return True
 
     def head_of(self, batch: OutgoingBatch) -> bytes:
-        return self.stamp.after(sum(blank.end - blank.base for blank in self._before(batch))).head(batch)
+        return self.stamp.after(sum(gap.end - gap.base for gap in self._before(batch))).head(batch)
 
     def settle(self, retry_at_s: float) -> None:
         super(MappedPartitionReplicator, self).settle(retry_at_s)
-        self.blanks.clear()
+        self.gaps.clear()
 
     def set_back(self) -> None:
         super(MappedPartitionReplicator, self).set_back()
-        while self.blanks and self.blanks[-1].base >= self.sent:
-            self.blanks.pop()
+        while self.gaps and self.gaps[-1].base >= self.sent:
+            self.gaps.pop()
 
     def account(self, now_s: float) -> PartitionProgress | None:
         """Reports offset runs at once, perhaps before the progress of their fetch."""
@@ -714,16 +714,16 @@ class MappedPartitionReplicator(PartitionReplicator):
         return self.skipped_offsets or self.config.thinned_to >= 0 or bool(self._before(batch))
 
     def _before(self, batch: OutgoingBatch) -> list[OffsetGap]:
-        return [blank for blank in self.blanks if self.sent <= blank.base < batch.base]
+        return [gap for gap in self.gaps if self.sent <= gap.base < batch.base]
 
-    def _pass(self, blank: OffsetGap) -> None:
-        if blank.base >= self.sent:
-            self._send_past(blank)
-        self.acked = blank.end
+    def _pass(self, gap: OffsetGap) -> None:
+        if gap.base >= self.sent:
+            self._send_past(gap)
+        self.acked = gap.end
 
-    def _send_past(self, blank: OffsetGap) -> None:
-        self.sent, self.skipped_offsets = blank.end, True
-        self.stamp = self.stamp.after(blank.end - blank.base)
+    def _send_past(self, gap: OffsetGap) -> None:
+        self.sent, self.skipped_offsets = gap.end, True
+        self.stamp = self.stamp.after(gap.end - gap.base)
 
 
 def make_replicator(

@@ -135,7 +135,7 @@ def fill_gap(
     for piece in _pieces(replicator, begin, filled_to, end):
         replicator.queue(piece, None)
         gaps = (OffsetGap(piece.base, piece.end),)
-        replicator.progress_log.noted.append(PendingProgress(piece.base, piece.end, seen_ms=now_ms, blanks=gaps))
+        replicator.progress_log.noted.append(PendingProgress(piece.base, piece.end, seen_ms=now_ms, gaps=gaps))
     replicator.fetched, replicator.source.epoch = end, -1
     return None, incidents
 
@@ -368,7 +368,7 @@ class TaskPartitions:
         self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
         self._confirm_s = CONFIRM_FACTOR * self.limits.undelivered_s
         self._joining = BufferPool(self.limits)
-        self.uncut = ParseBacklog()
+        self.backlog = ParseBacklog()
         self._portion = ParseBudget(self.limits.work_max)
         self.finishing = False
         self._never_cut = never_cut
@@ -476,7 +476,7 @@ class TaskPartitions:
             return done
         if not member.rules.transactions and (found := find_transactional(done)):
             stopped = PartitionStopped(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS_REASON)
-            return done._replace(batches=[], end=replicator.fetched, carried=[], blanks=[], stopped=stopped)
+            return done._replace(batches=[], end=replicator.fetched, carried=[], gaps=[], stopped=stopped)
         if not member.rules.max_age_s or replicator.fetched < replicator.write_from:
             return done
         begin = replicator.fetched
@@ -533,7 +533,7 @@ class TaskPartitions:
     def finish(self) -> None:
         """Stops fetching and sending."""
         self.finishing = True
-        self.uncut.drop()
+        self.backlog.drop()
         self.leave()
         for replicator in self.replicators.values():
             replicator.set_back()
@@ -618,7 +618,7 @@ class TaskPartitions:
     # -- fetching
 
     def fetch_order(self, line: FetchStream) -> PlannedFetch | None:
-        if self.finishing or self._joining.full() or self.uncut.holds(line):
+        if self.finishing or self._joining.full() or self.backlog.holds(line):
             return None
         return self.scheduler.order(line)
 
@@ -635,7 +635,7 @@ class TaskPartitions:
                 if self._portion.left < 0:
                     for later, unparsed in parts[number:]:
                         rest = UnparsedPartition(line, later, later.fetched, later.begins, unparsed, buffer)
-                        self.uncut.put(rest, first=False)
+                        self.backlog.put(rest, first=False)
                     break
                 self._take(line, replicator, part, buffer, now_s, now_ms)
 
@@ -644,7 +644,7 @@ class TaskPartitions:
         self._portion.again()
         if self.scheduler.member:
             feed_from_window(self, now_ms)
-        while self._portion.left >= 0 and (one := self.uncut.next(self.scheduler)):
+        while self._portion.left >= 0 and (one := self.backlog.next(self.scheduler)):
             self._take(one.line, one.replicator, one.part, one.buffer, now_s, now_ms, one.parser)
 
     def took(self, spent_s: float) -> None:
@@ -688,7 +688,7 @@ class TaskPartitions:
         replicator.take(done, buffer, now_ms)
         if parser.more:
             at, begins = replicator.fetched, replicator.begins
-            self.uncut.put(UnparsedPartition(line, replicator, at, begins, part, buffer, parser), first=True)
+            self.backlog.put(UnparsedPartition(line, replicator, at, begins, part, buffer, parser), first=True)
         self.wake(replicator)
         if done.stopped:
             self._halt(replicator, done.stopped)
@@ -772,16 +772,16 @@ class TaskPartitions:
     def marked(self, sent: list[PendingMarkers], answers: list[MarkerOutcome], now_s: float) -> None:
         """Takes a marker response. Only the log ends, read after, are proof."""
         found = results_by_partition(answers)
-        for replicator, blank in sent:
+        for replicator, gap in sent:
             answer = found.get(replicator.config.twin_named)
             replicator.in_flight -= 1
-            if stopped := judge_refused_markers(answer, blank, replicator.refusals):
+            if stopped := judge_refused_markers(answer, gap, replicator.refusals):
                 self._stop(replicator, stopped)
-            elif replicator.phase is Phase.RUNNING and markers_landed(answer, blank):
-                self._arrived(replicator, blank.end)
+            elif replicator.phase is Phase.RUNNING and markers_landed(answer, gap):
+                self._arrived(replicator, gap.end)
             elif replicator.phase is Phase.RUNNING:
                 self.stale_routes = True
-                self.incidents += replicator.report_not_taken(answer and answer.error, blank, now_s, "markers for ")
+                self.incidents += replicator.report_not_taken(answer and answer.error, gap, now_s, "markers for ")
             replicator.settled()
 
     def next_end_checks(self, node: int, now_s: float, now_ms: int, *, idle: bool) -> list[IdleTwin]:
@@ -812,7 +812,7 @@ class TaskPartitions:
             for entry in request:
                 replicator = entry.replicator
                 replicator.in_flight -= 1
-                run = entry.blank if isinstance(entry, PendingMarkers) else None
+                run = entry.gap if isinstance(entry, PendingMarkers) else None
                 heads = () if isinstance(entry, PendingMarkers) else ((entry.head, entry.batch.base),)
                 kept_ms = replicator.known_end.armed_until_ms
                 replicator.zombies.lost(until_s, kept_ms, run, heads, led=entry.led)

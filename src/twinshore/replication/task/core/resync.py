@@ -38,7 +38,7 @@ FENCED_CODES = frozenset({Code.TRANSACTION_COORDINATOR_FENCED, Code.INVALID_PROD
 
 class PendingMarkers(NamedTuple):
     replicator: PartitionReplicator
-    blank: OffsetGap
+    gap: OffsetGap
 
     @property
     def led(self) -> int:
@@ -51,7 +51,7 @@ class PendingMarkers(NamedTuple):
         return MarkerRun(
             partition.topic,
             partition.partition,
-            self.blank.end - self.blank.base,
+            self.gap.end - self.gap.base,
             self.replicator.fence,
             self.replicator.led[1],
         )
@@ -68,10 +68,10 @@ def next_marker_runs(
     for replicator in list(ready):
         if not room:
             break
-        blank = replicator.waiting[0][0] if replicator.waiting and replicator.phase is Phase.RUNNING else None
-        if isinstance(blank, OffsetGap) and replicator.may_mark():
+        gap = replicator.waiting[0][0] if replicator.waiting and replicator.phase is Phase.RUNNING else None
+        if isinstance(gap, OffsetGap) and replicator.may_mark():
             del ready[replicator]
-            run = replicator.send_blank(min(room, each), now_s)
+            run = replicator.send_gap(min(room, each), now_s)
             room -= run.end - run.base
             found.append(PendingMarkers(replicator, run))
     return found
@@ -88,7 +88,7 @@ def split_by_log_end(
     rest: list[PendingMarkers] = []
     for one in asked:
         answer = found.get(one.replicator.config.twin_named)
-        stands = answer is not None and answer.error == 0 and answer.end == one.blank.base
+        stands = answer is not None and answer.error == 0 and answer.end == one.gap.base
         (go if stands else rest).append(one)
     return go, rest
 
@@ -106,31 +106,31 @@ def results_by_partition(answers: Iterable[MarkerOutcome]) -> dict[TopicPartitio
     return {TopicPartition(answer.topic, answer.partition): answer for answer in answers}
 
 
-def markers_landed(answer: MarkerOutcome | None, blank: OffsetGap) -> bool:
+def markers_landed(answer: MarkerOutcome | None, gap: OffsetGap) -> bool:
     """Whether the log ends exactly after the markers."""
-    return answer is not None and answer.error == 0 and answer.end == blank.end
+    return answer is not None and answer.error == 0 and answer.end == gap.end
 
 
-def judge_refused_markers(answer: MarkerOutcome | None, blank: OffsetGap, refusals: int) -> PartitionStopped | None:
+def judge_refused_markers(answer: MarkerOutcome | None, gap: OffsetGap, refusals: int) -> PartitionStopped | None:
     """Returns a halt, or None: an inspection decides."""
     if answer is None:
         return None
-    where = f"offsets {blank.base} to {blank.end - 1}"
-    if answer.end > blank.end:
+    where = f"offsets {gap.base} to {gap.end - 1}"
+    if answer.end > gap.end:
         sentence = f"after markers for {where} the twin ends at {answer.end}: someone else writes there"
-        return PartitionStopped(IncidentKind.POSITION_DISAGREEMENT, blank.base, answer.end, sentence)
+        return PartitionStopped(IncidentKind.POSITION_DISAGREEMENT, gap.base, answer.end, sentence)
     kind = error_kind(answer.error)
     if answer.error in AUTHORIZATION_CODES:
         said = f"the target refuses markers for {where}: {kind.sentence}"
         sentence = append_hint(said, _GRANTS.get(answer.error, kind.hint))
-        return PartitionStopped(IncidentKind.RIGHTS_LOST, blank.base, blank.end, sentence, IncidentSide.TARGET)
+        return PartitionStopped(IncidentKind.RIGHTS_LOST, gap.base, gap.end, sentence, IncidentSide.TARGET)
     if answer.error in FENCED_CODES and refusals >= INSPECTIONS_MAX:
         sentence = f"the twin keeps refusing markers for {where} as fenced: another task of this link is at work"
-        return PartitionStopped(IncidentKind.POSITION_DISAGREEMENT, blank.base, blank.end, sentence)
+        return PartitionStopped(IncidentKind.POSITION_DISAGREEMENT, gap.base, gap.end, sentence)
     if answer.error in FENCED_CODES or error_action(answer.error) is not ErrorAction.STOP:
         return None
     sentence = f"the twin refuses markers for {where}: {kind.name}, {kind.sentence}"
-    return PartitionStopped(IncidentKind.REFUSED, blank.base, blank.end, sentence, IncidentSide.TARGET)
+    return PartitionStopped(IncidentKind.REFUSED, gap.base, gap.end, sentence, IncidentSide.TARGET)
 
 
 IDLE_CHECK_INTERVAL_S = 3.0

@@ -99,7 +99,7 @@ class WindowSlice(NamedTuple):
             batches=[piece for piece in cut.batches if piece.base >= noted_to],
             noted_to=noted_to,
             carried=[entry for entry in cut.carried if entry.base >= position],
-            blanks=[blank for blank in cut.blanks if blank.base >= position],
+            gaps=[gap for gap in cut.gaps if gap.base >= position],
         )
 
 
@@ -388,8 +388,8 @@ def drop_old_batches(done: ParsedFetch, begin: int, since_ms: int) -> tuple[Pars
     to = done.batches[old - 1].end
     gone = OffsetGap(begin, to)
     carried = [entry for entry in done.carried if entry.base >= to]
-    blanks = [gone, *(blank for blank in done.blanks if blank.base >= to)]
-    return done._replace(batches=[gone, *done.batches[old:]], carried=carried, blanks=blanks), to
+    gaps = [gone, *(gap for gap in done.gaps if gap.base >= to)]
+    return done._replace(batches=[gone, *done.batches[old:]], carried=carried, gaps=gaps), to
 
 
 def old_bytes(records: memoryview, since_ms: int) -> int:
