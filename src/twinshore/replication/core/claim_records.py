@@ -155,11 +155,12 @@ class LinkClaimState:
         """Returns the records that these twins lack. `rows`: all partitions of each twin."""
         behind = set(mapped)
         wanted: dict[tuple[str, int], TwinAnchors] = {}
-        for topic, some in groupby(sorted(rows, key=lambda row: (row.topic, row.partition)), lambda row: row.topic):
-            for part, ours in groupby(some, lambda row: row.partition // PARTITIONS_PER_RECORD):
-                found = list(ours)
-                ids = found[0].source_topic_id, found[0].target_topic_id
-                wanted[topic, part] = TwinAnchors(*ids, topic in behind, _runs(found))
+        ordered = sorted(rows, key=lambda row: (row.topic, row.partition))
+        for topic, topic_rows in groupby(ordered, lambda row: row.topic):
+            for part, part_rows in groupby(topic_rows, lambda row: row.partition // PARTITIONS_PER_RECORD):
+                rows_of_part = list(part_rows)
+                ids = rows_of_part[0].source_topic_id, rows_of_part[0].target_topic_id
+                wanted[topic, part] = TwinAnchors(*ids, topic in behind, _runs(rows_of_part))
         lacking = [
             place for place in wanted if self.twins.get(place) != wanted[place] and place not in self.newer_twins
         ]
@@ -189,8 +190,8 @@ class LinkClaimStates:
 
     def written(self, target_id: str) -> list[LinkClaimState]:
         """Returns those with a writer for this target."""
-        found = (state for _, state in sorted(self.by_source.items()))
-        return [state for state in found if state.writer and state.writer.target_cluster_id == target_id]
+        states = (state for _, state in sorted(self.by_source.items()))
+        return [state for state in states if state.writer and state.writer.target_cluster_id == target_id]
 
 
 def iter_anchors(notes: Iterable[TwinAnchors]) -> Iterator[tuple[int, AnchorRun]]:
@@ -238,9 +239,9 @@ def _claim(store: str, value: bytes | None) -> StoreClaim | None:
 
 
 def _writer(value: bytes | None) -> LinkWriter | NewerLine | None:
-    match found := read_line(value):
+    match record := read_line(value):
         case NewerLine():
-            return found
+            return record
         case {
             "store": str(store),
             "producer_id": int(producer),
@@ -257,9 +258,9 @@ def _writer(value: bytes | None) -> LinkWriter | NewerLine | None:
 
 
 def _twin(value: bytes | None) -> TwinAnchors | NewerLine | None:
-    match found := read_line(value):
+    match record := read_line(value):
         case NewerLine():
-            return found
+            return record
         case {"source": str(source), "target": str(target), "mapped": bool(mapped), "runs": list(raw)}:
             runs = [run for run in map(_run, raw) if run is not None]
             known = TOPIC_ID_PATTERN.fullmatch(source) and TOPIC_ID_PATTERN.fullmatch(target) and len(runs) == len(raw)

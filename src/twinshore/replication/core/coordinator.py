@@ -279,8 +279,8 @@ class TaskAssignment:
         for progress in carried:
             self.bytes += progress.bytes
             partition = TopicPartition(progress.topic, progress.partition)
-            told, now = self.told.get(partition, NO_EPOCH_OFFSET), EpochOffset(progress.epoch, progress.to_offset)
-            self.told[partition] = latest_epoch_offset(told, now)
+            known, now = self.told.get(partition, NO_EPOCH_OFFSET), EpochOffset(progress.epoch, progress.to_offset)
+            self.told[partition] = latest_epoch_offset(known, now)
             if progress.offset_runs and partition in self.configs:
                 reached = position_after(progress.offset_runs[-1])
                 self.configs[partition] = replace(self.configs[partition], reached=reached)
@@ -395,12 +395,12 @@ class Coordinator:
             return tp.topic == topic and partition in (-1, tp.partition)
 
         for _, assignment in self._of(link):
-            ours = [tp for tp in assignment.configs if leaves(tp)]
-            for tp in ours:
+            partitions = [tp for tp in assignment.configs if leaves(tp)]
+            for tp in partitions:
                 assignment.moving.pop(tp, None)
                 assignment.leaving.add(tp)
                 self._tell_all(assignment, Release(tp))
-            if ours and assignment.ownership.free(now_s):
+            if partitions and assignment.ownership.free(now_s):
                 assignment.let_go()
         return not any(leaves(tp) for tp in self.placed(link))
 
@@ -446,8 +446,10 @@ class Coordinator:
 
     def lands_s(self, link: str, now_s: float) -> float:
         """Seconds for which the link's requests may still be appended, even if this process ends."""
-        ours = [max(assignment.ownership.lands_until_s, assignment.landing.until_s) for _, assignment in self._of(link)]
-        return max(0.0, max([*ours, self._past.get(link, (0.0, 0.0))[1]]) - now_s)
+        until_s = self._past.get(link, (0.0, 0.0))[1]
+        for _, assignment in self._of(link):
+            until_s = max(until_s, assignment.ownership.lands_until_s, assignment.landing.until_s)
+        return max(0.0, until_s - now_s)
 
     def has_no_writers(self, link: str, now_s: float) -> bool:
         """Whether no attempt is connected, and no lost one has a write lease."""
@@ -508,33 +510,33 @@ class Coordinator:
                 assignment.moving.clear()
             self._say(assignment, assignment.ownership.lost(session.run, now_s, allowed_s), now_s)
 
-    def hear(self, session: TaskSession, word: TaskMessage, now_s: float, allowed_s: float) -> None:
+    def hear(self, session: TaskSession, message: TaskMessage, now_s: float, allowed_s: float) -> None:
         assignment = self._session_of(session)
         if assignment is None:
             return
         run, holds = session.run, session.run == assignment.ownership.holder
-        says: list[OwnershipMessage] = []
-        match word:
+        replies: list[OwnershipMessage] = []
+        match message:
             case TaskReady():
-                says = [] if assignment.closing else assignment.ownership.arrived(run, now_s, allowed_s)
+                replies = [] if assignment.closing else assignment.ownership.arrived(run, now_s, allowed_s)
             case TaskProgress():
                 if holds:
-                    self._account(session, assignment, word.carried, word.incidents, word.speed)
-                says = assignment.ownership.beat(run, now_s, allowed_s, float(word.speed.get(STILL_KEY, 0.0)))
+                    self._account(session, assignment, message.carried, message.incidents, message.speed)
+                replies = assignment.ownership.beat(run, now_s, allowed_s, float(message.speed.get(STILL_KEY, 0.0)))
             case ThrottleUsage() if holds:
-                assignment.used = word.used
+                assignment.used = message.used
             case Released() if holds:
-                self._account(session, assignment, [word.carried] if word.carried else [])
-                self._released(session.link, assignment, word, now_s)
+                self._account(session, assignment, [message.carried] if message.carried else [])
+                self._released(session.link, assignment, message, now_s)
             case TaskFinished():
                 if holds:
-                    assignment.landing.hear(word.handoffs, now_s)
-                    self._account(session, assignment, word.carried, word.incidents, word.speed)
-                    assignment.paces, assignment.paces_at_s = tuple(word.paces), now_s
-                says = assignment.ownership.done(run, tuple(word.handoffs), now_s, allowed_s, word.unread_s)
+                    assignment.landing.hear(message.handoffs, now_s)
+                    self._account(session, assignment, message.carried, message.incidents, message.speed)
+                    assignment.paces, assignment.paces_at_s = tuple(message.paces), now_s
+                replies = assignment.ownership.done(run, tuple(message.handoffs), now_s, allowed_s, message.unread_s)
                 if assignment.ownership.free(now_s):
                     assignment.let_go()
-        self._say(assignment, says, now_s, word.asked_s if isinstance(word, TaskProgress) else 0.0)
+        self._say(assignment, replies, now_s, message.asked_s if isinstance(message, TaskProgress) else 0.0)
 
     def _session_of(self, session: TaskSession) -> TaskAssignment | None:
         """Returns the session's task; None for an attempt of an earlier lease epoch: late messages must not count."""
@@ -553,39 +555,40 @@ class Coordinator:
         assignment.account(report.carried)
         self._wanted.append(RecordReport(report))
 
-    def _released(self, link: str, assignment: TaskAssignment, word: Released, now_s: float) -> None:
+    def _released(self, link: str, assignment: TaskAssignment, released: Released, now_s: float) -> None:
         """Moves a released partition to the task that asked, which continues from the handoff."""
-        handovers = (word.handover,) if word.handover else ()
+        handovers = (released.handover,) if released.handover else ()
         assignment.landing.hear(handovers, now_s)
-        task, config = assignment.release(word.partition)
+        task, config = assignment.release(released.partition)
         other = None if task is None else self._assignments.get((link, task))
         if other is None or config is None:
             return
         other.place(config)
         self._tell_all(other, Assign((config,)))
         if other.ownership.holder is not None:
-            self._tell(other, other.ownership.holder, TakeOver(other.landing.told(handovers, [word.partition], now_s)))
+            handoffs = other.landing.told(handovers, [released.partition], now_s)
+            self._tell(other, other.ownership.holder, TakeOver(handoffs))
 
     # -- messages to attempts
 
     def _say(
-        self, assignment: TaskAssignment, says: Iterable[OwnershipMessage], now_s: float, asked_s: float = 0.0
+        self, assignment: TaskAssignment, messages: Iterable[OwnershipMessage], now_s: float, asked_s: float = 0.0
     ) -> None:
-        for say in says:
-            match say.what:
+        for message in messages:
+            match message.what:
                 case "go":
-                    self._tell(assignment, say.run, assignment.begin(say.handoffs, now_s))
+                    self._tell(assignment, message.run, assignment.begin(message.handoffs, now_s))
                 case "grant":
-                    self._tell(assignment, say.run, LeaseGranted(asked_s, say.grant_s))
+                    self._tell(assignment, message.run, LeaseGranted(asked_s, message.grant_s))
                 case what:
-                    self._tell(assignment, say.run, Finish() if what == "finish" else Stop())
+                    self._tell(assignment, message.run, Finish() if what == "finish" else Stop())
 
-    def _tell(self, assignment: TaskAssignment, run: int, word: CoordinatorMessage) -> None:
+    def _tell(self, assignment: TaskAssignment, run: int, message: CoordinatorMessage) -> None:
         if session := assignment.sessions.get(run):
-            self._wanted.append(SendToTask(session, word))
+            self._wanted.append(SendToTask(session, message))
 
-    def _tell_all(self, assignment: TaskAssignment, word: CoordinatorMessage) -> None:
-        self._wanted += [SendToTask(session, word) for session in assignment.sessions.values()]
+    def _tell_all(self, assignment: TaskAssignment, message: CoordinatorMessage) -> None:
+        self._wanted += [SendToTask(session, message) for session in assignment.sessions.values()]
 
     def _of(self, link: str) -> Iterator[tuple[int, TaskAssignment]]:
         return ((task, assignment) for (name, task), assignment in self._assignments.items() if name == link)

@@ -86,11 +86,11 @@ def any_character_of(characters: Iterable[str]) -> NameSet:
     return ("set", frozenset(characters) & TOPIC_CHARACTERS)
 
 
-def literal_name(word: str) -> NameSet:
-    found = EMPTY_NAME
-    for character in reversed(word):
-        found = concatenate(any_character_of(character), found)
-    return found
+def literal_name(name: str) -> NameSet:
+    term = EMPTY_NAME
+    for character in reversed(name):
+        term = concatenate(any_character_of(character), term)
+    return term
 
 
 def concatenate(first: NameSet, second: NameSet) -> NameSet:
@@ -141,10 +141,10 @@ ALL_NAMES: NameSet = ("many", ("set", TOPIC_CHARACTERS))
 
 
 def _flat(kind: str, terms: Iterable[NameSet]) -> frozenset[NameSet]:
-    found: set[NameSet] = set()
+    parts: set[NameSet] = set()
     for term in terms:
-        found |= term[1] if term[0] == kind else {term}
-    return frozenset(found)
+        parts |= term[1] if term[0] == kind else {term}
+    return frozenset(parts)
 
 
 @lru_cache(_TERMS_KEPT)
@@ -176,8 +176,8 @@ def derivative_of(term: NameSet, character: str) -> NameSet:
         case ("many", inner):
             return concatenate(derivative_of(inner, character), term)
         case ("then", first, second):
-            found = concatenate(derivative_of(first, character), second)
-            return union_of(found, derivative_of(second, character)) if is_nullable(first) else found
+            onward = concatenate(derivative_of(first, character), second)
+            return union_of(onward, derivative_of(second, character)) if is_nullable(first) else onward
         case ("either", parts):
             return union_of(*(derivative_of(part, character) for part in parts))
         case ("both", parts):
@@ -189,30 +189,30 @@ def derivative_of(term: NameSet, character: str) -> NameSet:
 @lru_cache(_TERMS_KEPT)
 def prefixes_of(term: NameSet) -> frozenset[str]:
     """Prefixes that cover all names. An empty prefix says nothing; none: the set is empty."""
-    found = UNKNOWN_PREFIX
+    prefixes = UNKNOWN_PREFIX
     match term:
         case ("set", characters):
-            found = characters
+            prefixes = characters
         case ("then", first, second) if first[0] == "set":
-            found = frozenset(head + rest for head in prefixes_of(first) for rest in prefixes_of(second))
+            prefixes = frozenset(head + rest for head in prefixes_of(first) for rest in prefixes_of(second))
         case ("then", first, _):
-            found = prefixes_of(first)
+            prefixes = prefixes_of(first)
         case ("either", parts):
-            found = frozenset().union(*(prefixes_of(part) for part in parts))
+            prefixes = frozenset().union(*(prefixes_of(part) for part in parts))
         case ("both", parts):
-            found = min((prefixes_of(part) for part in parts), key=lambda words: ("" in words, len(words)))
-    return UNKNOWN_PREFIX if "" in found or len(found) > _BEGINNINGS_MAX else found
+            prefixes = min((prefixes_of(part) for part in parts), key=lambda words: ("" in words, len(words)))
+    return UNKNOWN_PREFIX if "" in prefixes or len(prefixes) > _BEGINNINGS_MAX else prefixes
 
 
-def have_disjoint_prefixes(one: NameSet, other: NameSet) -> bool:
+def have_disjoint_prefixes(first: NameSet, second: NameSet) -> bool:
     """Whether prefixes alone show that no name is shared: a quick check before `find_example`."""
-    return not any(a.startswith(b) or b.startswith(a) for a in prefixes_of(one) for b in prefixes_of(other))
+    return not any(a.startswith(b) or b.startswith(a) for a in prefixes_of(first) for b in prefixes_of(second))
 
 
 def find_example(term: NameSet) -> str | None:
     """Returns one of the shortest names; None: empty. May raise SearchTooLargeError."""
     letters = _representatives(term)
-    seen, edge = {term}, [(term, "")]
+    known, edge = {term}, [(term, "")]
     while edge:
         following: list[tuple[NameSet, str]] = []
         for at, name in edge:
@@ -221,11 +221,11 @@ def find_example(term: NameSet) -> str | None:
             for letter in letters:
                 onward = derivative_of(at, letter)
                 # The empty string is no name, though its term may come again later.
-                if onward == EMPTY_SET or (onward in seen and name):
+                if onward == EMPTY_SET or (onward in known and name):
                     continue
-                seen.add(onward)
+                known.add(onward)
                 following.append((onward, name + letter))
-            if len(seen) > _TERMS_MAX:
+            if len(known) > _TERMS_MAX:
                 raise SearchTooLargeError
         edge = following if len(following[0][1] if following else "") <= TOPIC_LENGTH_MAX else []
     return None
@@ -281,8 +281,8 @@ def _sequence(items: list[Any], onward: NameSet, flags: int, *, first: bool) -> 
         direction, inner = value
         if direction != 1:
             raise UnsupportedPatternError
-        seen = _sequence(list(inner), ALL_NAMES, flags, first=False)
-        return intersection_of(seen if name == "ASSERT" else complement_of(seen), following)
+        names = _sequence(list(inner), ALL_NAMES, flags, first=False)
+        return intersection_of(names if name == "ASSERT" else complement_of(names), following)
     if name == "BRANCH":
         return union_of(*(_sequence(list(branch), following, flags, first=first) for branch in value[1]))
     if name == "SUBPATTERN":
@@ -309,12 +309,12 @@ def _repeated(low: int, high: Any, items: list[Any], flags: int) -> NameSet:
     endless = str(high) == "MAXREPEAT"
     if low > REPETITIONS_MAX or (not endless and high > REPETITIONS_MAX):
         raise UnsupportedPatternError
-    found = repeat_any(once) if endless else EMPTY_NAME
+    term = repeat_any(once) if endless else EMPTY_NAME
     for _ in range(0 if endless else high - low):
-        found = union_of(EMPTY_NAME, concatenate(once, found))
+        term = union_of(EMPTY_NAME, concatenate(once, term))
     for _ in range(low):
-        found = concatenate(once, found)
-    return found
+        term = concatenate(once, term)
+    return term
 
 
 def _looks(items: list[Any]) -> bool:
@@ -344,21 +344,21 @@ def _character(name: str, value: Any, flags: int) -> NameSet:
 
 
 def _class(members: list[Any], flags: int) -> NameSet:
-    found: set[str] = set()
+    letters: set[str] = set()
     negated = False
     for kind, value in members:
         match str(kind):
             case "NEGATE":
                 negated = True
             case "LITERAL":
-                found.add(chr(value))
+                letters.add(chr(value))
             case "RANGE":
-                found |= {letter for letter in TOPIC_CHARACTERS if value[0] <= ord(letter) <= value[1]}
+                letters |= {letter for letter in TOPIC_CHARACTERS if value[0] <= ord(letter) <= value[1]}
             case "CATEGORY":
-                found |= {letter for letter in TOPIC_CHARACTERS if re.fullmatch(_CATEGORIES[str(value)], letter)}
+                letters |= {letter for letter in TOPIC_CHARACTERS if re.fullmatch(_CATEGORIES[str(value)], letter)}
             case _:
                 raise UnsupportedPatternError
-    inside = _cased(found, flags)[1]
+    inside = _cased(letters, flags)[1]
     return any_character_of(TOPIC_CHARACTERS - inside) if negated else any_character_of(inside)
 
 
@@ -402,9 +402,9 @@ class Conflict:
 def check_links(links: Sequence[Link], changed: Set[str] | None = None) -> None:
     """Raises ConfigError with every conflict between these links, or with those that concern `changed`."""
     conflicts = find_conflicts(links)
-    found = [conflict for conflict in conflicts if changed is None or not changed.isdisjoint(conflict.links)]
-    if found:
-        raise found[0].error(found[1:])
+    concerned = [conflict for conflict in conflicts if changed is None or not changed.isdisjoint(conflict.links)]
+    if concerned:
+        raise concerned[0].error(concerned[1:])
 
 
 def find_conflicts(links: Sequence[Link]) -> tuple[Conflict, ...]:
@@ -430,15 +430,15 @@ def _loops(links: Sequence[Link]) -> Iterator[Conflict]:
 
 def _collisions(links: Sequence[Link]) -> Iterator[Conflict]:
     called = [_twins(link) for link in links]
-    for index, one in enumerate(links):
-        for at, other in enumerate(links[index + 1 :], index + 1):
-            if one.target != other.target or one.source == other.source:
+    for index, left in enumerate(links):
+        for at, right in enumerate(links[index + 1 :], index + 1):
+            if left.target != right.target or left.source == right.source:
                 continue
-            ours, theirs = called[index], called[at]
-            if ours is not None and theirs is not None and have_disjoint_prefixes(ours, theirs):
+            left_names, right_names = called[index], called[at]
+            if left_names is not None and right_names is not None and have_disjoint_prefixes(left_names, right_names):
                 continue
-            if (shared := _shared([ours, theirs])) is not None:
-                yield Conflict("replication.links-collide", (one.name, other.name), shared, one.target)
+            if (shared := _shared([left_names, right_names])) is not None:
+                yield Conflict("replication.links-collide", (left.name, right.name), shared, left.target)
 
 
 def find_cycles(links: Sequence[Link]) -> Iterator[tuple[Link, ...]]:

@@ -55,10 +55,10 @@ class HangingTransaction(NamedTuple):
 
 def find_oldest_transaction(stable: int, end: int, producers: Iterable[ProducerState]) -> OldestTransaction | None:
     """Returns the transaction that holds `stable`, the last stable offset, below the log end, if any."""
-    opened = [one for one in producers if one.current_txn_start >= 0]
+    opened = [producer for producer in producers if producer.current_txn_start >= 0]
     if stable >= end or not opened:
         return None
-    first = min(opened, key=lambda one: one.current_txn_start)
+    first = min(opened, key=lambda producer: producer.current_txn_start)
     return OldestTransaction(first.producer_id, first.current_txn_start, end)
 
 
@@ -72,13 +72,13 @@ class TransactionTimer:
     def seen(self, holders: Mapping[TopicPartition, OldestTransaction], now_s: float) -> list[HangingTransaction]:
         """Returns those that hold up a twin for too long. `holders`: all there are now."""
         before, self._since_s = self._since_s, {}
-        found = []
+        hanging = []
         for partition, holder in holders.items():
             key = (partition, holder.producer_id, holder.first_offset)
             since_s = self._since_s[key] = before.get(key, now_s)
             if now_s - since_s >= self._after_s:
-                found.append(HangingTransaction(partition, holder, now_s - since_s))
-        return found
+                hanging.append(HangingTransaction(partition, holder, now_s - since_s))
+        return hanging
 
 
 class MissingOffsets(NamedTuple):
@@ -97,11 +97,11 @@ class MissingOffsets(NamedTuple):
 
 def select_suspect_twins(
     twins: Mapping[TopicPartition, int],
-    told: Mapping[TopicPartition, int],
+    reported: Mapping[TopicPartition, int],
     known: Mapping[TopicPartition, MissingOffsets],
 ) -> list[TopicPartition]:
     """Returns twins whose source's log start must be read: the reported one may be too low."""
-    return [partition for partition, start in twins.items() if start > told.get(partition, 0) or partition in known]
+    return [partition for partition, start in twins.items() if start > reported.get(partition, 0) or partition in known]
 
 
 def find_missing_offsets(
@@ -162,8 +162,8 @@ def describe_outage_with_cause(side: str, cluster: str, cause: str) -> str:
 
 def parse_outage_cause(sentence: str, side: str, cluster: str) -> str:
     """Returns the cause; empty: another sentence."""
-    said = describe_outage_with_cause(side, cluster, "")
-    return sentence.removeprefix(said) if sentence.startswith(said) else ""
+    prefix = describe_outage_with_cause(side, cluster, "")
+    return sentence.removeprefix(prefix) if sentence.startswith(prefix) else ""
 
 
 class DiskSpace(Enum):
@@ -179,25 +179,25 @@ def judge_disk_space(
     free: dict[int, float] = {}
     for disk in disks:
         free[disk.node_id] = min(disk.free_percent, free.get(disk.node_id, 100.0))
-    found = {}
+    spaces = {}
     for node, percent in free.items():
         was = before.get(node, DiskSpace.ENOUGH)
         pause = pause_percent + (DISK_HYSTERESIS_PERCENT if was is DiskSpace.EXHAUSTED and pause_percent else 0.0)
         warn = warn_percent + (DISK_HYSTERESIS_PERCENT if was is not DiskSpace.ENOUGH and warn_percent else 0.0)
-        found[node] = DiskSpace.EXHAUSTED if percent < pause else DiskSpace.LOW if percent < warn else DiskSpace.ENOUGH
-    return found
+        spaces[node] = DiskSpace.EXHAUSTED if percent < pause else DiskSpace.LOW if percent < warn else DiskSpace.ENOUGH
+    return spaces
 
 
 def describe_disks(target: str, disks: Iterable[LogDir], now: Mapping[int, DiskSpace]) -> str:
     """Describes disks with low space; empty: enough space."""
-    said = []
+    sentences = []
     for disk in sorted(disks):
         room = now.get(disk.node_id, DiskSpace.ENOUGH)
         rests = "; nothing is written to its twins" if room is DiskSpace.EXHAUSTED else ""
         free = f"{disk.usable_bytes / 1e9:.1f} GB ({disk.free_percent:.1f} %) free in {disk.log_dir}"
         if room is not DiskSpace.ENOUGH:
-            said.append(f"broker {disk.node_id} of {target} has {free}{rests}")
-    return "; ".join(said)
+            sentences.append(f"broker {disk.node_id} of {target} has {free}{rests}")
+    return "; ".join(sentences)
 
 
 SIDE_BY_AWAY_KIND = {IncidentKind.SOURCE_AWAY: "source", IncidentKind.TARGET_AWAY: "target"}
@@ -229,7 +229,7 @@ class TransientIncidents:
         after row. -1 for a side that is away, with a single row.
         """
         here = self._open.get((link, partition), {}).copy()  # another thread may open one now
-        return {kind: -1 if kind in SIDE_BY_AWAY_KIND else one.reached for kind, one in here.items()}
+        return {kind: -1 if kind in SIDE_BY_AWAY_KIND else incident.reached for kind, incident in here.items()}
 
     def away(self, link: str) -> frozenset[TopicPartition]:
         """Returns partitions that wait for an absent leader."""
@@ -246,8 +246,8 @@ class TransientIncidents:
 
     def reached(self, link: str, partition: TopicPartition, to_offset: int) -> None:
         if kinds := self._open.get((link, partition)):
-            left = {kind: replace(one, reached=to_offset) for kind, one in kinds.items() if one.until > to_offset}
-            self._open[link, partition] = left
+            left = {kind: incident for kind, incident in kinds.items() if incident.until > to_offset}
+            self._open[link, partition] = {kind: replace(row, reached=to_offset) for kind, row in left.items()}
 
     def hear(self, link: str, incident: PartitionIncident, away: Container[str]) -> bool:
         """Whether the incident needs a row; tasks repeat what lasts, and each check repeats a loss. `away`: sides that

@@ -130,13 +130,13 @@ def parse_groups_status(rows: Iterable[LinkStateRow]) -> Mapping[str, Any]:
     return next((dict(json.loads(row.value)) for row in rows), {})
 
 
-def put_group_metrics(put: PutMetric, link: str, word: Mapping[str, Any], now_s: float) -> None:
-    if word:
-        for state, count in word["states"].items():
+def put_group_metrics(put: PutMetric, link: str, status: Mapping[str, Any], now_s: float) -> None:
+    if status:
+        for state, count in status["states"].items():
             put(metric_table.GROUPS, (link, state), count)
-        put(metric_table.GROUPS_BEHIND, (link,), word["behind"])
-        put(metric_table.GROUPS_ROUND, (link,), word["took_ms"] / 1000)
-        put(metric_table.GROUPS_STATUS_AGE, (link,), max(0.0, now_s - word["at_ms"] / 1000))
+        put(metric_table.GROUPS_BEHIND, (link,), status["behind"])
+        put(metric_table.GROUPS_ROUND, (link,), status["took_ms"] / 1000)
+        put(metric_table.GROUPS_STATUS_AGE, (link,), max(0.0, now_s - status["at_ms"] / 1000))
 
 
 class ArrivalMark(NamedTuple):
@@ -155,10 +155,10 @@ def select_oldest_backlogs(
 
 
 def backlog_row(link: str, waits: Mapping[TopicPartition, Sequence[ArrivalMark]], now_ms: int) -> LinkStateRow:
-    said: dict[str, dict[int, list[list[int]]]] = {}
+    topics: dict[str, dict[int, list[list[int]]]] = {}
     for partition, marks in waits.items():
-        said.setdefault(partition.topic, {})[partition.partition] = [list(mark) for mark in marks]
-    return _row(link, BACKLOG_KIND, said, now_ms)
+        topics.setdefault(partition.topic, {})[partition.partition] = [list(mark) for mark in marks]
+    return _row(link, BACKLOG_KIND, topics, now_ms)
 
 
 def parse_backlog(rows: Iterable[LinkStateRow]) -> dict[TopicPartition, tuple[ArrivalMark, ...]]:
@@ -224,8 +224,8 @@ def shared_fetch_row(
 ) -> LinkStateRow:
     """Returns the row. `reading`: the tasks' last reports, summed."""
     joined, queued = int(reading[JOINED_KEY]), int(reading[QUEUED_KEY])
-    said = {"partitions": max(partitions, joined), "joined": joined, "queue_bytes": queued, "read_per_s": read_per_s}
-    return _row(link, SHARED_FETCH_KIND, said, now_ms)
+    value = {"partitions": max(partitions, joined), "joined": joined, "queue_bytes": queued, "read_per_s": read_per_s}
+    return _row(link, SHARED_FETCH_KIND, value, now_ms)
 
 
 def parse_shared_fetch(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float) -> SharedFetchStatus | None:
@@ -305,7 +305,7 @@ class LagStatus:
 
     def only(self, admits: Callable[[str], bool]) -> LagStatus:
         """Drops topics that the link no longer replicates."""
-        kept = {name: one for name, one in self.topics.items() if admits(name)}
+        kept = {name: lag for name, lag in self.topics.items() if admits(name)}
         return self if len(kept) == len(self.topics) else _summed(kept, self.seen_ms)
 
 
@@ -324,15 +324,15 @@ def summarize_lag(
 
 def _summed(topics: Mapping[str, TopicLag], seen_ms: int) -> LagStatus:
     every = topics.values()
-    lag, partitions, unseen = (sum(getattr(one, name) for one in every) for name in ("lag", "partitions", "unseen"))
-    return LagStatus(seen_ms, lag, partitions, unseen, topics, _earliest(one.since_ms for one in every))
+    lag, partitions, unseen = (sum(getattr(topic, name) for topic in every) for name in ("lag", "partitions", "unseen"))
+    return LagStatus(seen_ms, lag, partitions, unseen, topics, _earliest(topic.since_ms for topic in every))
 
 
 def replicated_offsets(twins: Iterable[TwinRow], positions: Iterable[ReplicatedPosition]) -> dict[TopicPartition, int]:
     """Returns each twin's recorded progress; without any, the anchor."""
-    found = {TopicPartition(row.topic, row.partition): row.base_offset for row in twins}
-    told = {TopicPartition(position.topic, position.partition): position.to_offset for position in positions}
-    return {partition: told.get(partition, anchor) for partition, anchor in found.items()}
+    anchors = {TopicPartition(row.topic, row.partition): row.base_offset for row in twins}
+    reported = {TopicPartition(position.topic, position.partition): position.to_offset for position in positions}
+    return {partition: reported.get(partition, anchor) for partition, anchor in anchors.items()}
 
 
 def lag_row(link: str, lag_status: LagStatus) -> LinkStateRow:
@@ -355,5 +355,5 @@ def _fresh_row(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float) -> Lin
     return next((row for row in rows if is_fresh((now_ms - row.since_ms) / 1000, holds_s)), None)
 
 
-def _row(link: str, kind: str, said: object, at_ms: int) -> LinkStateRow:
-    return LinkStateRow(link, kind, "", json.dumps(said, separators=(",", ":")), kind, at_ms)
+def _row(link: str, kind: str, value: object, at_ms: int) -> LinkStateRow:
+    return LinkStateRow(link, kind, "", json.dumps(value, separators=(",", ":")), kind, at_ms)

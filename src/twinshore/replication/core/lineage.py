@@ -56,9 +56,9 @@ class Lineage:
     @staticmethod
     def from_json(text: bytes) -> Lineage | NewerLine | None:
         """None for a foreign form."""
-        match found := read_line(text):
+        match record := read_line(text):
             case NewerLine():
-                return found
+                return record
             case {"topic_id": str(topic_id), "path": list(path)} if len(path) <= HOPS_MAX and _is_word(topic_id):
                 hops = [hop for hop in map(_hop, path) if hop is not None]
                 return Lineage(topic_id, tuple(hops)) if len(hops) == len(path) else None
@@ -69,12 +69,12 @@ class Lineage:
 NO_LINEAGE = Lineage("", ())
 
 
-def find_lineage(topic: str, topic_id: str, told: Mapping[str, Lineage]) -> Lineage:
+def find_lineage(topic: str, topic_id: str, records: Mapping[str, Lineage]) -> Lineage:
     """Returns the topic's lineage; records of another topic with the same name do not count."""
-    found = told.get(topic)
-    if found is None or (found.topic_id and found.topic_id != topic_id):
+    lineage = records.get(topic)
+    if lineage is None or (lineage.topic_id and lineage.topic_id != topic_id):
         return NO_LINEAGE
-    return found
+    return lineage
 
 
 def explain_not_replicated(link: Link, topic: str, descent: Lineage, target_id: str) -> str:
@@ -120,9 +120,9 @@ class LineageRecords:
         """Takes a record; ignores those of another form."""
         name = (key or b"").decode("utf-8", "replace")
         if TOPIC_NAME_PATTERN.fullmatch(name):
-            found = Lineage.from_json(value) if value else None
-            _put(self.unread, name, found.version if isinstance(found, NewerLine) else None)
-            _put(self.descents, name, None if isinstance(found, NewerLine) else found)
+            lineage = Lineage.from_json(value) if value else None
+            _put(self.unread, name, lineage.version if isinstance(lineage, NewerLine) else None)
+            _put(self.descents, name, None if isinstance(lineage, NewerLine) else lineage)
         elif key and key.startswith(b"["):
             _put(self.made, key, parse_twin_ids(key, value))
 

@@ -45,14 +45,14 @@ class BadValueError(ValueError):
 def parse_value(name: str, raw: Value) -> Any:
     """Parses the value as in settings; BadValueError when invalid."""
     if name in PAIR_LIST_NAMES:
-        if not isinstance(raw, list) or not all(isinstance(one, list) and len(one) == 2 for one in raw):
+        if not isinstance(raw, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in raw):
             raise BadValueError("must be a list of pairs, expression and number")
         raw = {str(pattern): number for pattern, number in raw}
     complaints = Complaints()
-    found = (read_filters if name in FILTER_NAMES else read_control)(RawSection({name: raw}, ""), complaints)
+    parsed = (read_filters if name in FILTER_NAMES else read_control)(RawSection({name: raw}, ""), complaints)
     if complaints.lines:
         raise BadValueError(complaints.lines[0].removeprefix(f"{name}: "))
-    return getattr(found, name)
+    return getattr(parsed, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class EffectiveLink:
 
 
 def effective_link(link: Link, rows: Iterable[ControlRow]) -> EffectiveLink:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     troubles = []
     filtered_ms = NEVER_CHANGED
     for row in rows:
@@ -79,39 +79,39 @@ def effective_link(link: Link, rows: Iterable[ControlRow]) -> EffectiveLink:
             troubles.append(f"the store says {row.name} of link {link.name}, which this version does not know")
             continue
         try:
-            found[row.name] = parse_value(row.name, json.loads(row.value))
+            values[row.name] = parse_value(row.name, json.loads(row.value))
             filtered_ms = max(filtered_ms, row.changed_ms) if row.name in FILTER_NAMES else filtered_ms
         except ValueError as error:
             troubles.append(f"the store's {row.name} of link {link.name} does not count: {error}")
-    own = {name: value for name, value in found.items() if name in FILTER_NAMES}
-    rest = {name: value for name, value in found.items() if name not in FILTER_NAMES}
+    own = {name: value for name, value in values.items() if name in FILTER_NAMES}
+    rest = {name: value for name, value in values.items() if name not in FILTER_NAMES}
     whole = replace(link, **own, control=replace(link.control, **rest))
-    origins = tuple((name, FROM_STORE if name in found else FROM_SETTINGS) for name in OVERRIDE_NAMES)
+    origins = tuple((name, FROM_STORE if name in values else FROM_SETTINGS) for name in OVERRIDE_NAMES)
     return EffectiveLink(whole, origins, tuple(troubles), filtered_ms)
 
 
 def as_json(value: Any) -> str:
     """Returns the value as in the store and the audit."""
-    return json.dumps([list(one) if isinstance(one, tuple) else one for one in value] if _is_list(value) else value)
+    return json.dumps([list(item) if isinstance(item, tuple) else item for item in value] if _is_list(value) else value)
 
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, tuple | list)
 
 
-def resolve_filter_conflicts(links: Sequence[Link], said: Mapping[str, EffectiveLink]) -> dict[str, EffectiveLink]:
+def resolve_filter_conflicts(links: Sequence[Link], effective: Mapping[str, EffectiveLink]) -> dict[str, EffectiveLink]:
     """Adds a trouble to each link whose overridden filters do not count."""
-    begun, found = {link.name: link for link in links}, dict(said)
-    while clashes := find_conflicts([effective.link for effective in found.values()]):
+    begun, resolved = {link.name: link for link in links}, dict(effective)
+    while clashes := find_conflicts([row.link for row in resolved.values()]):
         newest = max(
-            (name for conflict in clashes for name in conflict.links if found[name].filtered_ms > NEVER_CHANGED),
-            key=lambda name: (found[name].filtered_ms, name),
+            (name for conflict in clashes for name in conflict.links if resolved[name].filtered_ms > NEVER_CHANGED),
+            key=lambda name: (resolved[name].filtered_ms, name),
             default="",
         )
         if not newest:
             break  # the settings themselves conflict: a mirror does not start with these
-        found[newest] = _refused(found[newest], begun[newest], clashes)
-    return found
+        resolved[newest] = _refused(resolved[newest], begun[newest], clashes)
+    return resolved
 
 
 def _refused(now: EffectiveLink, begun: Link, clashes: Sequence[Conflict]) -> EffectiveLink:
@@ -155,13 +155,13 @@ def reconcile(settings: Mapping[str, Section], rows: Iterable[LinkRow], now_ms: 
     written, differences = [], []
     for name, section in settings.items():
         row = known.get(name)
-        said = dump_section(section)
-        if row is None or (row.seed != said and row.section == row.seed and row.state is LinkPresence.KEPT):
+        text = dump_section(section)
+        if row is None or (row.seed != text and row.section == row.seed and row.state is LinkPresence.KEPT):
             known[name] = settings_link_row(name, section, now_ms, by)
             written.append(known[name])
         elif row.state is LinkPresence.REMOVED:
             differences.append(LinkRemark(name, f"was removed by {row.changed_by}; the settings still name it"))
-        elif row.section != said:
+        elif row.section != text:
             differences.append(LinkRemark(name, _parts(row, section)))
     links = select_sections(known.values(), settings.keys())
     strange = [row.link for row in known.values() if row.state is LinkPresence.KEPT and row.link not in links]
@@ -171,8 +171,8 @@ def reconcile(settings: Mapping[str, Section], rows: Iterable[LinkRow], now_ms: 
 
 
 def parse_section(row: LinkRow) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(row.section)
-    return found
+    section: dict[str, Any] = json.loads(row.section)
+    return section
 
 
 def select_sections(rows: Iterable[LinkRow], named: Collection[str]) -> dict[str, Section]:
@@ -198,19 +198,19 @@ def removed_link_row(row: LinkRow, now_ms: int, by: str) -> LinkRow:
 
 
 def settings_link_row(link: str, section: Section, now_ms: int, by: str) -> LinkRow:
-    said = dump_section(section)
-    return LinkRow(link, LinkPresence.KEPT, said, said, 0, now_ms, by)
+    text = dump_section(section)
+    return LinkRow(link, LinkPresence.KEPT, text, text, 0, now_ms, by)
 
 
-def diff_sections(one: Section, other: Section) -> list[tuple[str, str, str]]:
+def diff_sections(section: Section, other: Section) -> list[tuple[str, str, str]]:
     """Returns name and both values of each difference."""
-    names = sorted({*one, *other}, key=str)
-    return [(name, _said(one, name), _said(other, name)) for name in names if one.get(name) != other.get(name)]
+    names = sorted({*section, *other}, key=str)
+    return [(name, _said(section, name), _said(other, name)) for name in names if section.get(name) != other.get(name)]
 
 
 def _parts(row: LinkRow, section: Section) -> str:
-    found = diff_sections(parse_section(row), section)
-    parts = [f"{name} is {mine}, and {theirs} in the settings" for name, mine, theirs in found]
+    differences = diff_sections(parse_section(row), section)
+    parts = [f"{name} is {stored}, and {other} in the settings" for name, stored, other in differences]
     return f"{'; '.join(parts)} (by {row.changed_by})"
 
 
@@ -223,31 +223,31 @@ VALUES_EXAMPLE = 'topics=["orders.*"], naming="prefix", groups.enabled=false'
 
 def with_values(section: Section, words: Iterable[str]) -> dict[str, Any]:
     """Replaces values of the section; a table within keeps what is not named."""
-    found = dict(section)
-    for word in words:
+    merged = dict(section)
+    for text in words:
         try:
-            given = tomllib.loads(word)
+            given = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(
-                "replication.value-unreadable", value=word, cause=str(error), example=VALUES_EXAMPLE
+                "replication.value-unreadable", value=text, cause=str(error), example=VALUES_EXAMPLE
             ) from error
-        found = _merged(found, given)
-    return found
+        merged = _merged(merged, given)
+    return merged
 
 
 def without_values(section: Section, names: Iterable[str]) -> dict[str, Any]:
     """Removes values, so that defaults apply again."""
-    found = dict(section)
+    left = dict(section)
     for name in names:
         head, _, rest = name.partition(".")
-        within = found.get(head)
-        if name in found:
-            del found[name]
+        within = left.get(head)
+        if name in left:
+            del left[name]
         elif rest and isinstance(within, Mapping):
-            found[head] = without_values(within, [rest])
+            left[head] = without_values(within, [rest])
         else:
-            raise ConfigError("replication.value-not-set", name=name, known=", ".join(found) or "none")
-    return found
+            raise ConfigError("replication.value-not-set", name=name, known=", ".join(left) or "none")
+    return left
 
 
 def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -267,7 +267,7 @@ def pause_override(now: EffectiveLink, topics: Sequence[str]) -> Override:
     if not topics:
         return {"paused": True}
     held = now.link.control.paused_topics
-    return {"paused_topics": (*held, *(one for one in topics if one not in held))}
+    return {"paused_topics": (*held, *(topic for topic in topics if topic not in held))}
 
 
 def resume_override(now: EffectiveLink, topics: Sequence[str], *, every: bool = False) -> Override:
@@ -277,12 +277,12 @@ def resume_override(now: EffectiveLink, topics: Sequence[str], *, every: bool = 
         return {"paused": False, "paused_topics": ()}
     if not topics:
         return {"paused": False}
-    for one in topics:
-        if one not in held:
+    for topic in topics:
+        if topic not in held:
             raise ConfigError(
-                "replication.topic-not-paused", topic=one, link=now.link.name, near=did_you_mean(one, held)
+                "replication.topic-not-paused", topic=topic, link=now.link.name, near=did_you_mean(topic, held)
             )
-    return {"paused_topics": tuple(one for one in held if one not in topics)}
+    return {"paused_topics": tuple(topic for topic in held if topic not in topics)}
 
 
 def throttle_override(now: EffectiveLink, bytes_s: int, topic: str | None) -> Override:
@@ -302,10 +302,10 @@ def filters_override(
 ) -> Override:
     """Replaces the given filters; empty ones stay."""
     given = {"topics": topics, "exclude": exclude, "groups": groups, "exclude_groups": exclude_groups}
-    found = {name: tuple(value) for name, value in given.items() if value}
-    if not found:
+    override = {name: tuple(value) for name, value in given.items() if value}
+    if not override:
         raise ConfigError("replication.no-filter-given")
-    return found
+    return override
 
 
 def reset_override(names: Sequence[str]) -> Override:
@@ -336,15 +336,15 @@ def check_override(wish: Override, link: str) -> Override:
 
 def diff_override(now: EffectiveLink, wish: Override, begins: EffectiveLink) -> list[tuple[str, str, str]]:
     """Returns name, old and new value as JSON. `begins`: the link by settings alone."""
-    found = []
+    differences = []
     stored = dict(now.origins)
     for name, value in wish.items():
         after = begins.value(name) if value is None else value
         if value is None and stored[name] != "store":
             continue
         if value is None or as_json(now.value(name)) != as_json(after):
-            found.append((name, as_json(now.value(name)), as_json(after)))
-    return found
+            differences.append((name, as_json(now.value(name)), as_json(after)))
+    return differences
 
 
 def matches_replicated_topic(pattern: str, link: Link, topics: Collection[str]) -> bool:

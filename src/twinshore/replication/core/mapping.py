@@ -111,15 +111,15 @@ def estimate_cost(
     place: str = "",
 ) -> Cost:
     """Estimates a topic; the samples represent all partitions."""
-    ours = list(stretches)
-    offsets, filler = sum(one.offsets for one in ours), sum(one.filler for one in ours)
-    spanned, seen, size = 0, 0, 0
+    partitions = list(stretches)
+    offsets, filler = sum(work.offsets for work in partitions), sum(work.filler for work in partitions)
+    spanned, visible, size = 0, 0, 0
     for sample in samples:
-        spanned, seen, size = spanned + sample.offsets, seen + sample.seen, size + sample.bytes
+        spanned, visible, size = spanned + sample.offsets, visible + sample.seen, size + sample.bytes
     share = offsets / spanned if spanned else 0.0
-    markers, filler = (round((spanned - seen) * share), filler) if mode == "exact" else (0, 0)
+    markers, filler = (round((spanned - visible) * share), filler) if mode == "exact" else (0, 0)
     seconds = STARTUP_S + size * share / rate.bytes_s
-    seconds += markers / rate.markers_s(len(ours)) + filler / FILLER_RECORDS_PER_S
+    seconds += markers / rate.markers_s(len(partitions)) + filler / FILLER_RECORDS_PER_S
     counts = offsets, round(size * share), markers, filler
     return Cost(topic, mode, *counts, seconds, rate.bytes_s, rate.measured, place, rate.closed_units)
 
@@ -135,7 +135,7 @@ def match_latest_offsets(landed: Sequence[int], offsets: array[int], marks: arra
     """Returns the source `offsets`, as late as possible, of the records with marks `landed`; None: some are missing.
     `marks`: those of the records at `offsets`.
     """
-    found = [0] * len(landed)
+    places = [0] * len(landed)
     at = len(marks)
     for number in range(len(landed) - 1, -1, -1):
         at -= 1
@@ -143,31 +143,31 @@ def match_latest_offsets(landed: Sequence[int], offsets: array[int], marks: arra
             at -= 1
         if at < 0:
             return None
-        found[number] = offsets[at]
-    return found
+        places[number] = offsets[at]
+    return places
 
 
 def map_each_record(fresh: Iterable[LandedBatch], offsets: Sequence[int]) -> list[OffsetRun]:
     """Returns the offset runs of what landed. `offsets`: the source offset of each record."""
-    found: list[OffsetRun] = []
+    runs: list[OffsetRun] = []
     at = 0
-    for one in fresh:
-        for number in range(one.records):
-            sequence = next_sequence(one.sequence, number)
-            single = OffsetRun(SourceOffset(offsets[at]), TargetOffset(one.target + number), 1, sequence)
-            found[-1:] = append_runs(found[-1] if found else None, [single])
+    for batch in fresh:
+        for number in range(batch.records):
+            sequence = next_sequence(batch.sequence, number)
+            single = OffsetRun(SourceOffset(offsets[at]), TargetOffset(batch.target + number), 1, sequence)
+            runs[-1:] = append_runs(runs[-1] if runs else None, [single])
             at += 1
-    return found
+    return runs
 
 
 def offsets_between(begin: int, offset_runs: Iterable[OffsetRun]) -> list[tuple[int, int]]:
     """Returns the source's offset ranges from `begin` on that lie before and between these runs."""
-    found = []
-    for one in offset_runs:
-        if one.source > begin:
-            found.append((begin, int(one.source)))
-        begin = source_end(one)
-    return found
+    ranges = []
+    for offset_run in offset_runs:
+        if offset_run.source > begin:
+            ranges.append((begin, int(offset_run.source)))
+        begin = source_end(offset_run)
+    return ranges
 
 
 class MappedOffset(NamedTuple):
@@ -228,19 +228,19 @@ def parse_offset_sync(record: Record) -> tuple[TopicPartition, OffsetSync] | Non
 
 def collect_offset_syncs(records: Iterable[Record]) -> dict[TopicPartition, list[OffsetSync]]:
     """Returns the last `OFFSET_SYNCS_KEPT` of each partition, oldest first."""
-    found: dict[TopicPartition, deque[OffsetSync]] = {}
+    syncs: dict[TopicPartition, deque[OffsetSync]] = {}
     for record in records:
         read = parse_offset_sync(record)
         if read:
-            found.setdefault(read[0], deque(maxlen=OFFSET_SYNCS_KEPT)).append(read[1])
-    return {partition: list(notes) for partition, notes in found.items()}
+            syncs.setdefault(read[0], deque(maxlen=OFFSET_SYNCS_KEPT)).append(read[1])
+    return {partition: list(notes) for partition, notes in syncs.items()}
 
 
 def find_offset_syncs_topic(names: Iterable[str], alias: str) -> str:
     """Returns MirrorMaker's topic for the cluster of this alias; empty: none."""
-    theirs = [name for name in names if name.startswith("mm2-offset-syncs.") and name.endswith(".internal")]
+    topics = [name for name in names if name.startswith("mm2-offset-syncs.") and name.endswith(".internal")]
     meant = f"mm2-offset-syncs.{alias}.internal"
-    return meant if meant in theirs else theirs[0] if len(theirs) == 1 else ""
+    return meant if meant in topics else topics[0] if len(topics) == 1 else ""
 
 
 def follow_copied_records(source: Iterator[SourceEntry], copy: Iterator[CopyEntry], passed: int = 0) -> int | None:
@@ -252,24 +252,24 @@ def follow_copied_records(source: Iterator[SourceEntry], copy: Iterator[CopyEntr
         pass
     at, dated = -1, not passed
     for _, wanted in copy:
-        found = next(source, None)
-        if found is None or not wanted.copied_from(found[1]):
+        entry = next(source, None)
+        if entry is None or not wanted.copied_from(entry[1]):
             return None
-        at, dated = found[0], dated or wanted.timestamp_ms is not None
+        at, dated = entry[0], dated or wanted.timestamp_ms is not None
     return at + 1 if at >= 0 and dated else None
 
 
 def find_tail_offsets(source: Iterable[SourceEntry], tail: Sequence[DatedContent]) -> list[int]:
     """Returns each source offset right after records equal to `tail`."""
     recent: deque[SourceEntry] = deque(maxlen=len(tail))
-    found: list[int] = []
-    for one in source:
-        recent.append(one)
+    offsets: list[int] = []
+    for entry in source:
+        recent.append(entry)
         # Compares the last one first, since that rarely matches.
-        near = len(recent) == len(tail) and tail[-1].copied_from(one[1])
-        if near and all(ours.copied_from(theirs) for (_, theirs), ours in zip(recent, tail, strict=True)):
-            found.append(one[0] + 1)
-    return found
+        near = len(recent) == len(tail) and tail[-1].copied_from(entry[1])
+        if near and all(wanted.copied_from(content) for (_, content), wanted in zip(recent, tail, strict=True)):
+            offsets.append(entry[0] + 1)
+    return offsets
 
 
 def usable_offset_syncs(

@@ -79,10 +79,9 @@ def describe_link_state(now: LinkFacts, away: Sequence[str] = (), held_back: str
         return now.word, now.sentence
     besides = [*away, *([now.trouble] if now.trouble else [])]
     if now.paused:
-        said = (
-            f"{count_phrase(now.placed, 'partition')} still on their tasks" if now.placed else "nothing is replicated"
-        )
-        return PAUSED, f"{said}; besides, {'; '.join(besides)}" if besides else said
+        placed = f"{count_phrase(now.placed, 'partition')} still on their tasks"
+        paused = placed if now.placed else "nothing is replicated"
+        return PAUSED, f"{paused}; besides, {'; '.join(besides)}" if besides else paused
     parts = _parts(now) if now.placed or now.resting or now.refused or not now.trouble else []
     sentence = "; ".join([*besides, *parts])
     return (WAITING, sentence) if now.stands or now.scan_stalled or away else (FLOWING, sentence + held_back)

@@ -82,20 +82,20 @@ def find_home_row(pair: str, rows: Iterable[HomeRow]) -> HomeRow | None:
     """Returns the row with the highest term of all pairs connected with this one: elsewhere the name is another
     topic's.
     """
-    left, near, found = list(rows), set(pair.split(PAIR_SEPARATOR)), list[HomeRow]()
-    while ours := [row for row in left if near.intersection(row.pair.split(PAIR_SEPARATOR))]:
-        left = [row for row in left if row not in ours]
-        found += ours
-        near.update(name for row in ours for name in row.pair.split(PAIR_SEPARATOR))
-    return max(found, key=lambda row: (row.term, row.pair == pair), default=None)
+    left, near, connected = list(rows), set(pair.split(PAIR_SEPARATOR)), list[HomeRow]()
+    while joined := [row for row in left if near.intersection(row.pair.split(PAIR_SEPARATOR))]:
+        left = [row for row in left if row not in joined]
+        connected += joined
+        near.update(name for row in joined for name in row.pair.split(PAIR_SEPARATOR))
+    return max(connected, key=lambda row: (row.term, row.pair == pair), default=None)
 
 
 def find_reverse_link(link: Link, links: Iterable[Link]) -> Link | None:
     """Returns the reverse link; None: the link is in no pair."""
     if link.naming is not TwinNaming.SAME:
         return None
-    back = (link.target, link.source)
-    return next((one for one in links if (one.source, one.target) == back and one.naming is TwinNaming.SAME), None)
+    back = (link.target, link.source, TwinNaming.SAME)
+    return next((other for other in links if (other.source, other.target, other.naming) == back), None)
 
 
 def is_shared_topic(topic: str, *counterparts: Link) -> bool:
@@ -170,8 +170,8 @@ SwitchRecords = Mapping[str, Mapping[str, Any] | None]
 def find_new_switches(records: SwitchRecords, known: Iterable[SwitchRow], now_ms: int) -> list[SwitchRow]:
     """Returns switches that the store lacks, or has in an older state."""
     rows = {row.id: row for row in known}
-    found = (_row(switch, record, now_ms) for switch, record in records.items() if record is not None)
-    return [row for row in found if row is not None and _is_news(row, rows.get(row.id))]
+    parsed = (_row(switch, record, now_ms) for switch, record in records.items() if record is not None)
+    return [row for row in parsed if row is not None and _is_news(row, rows.get(row.id))]
 
 
 def find_obsolete_records(records: SwitchRecords, known: Iterable[SwitchRow]) -> list[str]:
@@ -215,10 +215,10 @@ def _is_news(row: SwitchRow, before: SwitchRow | None) -> bool:
 def is_kept_on_cluster(row: SwitchRow) -> bool:
     """Whether a cluster still keeps the switch's record."""
     try:
-        found = json.loads(row.switch_state)
+        state = json.loads(row.switch_state)
     except ValueError:
         return False
-    return isinstance(found, dict) and bool(found.get("kept"))
+    return isinstance(state, dict) and bool(state.get("kept"))
 
 
 def _over(record: Mapping[str, Any]) -> bool:
@@ -264,20 +264,20 @@ def compare_home_records(
     doubts: dict[str, str] = {}
     unread: set[str] = set()
     for topic in sorted({name for log in both for name in log} - {GROUPS_HOME}):
-        told, row = current_home(log.get(topic) for log in both), rows.get(topic)
-        if isinstance(told, HomeRecord) and told.newer:
+        current, row = current_home(log.get(topic) for log in both), rows.get(topic)
+        if isinstance(current, HomeRecord) and current.newer:
             unread.add(topic)
-            doubts[topic] = newer_in_words(topic, told.newer, clusters_of(link, both, topic))
-        elif isinstance(told, HomeConflict) and told.one.term > FIRST_TERM:
+            doubts[topic] = newer_in_words(topic, current.newer, clusters_of(link, both, topic))
+        elif isinstance(current, HomeConflict) and current.one.term > FIRST_TERM:
             doubts[topic] = (
-                f"topic {topic}: {link.source} and {link.target} differ in term {told.one.term}: it is "
-                f"at home on {told.one.home}, and on {told.other.home}"
+                f"topic {topic}: {link.source} and {link.target} differ in term {current.one.term}: it is "
+                f"at home on {current.one.home}, and on {current.other.home}"
             )
-        elif isinstance(told, HomeRecord) and (home := _home(link, ids, told)):
+        elif isinstance(current, HomeRecord) and (home := _home(link, ids, current)):
             term = row.term if row else FIRST_TERM
-            if told.term > term:
-                records[topic] = told
-            elif row and told.term == term > FIRST_TERM and home != row.home:
+            if current.term > term:
+                records[topic] = current
+            elif row and current.term == term > FIRST_TERM and home != row.home:
                 doubts[topic] = (
                     f"topic {topic} is at home on {home}, as the clusters say, and on {row.home}, as the store says, "
                     f"both in term {term}"
@@ -300,11 +300,11 @@ def first_home_record(
     A first-term record that names the target, or that another contradicts, is an earlier topic's or a stranger's, since
     the link replicates the topic from the home.
     """
-    told, name = current_home(logs), f"link {link.name}"
+    current, name = current_home(logs), f"link {link.name}"
     record = HomeRecord(topic=topic, home=link.source, cluster_id=ids[0], term=FIRST_TERM, since_ms=now_ms, set_by=name)
-    if told is None:
+    if current is None:
         return None if is_twin else record
-    records = [told.one, told.other] if isinstance(told, HomeConflict) else [told]
+    records = [current.one, current.other] if isinstance(current, HomeConflict) else [current]
     if records[0].newer:
         return None
     first = records[0]
@@ -325,8 +325,8 @@ def derive_home_changes(
     for topic, record in records.items():
         home = _home(link, ids, record)
         other = link.target if home == link.source else link.source
-        told = record.source_topic_id, record.target_topic_id
-        if told == (there.topic_ids.get((home, topic)), there.topic_ids.get((other, topic))):
+        ids_then = record.source_topic_id, record.target_topic_id
+        if ids_then == (there.topic_ids.get((home, topic)), there.topic_ids.get((other, topic))):
             made.append(_flip(link, record, home, other, there.made_ms))
         elif topic not in rows or rows[topic].home != home:
             # A switch of other clusters, topics recreated since, or an incomplete record.

@@ -82,17 +82,17 @@ class KnownTwin:
 
 def twin_settings(link: Link, source: SourceTopic, replication: int) -> tuple[tuple[str, str], ...]:
     """Returns the twin's settings: the source's that matter, the link's, and those that every twin needs, which win."""
-    theirs = dict(source.settings)
-    wanted = synced_settings(theirs, link, replication)
+    source_settings = dict(source.settings)
+    wanted = synced_settings(source_settings, link, replication)
     wanted.update(TWIN_SETTINGS)
     if link.queue.fresh and not is_heartbeats_topic(source.name):
         # A mapped twin's log start follows its own retention: it is never cut.
         for name in RETENTION_SETTINGS:
             wanted.pop(name)
-            wanted.update({name: theirs[name]} if name in theirs else {})
+            wanted.update({name: source_settings[name]} if name in source_settings else {})
     if source.compacted:
         wanted["cleanup.policy"] = COMPACTED_POLICY
-    largest = int(theirs.get("max.message.bytes", MESSAGE_BYTES_DEFAULT))
+    largest = int(source_settings.get("max.message.bytes", MESSAGE_BYTES_DEFAULT))
     wanted["max.message.bytes"] = str(max(largest, MESSAGE_BYTES_DEFAULT))
     return tuple(sorted(wanted.items()))
 
@@ -117,8 +117,8 @@ def plan_topic(
         return [Create(source.name, source.partitions, replication, settings, twin)]
     steps: list[PlanStep] = []
     # A topic cannot shrink again: a foreign one grows only once it has been adopted.
-    ours = bool(known) or not mapped
-    if target.partitions < source.partitions and ours:
+    may_grow = bool(known) or not mapped
+    if target.partitions < source.partitions and may_grow:
         steps.append(Grow(source.name, source.partitions, target.topic_id, twin))
     have = dict(target.settings)
     lacking = tuple((name, value) for name, value in settings if _lacks(name, value, have.get(name)))
@@ -201,7 +201,8 @@ def _refusal(
         sentence = f"topic {target.name} has {counts}"
         hint = f"give it {source.partitions} partitions, or delete it on the target so that its twin can be made"
         return Refuse(name, IncidentKind.PARTITION_REMOVED, sentence, hint)
-    if not known and any(start > theirs for (start, _), theirs in zip(target.spans, source.starts, strict=False)):
+    starts = zip((start for start, _ in target.spans), source.starts, strict=False)
+    if not known and any(start > source_start for start, source_start in starts):
         sentence = f"topic {target.name} on the target begins at later offsets than the source's"
         return Refuse(
             name, IncidentKind.POSITION_DISAGREEMENT, sentence, "delete it on the target so that its twin can be made"
@@ -235,20 +236,20 @@ def assign_partitions(
     if fixed:
         return {partition: (crc32(partition.topic.encode()) + partition.partition) % tasks for partition in partitions}
     now, rate = now or {}, rate or {}
-    found: dict[TopicPartition, int] = {}
+    assigned: dict[TopicPartition, int] = {}
     # An unmeasured partition weighs a little, so that many quiet ones still spread evenly.
     weight = {partition: rate.get(partition, 0.0) + 1.0 for partition in partitions}
     load = [0.0] * tasks
     for partition in weight:
         task = now.get(partition, -1)
         if 0 <= task < tasks:
-            found[partition] = task
+            assigned[partition] = task
             load[task] += weight[partition]
-    for partition in sorted((n for n in weight if n not in found), key=lambda n: (-weight[n], n)):
+    for partition in sorted((n for n in weight if n not in assigned), key=lambda n: (-weight[n], n)):
         task = min(range(tasks), key=load.__getitem__)
-        found[partition] = task
+        assigned[partition] = task
         load[task] += weight[partition]
-    return found
+    return assigned
 
 
 def plan_moves(
@@ -259,21 +260,21 @@ def plan_moves(
     for partition, task in placed.items():
         load[task] += rate.get(partition, 0.0)
     share = sum(load) / tasks if tasks else 0.0
-    found: list[tuple[TopicPartition, int]] = []
+    moves: list[tuple[TopicPartition, int]] = []
     heavy = max(range(tasks), key=load.__getitem__)
     if share <= 0 or load[heavy] < unfair * share:
-        return found
+        return moves
     for partition in sorted((n for n, task in placed.items() if task == heavy), key=lambda n: rate.get(n, 0.0)):
         light = min(range(tasks), key=load.__getitem__)
         weight = rate.get(partition, 0.0)
         if weight <= 0 or load[light] + weight >= load[heavy]:
             continue
-        found.append((partition, light))
+        moves.append((partition, light))
         load[heavy] -= weight
         load[light] += weight
         if load[heavy] <= share * 1.1:
             break
-    return found
+    return moves
 
 
 TaskKey = tuple[str, int]
@@ -368,18 +369,18 @@ def assign_task_groups(
     alone = _alone({task: rate for task, rate in rates.items() if task not in apart}, now, max(0, room - len(apart)))
     # Tasks in quarantine may take a standby's Spark task. If they are too many, they share a group among themselves.
     own = None if len(apart) <= max(1, room) else task_groups
-    found: dict[TaskT, int | None] = dict.fromkeys(alone) | dict.fromkeys(apart, own)
+    groups: dict[TaskT, int | None] = dict.fromkeys(alone) | dict.fromkeys(apart, own)
     load = [0.0] * task_groups
-    for task in rates.keys() - found.keys():
+    for task in rates.keys() - groups.keys():
         task_group = now.get(task)
         if task_group is not None and task_group < task_groups:
-            found[task] = task_group
+            groups[task] = task_group
             load[task_group] += rates[task] + TASK_BASE_BYTES_S
-    for task in sorted((one for one in rates if one not in found), key=lambda one: -rates[one]):
+    for task in sorted([task for task in rates if task not in groups], key=lambda task: -rates[task]):
         task_group = min(range(task_groups), key=load.__getitem__)
-        found[task] = task_group
+        groups[task] = task_group
         load[task_group] += rates[task] + TASK_BASE_BYTES_S
-    return found
+    return groups
 
 
 def _alone(rates: Mapping[TaskT, float], now: Mapping[TaskT, int | None], most: int) -> set[TaskT]:

@@ -37,26 +37,26 @@ def divide_rate(
     """
     if not uses:
         return {}
-    weight = {one: (weights or {}).get(one, 1.0) for one in uses}
+    weight = {user: (weights or {}).get(user, 1.0) for user in uses}
     whole = sum(weight.values())
     idle = total * min(IDLE_SHARE, IDLE_SHARE_TOTAL / len(uses))
-    calm = {one: use.bytes_s * HEADROOM_FACTOR + idle for one, use in uses.items() if not use.hungry}
-    kept = {one: min(total * weight[one] / whole, wanted) for one, wanted in calm.items()}
-    takers = {one: weight[one] for one, use in uses.items() if use.hungry} or weight
+    calm = {user: use.bytes_s * HEADROOM_FACTOR + idle for user, use in uses.items() if not use.hungry}
+    kept = {user: min(total * weight[user] / whole, wanted) for user, wanted in calm.items()}
+    takers = {user: weight[user] for user, use in uses.items() if use.hungry} or weight
     rest = (total - sum(kept.values())) / sum(takers.values())
-    return {one: kept.get(one, 0.0) + rest * takers.get(one, 0.0) for one in uses}
+    return {user: kept.get(user, 0.0) + rest * takers.get(user, 0.0) for user in uses}
 
 
 def task_rate_limits(
     control: LinkControl, placed: Mapping[int, Iterable[str]], used: UsageByTask
 ) -> dict[int, TaskRateLimits]:
     """Returns each task's limits. `placed`: the topics of each task; `used`: what each used of the last limits."""
-    topics = sorted({topic for ours in placed.values() for topic in ours})
+    topics = sorted({topic for task_topics in placed.values() for topic in task_topics})
     own: dict[tuple[int, str], float] = {}
     for topic in topics:
         rate = control.throttle_of(topic)
         if rate:
-            at = {task: _use(used, task, topic) for task, ours in placed.items() if topic in ours}
+            at = {task: _use(used, task, topic) for task, task_topics in placed.items() if topic in task_topics}
             own |= {(task, topic): share for task, share in divide_rate(rate, at).items()}
     weights = {topic: control.priority_of(topic) for topic in topics} if control.priorities else {}
     if all(weight == PRIORITY_DEFAULT for weight in weights.values()):
@@ -75,8 +75,8 @@ def task_rate_limits(
         rates[task][topic] = round(share, 1)
     differing = {topic: weight for topic, weight in weights.items() if weight != PRIORITY_DEFAULT}
     limits = {}
-    for task, ours in placed.items():
-        own_weights = {topic: differing[topic] for topic in ours if topic in differing}
+    for task, task_topics in placed.items():
+        own_weights = {topic: differing[topic] for topic in task_topics if topic in differing}
         limits[task] = TaskRateLimits(round(link[task], 1), rates[task], own_weights)
     return limits
 
@@ -90,8 +90,8 @@ def _weighed(
 ) -> dict[tuple[int, str], float]:
     """Divides first among topics, then among their tasks, for a weight is a topic's on however many tasks."""
     places: dict[str, dict[int, ThrottleUse]] = defaultdict(dict)
-    for task, ours in placed.items():
-        for topic in ours:
+    for task, task_topics in placed.items():
+        for topic in task_topics:
             places[topic][task] = _within(used, task, topic, own)
     whole = {
         topic: ThrottleUse(sum(use.bytes_s for use in at.values()), any(use.hungry for use in at.values()))
@@ -104,8 +104,8 @@ def _weighed(
 
 
 def _use(used: UsageByTask, task: int, name: str) -> ThrottleUse:
-    said = used.get(task, {}).get(name)
-    return ThrottleUse(said[0], bool(said[1])) if said else NO_USE
+    usage = used.get(task, {}).get(name)
+    return ThrottleUse(usage[0], bool(usage[1])) if usage else NO_USE
 
 
 def _within(used: UsageByTask, task: int, topic: str, own: Mapping[tuple[int, str], float]) -> ThrottleUse:

@@ -76,7 +76,7 @@ class Topology:
             source, _, target = link.link.partition("->")
             if link.broadcast:
                 targets.setdefault((link.broadcast, source), []).append(target)
-        return [f"broadcast {name}: {source} -> {', '.join(found)}" for (name, source), found in targets.items()]
+        return [f"broadcast {name}: {source} -> {', '.join(names)}" for (name, source), names in targets.items()]
 
     def describe_homes(self) -> list[str]:
         by_pair: dict[str, list[str]] = {}
@@ -101,11 +101,11 @@ def parse_heartbeat_path(topic: str, seen_on: str, clusters: Iterable[str]) -> t
 def build_topology(links: Sequence[Link], beats: Iterable[NewestHeartbeat], away: Mapping[str, str]) -> Topology:
     """Joins the settings' links with all others seen."""
     arrived = [heartbeat for heartbeat in beats if len(heartbeat.path) > 1]
-    found = sorted(arrived, key=lambda heartbeat: (len(heartbeat.path), heartbeat.path))
-    ages = {"->".join(heartbeat.path): heartbeat.age_s for heartbeat in found if len(heartbeat.path) == 2}
-    seen = [_seen(link, ages.pop(link.name, None), away) for link in links]
+    ordered = sorted(arrived, key=lambda heartbeat: (len(heartbeat.path), heartbeat.path))
+    ages = {"->".join(heartbeat.path): heartbeat.age_s for heartbeat in ordered if len(heartbeat.path) == 2}
+    observed = [_seen(link, ages.pop(link.name, None), away) for link in links]
     others = [ObservedLink(name, _state(age_s), age_s, "", chain=False, settings=False) for name, age_s in ages.items()]
-    return Topology((*seen, *others), tuple(found), tuple(sorted(away.items())))
+    return Topology((*observed, *others), tuple(ordered), tuple(sorted(away.items())))
 
 
 def _seen(link: Link, age_s: float | None, away: Mapping[str, str]) -> ObservedLink:
@@ -137,7 +137,7 @@ def _branches(path: tuple[str, ...], ages: Mapping[tuple[str, ...], float], inde
     for number, branch in enumerate(onward):
         last = number == len(onward) - 1
         age_s = ages.get(branch)
-        said = "no heartbeat" if age_s is None else f"{age_s:.0f} s ago"
-        lines.append(f"{indent}{'└─' if last else '├─'} {branch[-1]}  {said}")
+        age = "no heartbeat" if age_s is None else f"{age_s:.0f} s ago"
+        lines.append(f"{indent}{'└─' if last else '├─'} {branch[-1]}  {age}")
         lines += _branches(branch, ages, indent + ("   " if last else "│  "))
     return lines

@@ -32,7 +32,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.leader_queries import OffsetKind, ProducerState
 from twinshore.kafka.log_reader import find_last_record, find_missing_runs, read_contents, read_visible_runs
-from twinshore.kafka.metadata import ClusterMetadata, TopicMetadata
+from twinshore.kafka.metadata import ClusterMetadata
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.record_batch import CONTROL_FLAG, BatchHeader
 from twinshore.kafka.protocol.transactions import (
@@ -91,7 +91,7 @@ def may_write_markers(target: KafkaCluster) -> bool:
         connection.handwritten_version(MARKERS_KEY)
         body = encode_markers([(TransactionMarker(marker_producer_id(0), 0, False, 0, [NONEXISTENT_PARTITION]), 1)])
         answered = connection.ask(MARKERS_KEY, MARKERS_VERSION, body, parse_markers, timeout_s=timeout_s)
-        return all(one.error != Code.CLUSTER_AUTHORIZATION_FAILED for one in answered)
+        return all(marked.error != Code.CLUSTER_AUTHORIZATION_FAILED for marked in answered)
 
     return target.anybody("the right to write markers", ask)
 
@@ -103,11 +103,11 @@ def find_uncuttable(
     failed: dict[TopicPartition, KafkaError] = {}
     for topic in sorted({partition.topic for partition in starts}):
         # One by one: a topic that was created again would hide the results of the others.
-        ours = {partition: at for partition, at in starts.items() if partition.topic == topic}
+        partitions = {partition: at for partition, at in starts.items() if partition.topic == topic}
         try:
-            failed |= target.delete_records_of_each(ours, {topic: ids[topic]})[1]
+            failed |= target.delete_records_of_each(partitions, {topic: ids[topic]})[1]
         except KafkaError as error:
-            failed |= dict.fromkeys(ours, error)
+            failed |= dict.fromkeys(partitions, error)
     return failed
 
 
@@ -135,7 +135,7 @@ def inspect_target(
     source_start = source.list_offsets(partitions, OffsetKind.EARLIEST)
     source_high = source.list_offsets(partitions, OffsetKind.HIGH_WATERMARK)
     source_end = source.list_offsets(partitions, OffsetKind.LOG_END)
-    found, here = {}, {}
+    states, here = {}, {}
     for partition, twin in twins.items():
         pair = _Pair(source, target, partition, twin)
         # A write between two readings only makes them disagree.
@@ -146,18 +146,18 @@ def inspect_target(
         shown = shared and last < source_high[partition]
         low = max(start[twin], source_start[partition])
         other: bool | None = None if shared else False
-        theirs = source.read_batch(partition, last) if shown else None
-        here[partition] = EpochOffset(theirs[1].leader_epoch if theirs else UNKNOWN_EPOCH, end[twin])
+        source_batch = source.read_batch(partition, last) if shown else None
+        here[partition] = EpochOffset(source_batch[1].leader_epoch if source_batch else UNKNOWN_EPOCH, end[twin])
         own = inherited.get(partition, 0)  # Aborted records there were replicated as markers; both are invisible.
-        hidden = theirs is not None and last < own and theirs[1].attributes & CONTROL_FLAG
+        hidden = source_batch is not None and last < own and source_batch[1].attributes & CONTROL_FLAG
         if shown and tail and (tail[1].attributes & CONTROL_FLAG or hidden):
             last, other = pair.compare_below_markers(low, last, own)
         elif shown:
             # Compare both last batches whole: a rewrite of lost records may have changed only some.
-            at = last_difference(theirs, tail, last)
+            at = last_difference(source_batch, tail, last)
             last, other = (at, True) if at >= 0 else (last, False)
         ours = [seen for seen in producers[twin] if seen.producer_id == producer_id]
-        found[partition] = TargetState(
+        states[partition] = TargetState(
             start[twin],
             high[twin],
             again[twin],
@@ -172,10 +172,10 @@ def inspect_target(
             open_from=_open_from(producers[twin]) if own else -1,
         )
     for partition, stand in stands.items():
-        if partition in found:
+        if partition in states:
             told_to = max(inherited.get(partition, 0), stand.end)
-            found[partition] = _with_untold(target, twins[partition], found[partition], told_to)
-    return _with_histories(source, found, here, stands)
+            states[partition] = _with_untold(target, twins[partition], states[partition], told_to)
+    return _with_histories(source, states, here, stands)
 
 
 def _with_histories(
@@ -184,15 +184,15 @@ def _with_histories(
     here: Mapping[TopicPartition, EpochOffset],
     stands: Mapping[TopicPartition, EpochOffset],
 ) -> dict[TopicPartition, TargetState]:
-    said: dict[TopicPartition, dict[int, EpochEnd]] = {partition: {} for partition in found}
+    ends: dict[TopicPartition, dict[int, EpochEnd]] = {partition: {} for partition in found}
     for known in (here, stands):
-        wanted = {n: at.epoch for n, at in known.items() if n in found and at.epoch >= 0 and at.epoch not in said[n]}
+        wanted = {n: at.epoch for n, at in known.items() if n in found and at.epoch >= 0 and at.epoch not in ends[n]}
         for partition, answer in (source.epoch_ends(wanted) if wanted else {}).items():
-            said[partition][wanted[partition]] = EpochEnd(*answer)
+            ends[partition][wanted[partition]] = EpochEnd(*answer)
     result = {}
     for partition, state in found.items():
         stand = stands.get(partition, NO_EPOCH_OFFSET)
-        epoch, parted = compare_histories(stand, here[partition], said[partition])
+        epoch, parted = compare_histories(stand, here[partition], ends[partition])
         result[partition] = replace(state, source_epoch=epoch, parted=parted, wrote_epoch=here[partition].epoch)
     return result
 
@@ -202,19 +202,19 @@ def _tail(
 ) -> tuple[bytes, BatchHeader] | None:
     if end <= start or high != end:
         return None
-    found = target.read_batch(partition, end - 1)
-    if found is None:
+    batch = target.read_batch(partition, end - 1)
+    if batch is None:
         raise KafkaError(f"{partition}: the twin's last batch could not be read", retriable=True)
-    return found
+    return batch
 
 
-def _fence(producers: Iterable[ProducerState], ours: int) -> int:
-    marks = marker_producer_id(ours)
-    return max((one.coordinator_epoch for one in producers if one.producer_id == marks), default=-1)
+def _fence(producers: Iterable[ProducerState], producer_id: int) -> int:
+    marks = marker_producer_id(producer_id)
+    return max((producer.coordinator_epoch for producer in producers if producer.producer_id == marks), default=-1)
 
 
 def _open_from(producers: Iterable[ProducerState]) -> int:
-    return min((one.current_txn_start for one in producers if one.current_txn_start >= 0), default=-1)
+    return min((producer.current_txn_start for producer in producers if producer.current_txn_start >= 0), default=-1)
 
 
 def _with_untold(target: KafkaCluster, twin: TopicPartition, state: TargetState, told_to: int) -> TargetState:
@@ -272,7 +272,7 @@ def _by_unit(
     twin: TopicPartition,
     start: int,
     batch: tuple[bytes, BatchHeader] | None,
-    ours: int,
+    producer_id: int,
     producers: Iterable[ProducerState],
 ) -> bool:
     """Whether the last batch may be a marker of an empty transaction. Coordinators may forget its producer id, but such
@@ -283,10 +283,10 @@ def _by_unit(
     tail = batch[1]
     if not tail.attributes & CONTROL_FLAG or is_marker_producer_id(tail.producer_id):
         return False
-    if any(one.producer_id == tail.producer_id and one.last_sequence >= 0 for one in producers):
+    if any(producer.producer_id == tail.producer_id and producer.last_sequence >= 0 for producer in producers):
         return False
     before = target.read_tail_batch(twin, tail.base_offset - 1) if tail.base_offset > start else None
-    return before is None or bool(before.attributes & CONTROL_FLAG) or before.producer_id == ours
+    return before is None or bool(before.attributes & CONTROL_FLAG) or before.producer_id == producer_id
 
 
 def _described(batch: tuple[bytes, BatchHeader] | None, *, unit: bool) -> LastBatch | None:
@@ -355,7 +355,7 @@ class EmptyTransactions:
 
     def take(self, marks: Iterable[PendingMarkers]) -> None:
         """Writes these; each is reported once no transaction is open on its partition."""
-        runs = [MarkerRunProgress(one, one.gap.base, one.gap.end - one.gap.base) for one in marks]
+        runs = [MarkerRunProgress(mark, mark.gap.base, mark.gap.end - mark.gap.base) for mark in marks]
         if runs:
             with self._news:
                 self._waiting.extend(runs)
@@ -562,10 +562,10 @@ class BlockingCalls:
         with contextlib.suppress(BlockingIOError):
             while self.wake_socket.recv(4096):
                 pass
-        found = []
+        results = []
         while not self._reports.empty():
-            found.append(self._reports.get())
-        return found
+            results.append(self._reports.get())
+        return results
 
     def learn(self, orders: Iterable[PartitionConfig]) -> None:
         """Learns twin names; other calls use the source's."""
@@ -595,15 +595,15 @@ class BlockingCalls:
         wanted = {replicator.named: (replicator.source_key[0], replicator.target_id) for replicator in tracks}
 
         def errand() -> CallResult:
-            seen = {}
+            metadata = {}
             sides = {"source": list(wanted), "target": [self._twin(partition) for partition in wanted]}
             for side, partitions in sides.items():
                 topics = {partition.topic for partition in partitions}
                 try:
-                    seen[side] = self._cluster(side).metadata(sorted(topics), refresh=True)
+                    metadata[side] = self._cluster(side).metadata(sorted(topics), refresh=True)
                 except Exception as error:
                     return LeadersFound({}, str(error) or type(error).__name__, side)
-            return LeadersFound(self._routes(wanted, seen["source"], seen["target"]))
+            return LeadersFound(self._routes(wanted, metadata["source"], metadata["target"]))
 
         self._send(errand)
 
@@ -689,27 +689,30 @@ class BlockingCalls:
     def _routes(
         self, wanted: dict[TopicPartition, tuple[bytes, bytes]], source: ClusterMetadata, target: ClusterMetadata
     ) -> dict[TopicPartition, PartitionLeaders]:
-        found = {}
+        routes = {}
         for partition, (source_id, target_id) in wanted.items():
-            theirs, ours = source.topics.get(partition.topic), target.topics.get(self._twin(partition).topic)
-            if not _there(theirs, partition) or not _there(ours, partition) or not theirs or not ours:
-                found[partition] = PartitionLeaders(absent="target" if _there(theirs, partition) else "source")
-                continue
-            if theirs.topic_id != source_id or ours.topic_id != target_id:
-                found[partition] = PartitionLeaders(recreated="source" if theirs.topic_id != source_id else "target")
-                continue
-            leads, twin = theirs.partitions[partition.partition], ours.partitions[partition.partition]
-            leader = leads.leader, leads.leader_epoch, twin.leader
-            found[partition] = PartitionLeaders(*leader, target_epoch=twin.leader_epoch)
-        return found
+            topic, twin_topic = source.topics.get(partition.topic), target.topics.get(self._twin(partition).topic)
+            number = partition.partition
+            if topic is None or number >= len(topic.partitions):
+                routes[partition] = PartitionLeaders(absent="source")
+            elif twin_topic is None or number >= len(twin_topic.partitions):
+                routes[partition] = PartitionLeaders(absent="target")
+            elif topic.topic_id != source_id or twin_topic.topic_id != target_id:
+                recreated = "source" if topic.topic_id != source_id else "target"
+                routes[partition] = PartitionLeaders(recreated=recreated)
+            else:
+                leads, twin = topic.partitions[number], twin_topic.partitions[number]
+                leaders = leads.leader, leads.leader_epoch, twin.leader
+                routes[partition] = PartitionLeaders(*leaders, target_epoch=twin.leader_epoch)
+        return routes
 
     def _mute(self, twins: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, KafkaError]:
         _, here = self._cluster("source").offsets_of_each(twins, OffsetKind.EARLIEST)
         _, there = self._cluster("target").offsets_of_each(twins.values(), OffsetKind.EARLIEST)
         return here | {partition: there[twin] for partition, twin in twins.items() if twin in there}
 
-    def _uncut(self, found: Mapping[TopicPartition, TargetState]) -> dict[TopicPartition, InspectionResult]:
-        due = {partition: state for partition, state in found.items() if state.log_end < state.source_start}
+    def _uncut(self, states: Mapping[TopicPartition, TargetState]) -> dict[TopicPartition, InspectionResult]:
+        due = {partition: state for partition, state in states.items() if state.log_end < state.source_start}
         starts = {self._twin(partition): state.log_start for partition, state in due.items()}
         failed = find_uncuttable(self._cluster("target"), starts, self._ids) if due else {}
         results: dict[TopicPartition, InspectionResult] = {}
@@ -719,20 +722,20 @@ class BlockingCalls:
                 results[partition] = replace(state, uncut=append_hint(error.message, error.hint)) if denied else error
         return results
 
-    def _aged(self, found: dict[TopicPartition, TargetState]) -> dict[TopicPartition, TargetState]:
-        if not self._max_age_ms or not found:
-            return found
+    def _aged(self, states: dict[TopicPartition, TargetState]) -> dict[TopicPartition, TargetState]:
+        if not self._max_age_ms or not states:
+            return states
         source = self._cluster("source")
         # Offsets above the high watermark are not checked by time: the source does not show them.
-        high, _ = source.offsets_of_each(found, OffsetKind.HIGH_WATERMARK)
-        young, _ = source.first_since_each(found, wall_ms() - self._max_age_ms)
+        high, _ = source.offsets_of_each(states, OffsetKind.HIGH_WATERMARK)
+        young, _ = source.first_since_each(states, wall_ms() - self._max_age_ms)
         for partition in young.keys() & high.keys():
             at = young[partition] if young[partition] >= 0 else high[partition]
             # Dropped records have a history, too: the epoch of the last one shows later whether that still holds.
-            due = at > max(found[partition].log_end, found[partition].source_start)
+            due = at > max(states[partition].log_end, states[partition].source_start)
             below = source.read_batch(partition, at - 1) if due else None
-            found[partition] = with_young_offset(found[partition], at, below[1] if below else None)
-        return found
+            states[partition] = with_young_offset(states[partition], at, below[1] if below else None)
+        return states
 
     def _look_mapped(
         self, partition: TopicPartition, reach: WrittenPosition, stand: EpochOffset, *, drops: bool
@@ -761,8 +764,8 @@ class BlockingCalls:
             mute = self._mute(twins)
             led = {partition: twin for partition, twin in twins.items() if partition not in mute}
             clusters = self._cluster("source"), self._cluster("target")
-            found = inspect_target(*clusters, self._producer_id, led, stands, inherited) if led else {}
-            return {**found, **self._uncut(found), **{partition: _told(error) for partition, error in mute.items()}}
+            states = inspect_target(*clusters, self._producer_id, led, stands, inherited) if led else {}
+            return {**states, **self._uncut(states), **{partition: _told(error) for partition, error in mute.items()}}
         except Exception as error:
             away = isinstance(error, KafkaError) and error.retriable
             if away or len(partitions) == 1:
@@ -774,7 +777,3 @@ class BlockingCalls:
 
 def _told(error: Exception) -> KafkaError:
     return error if isinstance(error, KafkaError) else KafkaError(f"{error} ({type(error).__name__})", retriable=True)
-
-
-def _there(topic: TopicMetadata | None, partition: TopicPartition) -> bool:
-    return topic is not None and partition.partition < len(topic.partitions)

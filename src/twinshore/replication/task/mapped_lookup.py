@@ -144,16 +144,16 @@ class _Sides(NamedTuple):
         return here.epoch, *compare_histories(stand, here, ends)
 
     def landed(self, producer_id: int, remembered: tuple[int, int] | None) -> tuple[PositionVerdict, list[OffsetRun]]:
-        ours: list[LandedBatch] = []
+        batches: list[LandedBatch] = []
         reach, (start, end) = self.reach, self.span
         at = max(start, reach.target)
         for _, header in read_batches(self.target, self.twin, at, end, committed=False):
             at = header.last_offset + 1
             if header.producer_id == producer_id:
-                ours.append(LandedBatch(header.base_offset, header.last_offset_delta + 1, header.base_sequence))
+                batches.append(LandedBatch(header.base_offset, header.last_offset_delta + 1, header.base_sequence))
         if at < end:
             return InspectAgain(f"the twin's leader ends at {end}, its replicas at {at}"), []
-        fresh = find_landed_beyond(reach, ours)
+        fresh = find_landed_beyond(reach, batches)
         if isinstance(fresh, UnclearLanding):
             return _disagreement(reach, fresh.sentence), []
         following = next_sequence(fresh[-1].sequence, fresh[-1].records) if fresh else reach.sequence
@@ -196,24 +196,24 @@ class _Sides(NamedTuple):
         """Matches records by content, as a drop-oldest queue leaves out some. Searches from the time of the earliest,
         at first to shortly after the latest.
         """
-        ours = []
+        contents = []
         for batch in fresh:
             end = batch.target + batch.records
-            found = read_dated_contents(self.target, self.twin, batch.target, end, committed=False, theirs=True)
-            ours += [content for _, content in found]
-        times = [content.timestamp_ms or 0 for content in ours]
-        if len(ours) != sum(batch.records for batch in fresh):
+            dated = read_dated_contents(self.target, self.twin, batch.target, end, committed=False, theirs=True)
+            contents += [content for _, content in dated]
+        times = [content.timestamp_ms or 0 for content in contents]
+        if len(contents) != sum(batch.records for batch in fresh):
             return _disagreement(self.reach, "the twin has lost records that the link wrote last")
         start, end = self.source_span
         begin = max(self.reach.source, start, self.source.first_since(self.partition, min(times)))
         until = self.source.first_since(self.partition, max(times) + TIMESTAMP_SLACK_MS)
         for stop in dict.fromkeys((until if until > begin else end, end)):
             offsets, marks = array("q"), array("q")
-            found = read_dated_contents(self.source, self.partition, begin, stop, committed=True, theirs=True)
-            for offset, content in islice(found, SEARCH_RECORDS_MAX):
+            dated = read_dated_contents(self.source, self.partition, begin, stop, committed=True, theirs=True)
+            for offset, content in islice(dated, SEARCH_RECORDS_MAX):
                 offsets.append(offset)
                 marks.append(hash(content))
-            if places := match_latest_offsets([hash(content) for content in ours], offsets, marks):
+            if places := match_latest_offsets([hash(content) for content in contents], offsets, marks):
                 return map_each_record(fresh, places)
         sentence = f"what the link wrote to the twin last is not on the source from offset {begin} on"
         return _disagreement(self.reach, sentence)
@@ -225,9 +225,9 @@ class _Sides(NamedTuple):
         if at < 0:
             return None
         both = at >= source_start and reach.last_target >= self.span[0]
-        theirs = read_visible_record(self.source, self.partition, at) if both else None
-        ours = read_visible_record(self.target, self.twin, reach.last_target) if theirs else None
-        if theirs is not None and ours is not None and theirs != ours:
+        source_record = read_visible_record(self.source, self.partition, at) if both else None
+        twin_record = read_visible_record(self.target, self.twin, reach.last_target) if source_record else None
+        if source_record is not None and twin_record is not None and source_record != twin_record:
             sentence = f"the record at {at} of the source is not the one that the link wrote to the twin from there"
             return StopAt(IncidentKind.TRUNCATION, at, reach.source, sentence)
         if self.drops or behind < max(source_start, at + 1):

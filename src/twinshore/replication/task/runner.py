@@ -153,8 +153,8 @@ class CoordinatorClient(DriverConnection):
         who = {"token": config.coordinator_token, "link": config.link, "task": config.task, "run": config.run}
         super().__init__(config.coordinator_host, config.coordinator_port, **who)
 
-    def say(self, word: TaskMessage) -> None:
-        self.tell(encode_message(word))
+    def say(self, message: TaskMessage) -> None:
+        self.tell(encode_message(message))
 
     def words(self) -> list[CoordinatorMessage]:
         return [decode_for_task(message) for message in self.heard()]
@@ -407,7 +407,7 @@ class TaskRunner:
             connections.LearnTwinNames: lambda learn: self._calls.learn(learn.tracks),
             connections.OpenConnection: lambda dial: self._calls.dial(*dial),
             connections.LookUpLeaders: lambda _: self._calls.ask_routes(self.partitions.replicators.values()),
-            connections.InspectTwins: lambda look: self._calls.look(look.partitions, self.partitions.replicators),
+            connections.InspectTwins: lambda inspect: self._calls.look(inspect.partitions, self.partitions.replicators),
             connections.DeleteTwinRecords: lambda cut: self._calls.cut(cut.before, self.partitions.replicators),
             connections.WriteMarkersByTransactions: self._mark_by_transactions,
             **dict.fromkeys(TASK_MESSAGES, self._coordinator.say),
@@ -493,8 +493,8 @@ class TaskRunner:
                 self._selector.modify(connection, READABLE, partial(self._on_source, connection))
             if mask & READABLE:
                 now_s = steady_s()
-                if found := connection.receive(now_s):
-                    self.core.fetched(connection.flow, *found, now_s, wall_ms())
+                if response := connection.receive(now_s):
+                    self.core.fetched(connection.flow, *response, now_s, wall_ms())
         except TwinshoreError as error:
             self._do(self.core.lost(connection.flow, steady_s(), error.message))
 
@@ -519,8 +519,8 @@ class TaskRunner:
     # -- events
 
     def _on_coordinator(self, _mask: int) -> None:
-        for word in self._coordinator.words():
-            self._do(self.core.hear(word, steady_s()))
+        for message in self._coordinator.words():
+            self._do(self.core.hear(message, steady_s()))
 
     def _on_calls(self, _mask: int) -> None:
         for report in self._calls.take():
@@ -701,10 +701,10 @@ class TaskGroupRunner:
             self._told = slot
             self._say(SlotTurn(slot))
 
-    def _say(self, word: TaskGroupMessage) -> None:
+    def _say(self, message: TaskGroupMessage) -> None:
         if not self._lost:
             try:
-                self._line.tell(encode_message(word))
+                self._line.tell(encode_message(message))
             except CoordinatorLost:
                 self._let_go()
 

@@ -53,7 +53,7 @@ def take_acknowledged(noted: deque[PendingProgress], acked: int, told: int = 0) 
     while noted and noted[0].end <= acked:
         entry = noted.popleft()
         producers.extend(entry.producers)
-        unseen += sum(max(0, min(one.end, entry.end) - max(one.base, told)) for one in entry.gaps)
+        unseen += sum(max(0, min(gap.end, entry.end) - max(gap.base, told)) for gap in entry.gaps)
         size, batches, first_ms = size + entry.size, batches + entry.batches, first_ms or entry.seen_ms
         reached, epoch = entry.end, entry.epoch
     end = min(acked, noted[0].begin) if noted else acked
@@ -67,17 +67,17 @@ def truncate_pending(noted: deque[PendingProgress], end: int, told: EpochOffset)
     while noted and noted[-1].end > end:
         entry = noted.pop()
         if entry.begin < end:
-            producers = [seen for seen in entry.producers if seen[4] < end]
+            producers = [producer for producer in entry.producers if producer[4] < end]
             noted.append(entry._replace(end=end, producers=producers, epoch=-1))
     last = EpochOffset(noted[-1].epoch, noted[-1].end) if noted else told
     return last.epoch if last.end == end else UNKNOWN_EPOCH
 
 
-def latest_batches(seen: Producers) -> Producers:
+def latest_batches(batches: Producers) -> Producers:
     """The last five batches of each idempotent producer, which identify a retry after a switch."""
     kept: Producers = []
     times: dict[int, int] = {}
-    for entry in reversed(seen):
+    for entry in reversed(batches):
         known = times.get(entry[0], 0)
         if known < BATCHES_PER_PRODUCER:
             times[entry[0]] = known + 1
@@ -128,12 +128,12 @@ class ProgressLog:
         """
         if self.epoch_unreported and may_tell(self.epoch) == self.epoch:
             self.source = (-1, -1)
-        found = self._account(partition, acked, source)
-        if found is None:
+        progress = self._account(partition, acked, source)
+        if progress is None:
             return None
-        epoch = may_tell(found.epoch)
-        self.epoch_unreported = epoch != found.epoch
-        return replace(found, epoch=epoch)
+        epoch = may_tell(progress.epoch)
+        self.epoch_unreported = epoch != progress.epoch
+        return replace(progress, epoch=epoch)
 
     def _account(self, partition: TopicPartition, acked: int, source: SourceState) -> PartitionProgress | None:
         if acked > self.to:

@@ -152,19 +152,19 @@ class OffsetGap(NamedTuple):
 
 
 def clip_gaps(gaps: Iterable[OffsetGap], begin: int, end: int) -> tuple[OffsetGap, ...]:
-    cut = (OffsetGap(max(one.base, begin), min(one.end, end)) for one in gaps)
-    return tuple(one for one in cut if one.base < one.end)
+    cut = (OffsetGap(max(gap.base, begin), min(gap.end, end)) for gap in gaps)
+    return tuple(gap for gap in cut if gap.base < gap.end)
 
 
 def subtract_gaps(gaps: Iterable[OffsetGap], others: Sequence[OffsetGap]) -> list[OffsetGap]:
     """The parts outside `others`, which are in order."""
-    found: list[OffsetGap] = []
+    left: list[OffsetGap] = []
     for base, end in gaps:
         for other in clip_gaps(others, base, end):
-            found += clip_gaps([OffsetGap(base, other.base)], base, end)
+            left += clip_gaps([OffsetGap(base, other.base)], base, end)
             base = other.end
-        found += clip_gaps([OffsetGap(base, end)], base, end)
-    return found
+        left += clip_gaps([OffsetGap(base, end)], base, end)
+    return left
 
 
 class FilledGap(OffsetGap):
@@ -194,14 +194,14 @@ def split_batch(
     already, only gaps are named.
     """
     offsets = list(visible_spans(view, header, position, aborted))
-    runs = [(max(base, write_from), end) for base, end, seen in offsets if seen and end > write_from]
+    runs = [(max(base, write_from), end) for base, end, visible in offsets if visible and end > write_from]
     if runs == [(header.base_offset, header.last_offset + 1)] and not header.attributes & LOG_APPEND_TIME_FLAG:
         check_crc(view, header)
         pieces = iter([SplitBatch(view[HEADER_BYTES:], header)])
     else:
         pieces = _pieces(view, header, runs)
-    for base, end, seen in offsets:
-        if not seen:
+    for base, end, visible in offsets:
+        if not visible:
             if base < write_from:
                 yield OffsetGap(base, min(end, write_from))
             if end > write_from:
@@ -348,15 +348,15 @@ class BatchParser:
             self._go_through(*self._open)
         while self.work <= self._work_max:
             try:
-                found = next_batch(self.records, place, self._next_offset)
+                batch = next_batch(self.records, place, self._next_offset)
             except WireError:
                 self._flush()
                 self._old = self.records[place + MAGIC_OFFSET] < MAGIC
                 raise
-            if found is None:
+            if batch is None:
                 self.more = False
                 break
-            view, header = found
+            view, header = batch
             self._next_offset = header[0] + header[6] + 1
             place = self._take(place, view, header)
         self._place = place
@@ -402,10 +402,10 @@ class BatchParser:
 
     def _join(self, place: int, first: BatchHeader) -> bool:
         """Whether batches were joined; `_joined_to` is then their end."""
-        found = self.joining.join(self.records, place, first) if self.joining else None
-        if found is None:
+        joined = self.joining.join(self.records, place, first) if self.joining else None
+        if joined is None:
             return False
-        (body, header, self._joined_to, batches, producers), room = found
+        (body, header, self._joined_to, batches, producers), room = joined
         self._flush()
         self.batches.append(make_outgoing_batch(header, body)._replace(room=room))
         self.carried.append(SourceBatchStats(header[0], self._joined_to - place, batches, producers))
@@ -426,10 +426,10 @@ class BatchParser:
                 self.position = fate.end
                 self.work += GAP_COST
             else:
-                body, ours, unpacked = fate
-                self.batches.append(make_outgoing_batch(ours, body))
-                self.position = ours.last_offset + 1
-                self.work += SLICE_COST + ours.count + (unpacked >> 7)
+                body, batch_header, unpacked = fate
+                self.batches.append(make_outgoing_batch(batch_header, body))
+                self.position = batch_header.last_offset + 1
+                self.work += SLICE_COST + batch_header.count + (unpacked >> 7)
             if self.work > self._work_max and self.write_from <= self.position <= header.last_offset:
                 self._open, self.leader_epoch = (pieces, header), header.leader_epoch
                 return

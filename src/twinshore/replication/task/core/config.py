@@ -125,17 +125,17 @@ class UnclearLanding(NamedTuple):
 
 def position_after(offset_run: OffsetRun) -> WrittenPosition:
     source, target = source_end(offset_run), target_end(offset_run)
-    found = WrittenPosition(source, target, next_sequence(offset_run.sequence, offset_run.length))
-    return found._replace(last_source=source - 1, last_target=target - 1) if offset_run.length else found
+    position = WrittenPosition(source, target, next_sequence(offset_run.sequence, offset_run.length))
+    return position._replace(last_source=source - 1, last_target=target - 1) if offset_run.length else position
 
 
-def find_landed_beyond(reach: WrittenPosition, found: Iterable[LandedBatch]) -> list[LandedBatch] | UnclearLanding:
+def find_landed_beyond(reach: WrittenPosition, landed: Iterable[LandedBatch]) -> list[LandedBatch] | UnclearLanding:
     """The batches that landed above `reach`, without a gap in sequences. If a compacted twin misses as many offsets as
     sequences, all of them were the link's.
     """
     fresh: list[LandedBatch] = []
     at, end = 0, reach.target
-    for batch in found:
+    for batch in landed:
         ahead = reach.ahead(batch.sequence)
         if ahead + batch.records <= at:
             continue
@@ -158,20 +158,20 @@ def map_landed_batches(
     reach: WrittenPosition, fresh: Iterable[LandedBatch], runs: Iterable[tuple[int, int]]
 ) -> list[OffsetRun] | UnclearLanding:
     """The offset runs of `fresh`. `runs`: visible source offsets [first, end) from `reach` on, in order."""
-    seen = _pieces(reach, runs)
-    found: list[OffsetRun] = []
+    visible = _pieces(reach, runs)
+    offset_runs: list[OffsetRun] = []
     first = end = 0
     for target, count, sequence in fresh:
         while count:
             if first == end:
-                first, end = next(seen, (0, 0))
+                first, end = next(visible, (0, 0))
                 if first == end:
                     return UnclearLanding(f"the twin has more of the link's records than the source, from {target} on")
             size = min(count, end - first)
-            found.append(OffsetRun(SourceOffset(first), TargetOffset(target), size, sequence))
+            offset_runs.append(OffsetRun(SourceOffset(first), TargetOffset(target), size, sequence))
             first, target, count = first + size, target + size, count - size
             sequence = next_sequence(sequence, size)
-    return append_runs(None, found)
+    return append_runs(None, offset_runs)
 
 
 def _pieces(reach: WrittenPosition, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

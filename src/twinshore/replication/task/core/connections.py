@@ -391,9 +391,9 @@ class TargetProducer:
         producer._told = False
         ways = (self._mark_due, self._produce) if self._marks_turn else (self._produce, self._mark_due)
         for way in ways:
-            if one := way(task_partitions, now_s, now_ms):
+            if request := way(task_partitions, now_s, now_ms):
                 self._marks_turn = way == self._produce
-                yield one
+                yield request
                 return
 
     def _to_ask(self, task_partitions: TaskPartitions, now_s: float) -> list[PendingMarkers]:
@@ -478,7 +478,7 @@ class TargetProducer:
 
     def marked(self, codes: Iterable[MarkedPartition]) -> None:
         """Takes the marker response; log ends come next."""
-        self._codes = {(one.topic, one.partition): one.error for one in codes}
+        self._codes = {(marked.topic, marked.partition): marked.error for marked in codes}
 
     def end_offsets_received(self, ends: Iterable[LogEnd], throttle_ms: int, now_s: float) -> CompletedRequest:
         """Takes log ends, of a query or after markers."""
@@ -488,12 +488,12 @@ class TargetProducer:
         if not flight.asking:
             codes, self._codes = self._codes or {}, None
             return CompletedRequest(flight, [], [merge_marker_result(codes, end) for end in ends])
-        found = [merge_marker_result({}, end, 0) for end in ends]
-        go, rest = split_by_log_end(flight.marks, found)
+        outcomes = [merge_marker_result({}, end, 0) for end in ends]
+        go, rest = split_by_log_end(flight.marks, outcomes)
         self._due_s = self._due_s if self.due else now_s
         self.due += go
         self._told = True
-        return CompletedRequest(flight._replace(marks=rest), [], found)
+        return CompletedRequest(flight._replace(marks=rest), [], outcomes)
 
     def _heard(self, size: int, throttle_ms: int, now_s: float) -> None:
         patient = self.undelivered_s > self.limits.undelivered_s
@@ -507,10 +507,10 @@ class TargetProducer:
 
     def take_unwritten(self) -> list[PendingMarkers]:
         """Takes markers that were queried for and never sent. Call before `close`."""
-        found = [entry for flight in self.in_flight if flight.asking for entry in flight.marks] + self.due
+        unwritten = [entry for flight in self.in_flight if flight.asking for entry in flight.marks] + self.due
         self.in_flight = deque(flight for flight in self.in_flight if not flight.asking)
         self.due = []
-        return found
+        return unwritten
 
     def lend(self, producer: TargetProducer) -> None:
         self.producer = producer

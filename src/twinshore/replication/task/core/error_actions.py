@@ -93,8 +93,8 @@ def judge_target_error(part: ProducedPartition, batch: OutgoingBatch, refusals: 
         return PartitionStopped(IncidentKind.POSITION_DISAGREEMENT, batch.base, batch.end, sentence)
     again = f" {refusals + 1} times in a row" if means is ErrorAction.CORRUPT else ""
     if means is ErrorAction.STOP or (again and refusals >= UNREADABLE_ERRORS_MAX):
-        said = f": {part.reason}" if part.reason else ""
-        sentence = f"the twin refuses {where}{again}: {kind.name}, {kind.sentence}{said}"
+        detail = f": {part.reason}" if part.reason else ""
+        sentence = f"the twin refuses {where}{again}: {kind.name}, {kind.sentence}{detail}"
         return PartitionStopped(IncidentKind.REFUSED, batch.base, batch.end, sentence, IncidentSide.TARGET)
     return None
 

@@ -95,13 +95,13 @@ class TokenBuckets:
         """Returns the topics that may be fetched again."""
         if self.link:
             self.link.refill(now_s)
-        found = []
+        opened = []
         for topic, bucket in self.topics.items():
             shut = not bucket.open
             bucket.refill(now_s)
             if shut and bucket.open:
-                found.append(topic)
-        return found
+                opened.append(topic)
+        return opened
 
     def shut(self) -> bool:
         return self.link is not None and not self.link.open
@@ -171,12 +171,12 @@ class TokenBuckets:
         whole = {"": self.link, **self.topics} if self.link else self.topics
         if not whole:
             return None
-        found = {}
+        usage = {}
         for name, bucket in whole.items():
             if bucket.spent or bucket.hungry:
-                found[name] = [bucket.spent / took_s, float(bucket.hungry)]
+                usage[name] = [bucket.spent / took_s, float(bucket.hungry)]
             bucket.spent, bucket.hungry = 0, bucket.hungry and not bucket.open
-        return found
+        return usage
 
 
 def measure_whole_batches(records: memoryview) -> tuple[int, int]:
@@ -214,16 +214,16 @@ class FetchSession:
         self, wanted: Iterable[FetchPartitionById], unwanted: Iterable[SourcePartitionKey]
     ) -> tuple[list[FetchPartitionById], list[SourcePartitionKey]]:
         """The next request: partitions new or changed, and those to forget."""
-        told = self._told
+        known = self._told
         # A broker adds requested partitions before it removes forgotten ones: forgetting must not undo a request.
-        forgotten = [key for key in unwanted if told.pop(key, None) is not None]
-        asked = []
+        forgotten = [key for key in unwanted if known.pop(key, None) is not None]
+        changed = []
         for want in wanted:
             key = (want.topic_id, want.partition)
-            if told.get(key) != want:
-                told[key] = want
-                asked.append(want)
-        return asked, [key for key in forgotten if key not in told]
+            if known.get(key) != want:
+                known[key] = want
+                changed.append(want)
+        return changed, [key for key in forgotten if key not in known]
 
     def __len__(self) -> int:
         return len(self._told)
@@ -360,7 +360,7 @@ class FetchScheduler:
             else:
                 unwanted.append(replicator.source_key)
                 self.buckets.stands(replicator.source_key, replicator.config.topic, behind=False)
-        asked, forgotten = session.changes(wanted, unwanted)
+        changed, forgotten = session.changes(wanted, unwanted)
         if not len(session):
             # Nothing left to fetch or to forget: the next request begins a new session.
             session.reset()
@@ -369,7 +369,7 @@ class FetchScheduler:
         if any(self.asks(replicator, line) for replicator in choked):
             # Fetched partitions may be quiet: their long poll must not delay one that soon has room again.
             wait_ms = min(wait_ms, BLOCKED_WAIT_MS)
-        return PlannedFetch(session.session_id, session.epoch, asked, forgotten, self.buckets.bytes_max(), wait_ms)
+        return PlannedFetch(session.session_id, session.epoch, changed, forgotten, self.buckets.bytes_max(), wait_ms)
 
     def _leave_to_others(self) -> None:
         if member := self.member:
@@ -413,13 +413,13 @@ class FetchScheduler:
         if answer.error:
             self.reset(line)
             return [] if answer.error in SESSION_LOST_CODES else self._failed(line, answer.error)
-        found = [
+        answered = [
             (replicator, part)
             for part in answer.partitions
             if (replicator := self._replicators.get((part.topic_id, part.partition))) is not None
             and session.position(replicator.source_key) == replicator.fetched
         ]
-        for replicator, part in found:
+        for replicator, part in answered:
             if replicator.phase is not Phase.RUNNING:
                 self.wake(replicator)  # Until it runs, the broker would answer the same again, and at once.
             elif not part.error:
@@ -429,18 +429,18 @@ class FetchScheduler:
         if answer.session_id == 0:
             self.reset(line)
         if self.buckets.bounding:
-            self._spend(found)
-        return found
+            self._spend(answered)
+        return answered
 
     def _failed(self, line: FetchStream, error: int) -> list[tuple[PartitionReplicator, FetchedPartitionById]]:
         nothing = (error, -1, -1, -1, None, None, [], memoryview(b""))
-        asked = [replicator for replicator in self._replicators.values() if self.asks(replicator, line)]
-        return [(replicator, FetchedPartitionById(*replicator.source_key, *nothing)) for replicator in asked]
+        replicators = [replicator for replicator in self._replicators.values() if self.asks(replicator, line)]
+        return [(replicator, FetchedPartitionById(*replicator.source_key, *nothing)) for replicator in replicators]
 
-    def _spend(self, found: list[tuple[PartitionReplicator, FetchedPartitionById]]) -> None:
+    def _spend(self, answered: list[tuple[PartitionReplicator, FetchedPartitionById]]) -> None:
         shut: set[str] = set()
         others_first = False
-        for replicator, part in found:
+        for replicator, part in answered:
             size, following = measure_whole_batches(part.records)
             topic = replicator.config.topic
             if size:

@@ -106,7 +106,7 @@ class ZombieRequests:
         elif looked_at_s >= self.until_s:
             self._over()
         else:  # with repeatedly broken connections they would only accumulate
-            self.heads = {one: head for one, head in self.heads.items() if head[2] > looked_at_s}
+            self.heads = {sequences: head for sequences, head in self.heads.items() if head[2] > looked_at_s}
 
     def landed(self, position: int) -> None:
         """Applies the inspected end. If a lost run of markers landed whole, nothing else is in flight."""
@@ -136,8 +136,8 @@ class ZombieRequests:
         if sequences in self.heads and self.heads[sequences][0] != crc:
             return True
         return any(
-            (led > self.epoch or base < end) and is_next_in_sequence(one, sequences)
-            for one, (_, base, _) in self.heads.items()
+            (led > self.epoch or base < end) and is_next_in_sequence(lost_sequences, sequences)
+            for lost_sequences, (_, base, _) in self.heads.items()
         )
 
     def reportable_epoch(self, epoch: int, now_s: float) -> int:
@@ -147,8 +147,8 @@ class ZombieRequests:
 
     def may_have_moved(self, sequence_of: Callable[[int], int]) -> bool:
         """Whether a request's sequences may mean other offsets now, or markers."""
-        theirs = [(int.from_bytes(one[:4], "big"), base) for one, (_, base, _) in self.heads.items()]
-        return self.marks or self.moved or any(sequence_of(base) != sequence for sequence, base in theirs)
+        lost = [(int.from_bytes(sequences[:4], "big"), base) for sequences, (_, base, _) in self.heads.items()]
+        return self.marks or self.moved or any(sequence_of(base) != sequence for sequence, base in lost)
 
     def _over(self) -> None:
         self.until_s, self.kept_ms, self.foreign, self.marks, self.moved = 0.0, FAR_FUTURE_MS, False, False, False

@@ -54,20 +54,20 @@ def group_markers(
     runs: Iterable[MarkerRun], producer_id: int, producer_epoch: int
 ) -> list[tuple[TransactionMarker, int]]:
     """Groups the runs into few markers: each names all partitions that need it equally often."""
-    found: list[tuple[TransactionMarker, int]] = []
+    markers: list[tuple[TransactionMarker, int]] = []
     by_fence: dict[int, list[MarkerRun]] = {}
     for run in runs:
         by_fence.setdefault(run.fence, []).append(run)
-    for fence, ours in by_fence.items():
-        ours.sort(key=lambda run: run.times)
+    for fence, fenced in by_fence.items():
+        fenced.sort(key=lambda run: run.times)
         done = 0
-        for index, run in enumerate(ours):
+        for index, run in enumerate(fenced):
             if run.times > done:
-                topics = _by_topic(ours[index:], lambda run: run.partition)
+                topics = _by_topic(fenced[index:], lambda run: run.partition)
                 marker = TransactionMarker(marker_producer_id(producer_id), producer_epoch, False, fence, topics)
-                found.append((marker, run.times - done))
+                markers.append((marker, run.times - done))
                 done = run.times
-    return found
+    return markers
 
 
 def end_offset_queries(runs: Iterable[MarkerRun]) -> list[tuple[str, list[tuple[int, int]]]]:

@@ -150,11 +150,11 @@ def _fields_of(value: Any) -> JsonMessage:
     return {name: getattr(value, name) for name in value.__slots__}
 
 
-def encode_message(word: CoordinatorMessage | TaskMessage | TaskGroupCommand | TaskGroupMessage) -> JsonMessage:
-    fields = word._asdict() if isinstance(word, tuple) else dataclasses.asdict(word)
-    if isinstance(word, StartWriting):  # keys in JSON are text
-        fields |= {"told": list(word.told.items()), "reached": list(word.reached.items())}
-    return {"what": type(word).__name__.lower(), **fields}
+def encode_message(message: CoordinatorMessage | TaskMessage | TaskGroupCommand | TaskGroupMessage) -> JsonMessage:
+    fields = message._asdict() if isinstance(message, tuple) else dataclasses.asdict(message)
+    if isinstance(message, StartWriting):  # keys in JSON are text
+        fields |= {"told": list(message.told.items()), "reached": list(message.reached.items())}
+    return {"what": type(message).__name__.lower(), **fields}
 
 
 def decode_for_task(message: JsonMessage) -> CoordinatorMessage:

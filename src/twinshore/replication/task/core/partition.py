@@ -124,9 +124,9 @@ class TroubleTimer:
 
     def over(self) -> bool:
         """Returns whether the trouble had been reported."""
-        told = self.told_s != NEVER_S
+        reported = self.told_s != NEVER_S
         self.since_s = self.told_s = NEVER_S
-        return told
+        return reported
 
 
 @dataclass(slots=True)
@@ -446,7 +446,7 @@ class PartitionReplicator:
             taken = [entry for entry in done.carried if entry.base < done.end]
             taken = [entry for entry in taken if not clip_gaps(missed, entry.base, entry.base + 1)] if missed else taken
             size, batches = sum(entry.size for entry in taken), sum(entry.batches for entry in taken)
-            producers = latest_batches([seen for entry in taken for seen in entry.producers])
+            producers = latest_batches([producer for entry in taken for producer in entry.producers])
             gaps = (*subtract_gaps(done.gaps, missed), *missed) if missed else tuple(done.gaps)
             epoch = -1 if done.stopped else done.leader_epoch
             self.progress_log.noted.append(
@@ -646,7 +646,8 @@ class MappedPartitionReplicator(PartitionReplicator):
         self.unreported_runs = append_runs(None, [*self.unreported_runs, *state.offset_runs])
         if state.offset_runs:
             self.reach = position_after(state.offset_runs[-1])
-            self.dropped = subtract_landed(self.dropped, [(one.source, source_end(one)) for one in state.offset_runs])
+            landed = [(offset_run.source, source_end(offset_run)) for offset_run in state.offset_runs]
+            self.dropped = subtract_landed(self.dropped, landed)
 
     def on_begin(self, position: int) -> None:
         self.gaps.clear()
@@ -661,9 +662,10 @@ class MappedPartitionReplicator(PartitionReplicator):
         if base < reach.target:
             return False
         if self.phase is Phase.RUNNING:
-            one = OffsetRun(SourceOffset(batch.base), TargetOffset(base), length, reach.sequence)
-            self.unreported_runs[-1:] = append_runs(self.unreported_runs[-1] if self.unreported_runs else None, [one])
-            self.reach = position_after(one)
+            offset_run = OffsetRun(SourceOffset(batch.base), TargetOffset(base), length, reach.sequence)
+            last = self.unreported_runs[-1] if self.unreported_runs else None
+            self.unreported_runs[-1:] = append_runs(last, [offset_run])
+            self.reach = position_after(offset_run)
         return True
 
     def arrived(self, end: int) -> None:
@@ -750,8 +752,8 @@ def written_positions(
     replicators: Mapping[TopicPartition, PartitionReplicator], partitions: list[TopicPartition]
 ) -> dict[TopicPartition, WrittenPosition]:
     """How far those of `partitions` that are mapped are written."""
-    found = [replicators.get(partition) for partition in partitions]
-    mapped = [replicator for replicator in found if isinstance(replicator, MappedPartitionReplicator)]
+    known = [replicators.get(partition) for partition in partitions]
+    mapped = [replicator for replicator in known if isinstance(replicator, MappedPartitionReplicator)]
     return {
         replicator.named: replicator.reach.passed(replicator.progress_log.to)._replace(warm=replicator.begins > 0)
         for replicator in mapped

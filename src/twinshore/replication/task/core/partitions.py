@@ -205,10 +205,10 @@ def _pieces(
 def take_due_cuts(tracks: Iterable[PartitionReplicator]) -> dict[TopicPartition, int]:
     """Returns where twins should begin that begin before their sources. Once for each inspection."""
     due = [replicator for replicator in tracks if 0 <= replicator.cut_to <= replicator.acked]
-    found = {replicator.named: replicator.cut_to for replicator in due}
+    starts = {replicator.named: replicator.cut_to for replicator in due}
     for replicator in due:
         replicator.cut_to = -1
-    return found
+    return starts
 
 
 class ParseBudget:
@@ -305,31 +305,31 @@ def feed_from_window(partitions: TaskPartitions, now_ms: int) -> None:
             if room <= 0 or scheduler.buckets.shut():
                 member.later(replicator)
                 break
-            found = member.next(replicator)
-            if found is None:
+            next_slice = member.next(replicator)
+            if next_slice is None:
                 # The window may have dropped the data by now: then fetch from the source.
                 scheduler.ask_again(replicator)
                 break
-            one, cut = found
-            if member.drops(replicator) and partitions.refuses(replicator, cut):
+            window_slice, parsed = next_slice
+            if member.drops(replicator) and partitions.refuses(replicator, parsed):
                 break
             if scheduler.buckets.bounding:
-                scheduler.buckets.spend(replicator.config.topic, sum(entry.size for entry in cut.carried))
+                scheduler.buckets.spend(replicator.config.topic, sum(entry.size for entry in parsed.carried))
             if not replicator.source.heard:
                 replicator.note_source_readable()
-            replicator.source.led, fed = one.led, True
-            replicator.take(cut, NO_BUFFER, now_ms)
-            room -= sum(piece.size for piece in cut.batches)
+            replicator.source.led, fed = window_slice.led, True
+            replicator.take(parsed, NO_BUFFER, now_ms)
+            room -= sum(piece.size for piece in parsed.batches)
         if fed:
             partitions.wake(replicator)
 
 
 def drop_stale_batches(member: SharedFetchMember, replicator: PartitionReplicator, now_ms: int) -> bool:
     """Whether waiting data was dropped."""
-    found = member.kept_from(replicator, now_ms)
-    if found is None:
+    kept = member.kept_from(replicator, now_ms)
+    if kept is None:
         return False
-    to, epoch, why = found
+    to, epoch, why = kept
     drop_unsent(replicator, to, epoch, why, now_ms)
     replicator.source.led = replicator.leaders.source_epoch
     return True
@@ -397,21 +397,22 @@ class TaskPartitions:
         No other task may start while a broker may accept requests of a lost connection, which only this task knows, or
         while progress is unreported.
         """
-        found = []
-        for replicator in [one for one in self.replicators.values() if one.leaving and not one.in_flight]:
+        handed_over = []
+        idle = [replicator for replicator in self.replicators.values() if not replicator.in_flight]
+        for replicator in [replicator for replicator in idle if replicator.leaving]:
             place = replicator.config.topic, replicator.config.partition
             early = any((progress.topic, progress.partition) == place for progress in self._early)
             if replicator.zombies.until_s > now_s or early:
                 continue
-            found.append((replicator.named, make_handoff(replicator, now_s), replicator.account(now_s)))
+            handed_over.append((replicator.named, make_handoff(replicator, now_s), replicator.account(now_s)))
             self._tell_drops(replicator)
             del self.replicators[replicator.named]
             self._ready.get(replicator.leaders.target, {}).pop(replicator, None)
-        return found
+        return handed_over
 
     def keep_only(self, partitions: Set[TopicPartition]) -> None:
         """Before the start of writing: forgets partitions that another task has got."""
-        for partition in [one for one in self.replicators if one not in partitions]:
+        for partition in [partition for partition in self.replicators if partition not in partitions]:
             self.scheduler.remove(self.replicators.pop(partition))
 
     def routed(self, partition: TopicPartition, leaders: PartitionLeaders) -> None:
@@ -448,14 +449,14 @@ class TaskPartitions:
         if not (replicator.waiting or replicator.in_flight):
             self._stop(replicator, stopped)
 
-    def refuses(self, replicator: PartitionReplicator, cut: ParsedFetch) -> bool:
+    def refuses(self, replicator: PartitionReplicator, parsed: ParsedFetch) -> bool:
         """Whether a drop-oldest queue must refuse `cut`; then the partition stops."""
         member = self.scheduler.member
-        found = find_transactional(cut) if member and not member.rules.transactions else None
-        if found:
-            stopped = PartitionStopped(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS_REASON)
+        batch = find_transactional(parsed) if member and not member.rules.transactions else None
+        if batch:
+            stopped = PartitionStopped(IncidentKind.REFUSED, batch.base, batch.end, NO_TRANSACTIONS_REASON)
             self._halt(replicator, stopped)
-        return found is not None
+        return batch is not None
 
     def drop_too_old(self, replicator: PartitionReplicator, now_ms: int) -> None:
         """Drops what an inspection found too old for a drop-oldest queue, once the twin's content is reported."""
@@ -474,8 +475,8 @@ class TaskPartitions:
         member = self.scheduler.member
         if not member or not member.drops(replicator) or done.stopped:
             return done
-        if not member.rules.transactions and (found := find_transactional(done)):
-            stopped = PartitionStopped(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS_REASON)
+        if not member.rules.transactions and (batch := find_transactional(done)):
+            stopped = PartitionStopped(IncidentKind.REFUSED, batch.base, batch.end, NO_TRANSACTIONS_REASON)
             return done._replace(batches=[], end=replicator.fetched, carried=[], gaps=[], stopped=stopped)
         if not member.rules.max_age_s or replicator.fetched < replicator.write_from:
             return done
@@ -488,11 +489,11 @@ class TaskPartitions:
     # -- progress
 
     def accounts(self, now_s: float) -> list[PartitionProgress]:
-        found, self._early = self._early, []
-        found += [carried for replicator in self.replicators.values() if (carried := replicator.account(now_s))]
+        progress, self._early = self._early, []
+        progress += [carried for replicator in self.replicators.values() if (carried := replicator.account(now_s))]
         for replicator in self.replicators.values():
             self._tell_drops(replicator)
-        return found
+        return progress
 
     def handovers(self, now_s: float) -> list[Handoff]:
         return [handoff for replicator in self.replicators.values() if (handoff := make_handoff(replicator, now_s))]
@@ -552,15 +553,15 @@ class TaskPartitions:
 
     def take_due_inspections(self, now_s: float, up: Container[int]) -> list[TopicPartition]:
         """Takes the twins to inspect. Only with a connection `up`, whose loss would reveal a crash."""
-        found = []
+        partitions = []
         for replicator in self.replicators.values():
             due = replicator.phase is Phase.UNVERIFIED and replicator.retry_at_s <= now_s
             if due and replicator.leaders.target in up:
                 # An inspection forgets unreported offsets, and may take long.
                 self._early += [progress] if (progress := replicator.account(now_s)) else []
                 replicator.looks(now_s)
-                found.append(replicator.named)
-        return found
+                partitions.append(replicator.named)
+        return partitions
 
     def on_inspected(
         self, partition: TopicPartition, seen: TargetState | KafkaError | None, now_s: float, now_ms: int = 1
@@ -644,8 +645,8 @@ class TaskPartitions:
         self._portion.again()
         if self.scheduler.member:
             feed_from_window(self, now_ms)
-        while self._portion.left >= 0 and (one := self.backlog.next(self.scheduler)):
-            self._take(one.line, one.replicator, one.part, one.buffer, now_s, now_ms, one.parser)
+        while self._portion.left >= 0 and (rest := self.backlog.next(self.scheduler)):
+            self._take(rest.line, rest.replicator, rest.part, rest.buffer, now_s, now_ms, rest.parser)
 
     def took(self, spent_s: float) -> None:
         """The length of a turn, without waiting."""
@@ -771,9 +772,9 @@ class TaskPartitions:
 
     def marked(self, sent: list[PendingMarkers], answers: list[MarkerOutcome], now_s: float) -> None:
         """Takes a marker response. Only the log ends, read after, are proof."""
-        found = results_by_partition(answers)
+        outcomes = results_by_partition(answers)
         for replicator, gap in sent:
-            answer = found.get(replicator.config.twin_named)
+            answer = outcomes.get(replicator.config.twin_named)
             replicator.in_flight -= 1
             if stopped := judge_refused_markers(answer, gap, replicator.refusals):
                 self._stop(replicator, stopped)
@@ -788,8 +789,8 @@ class TaskPartitions:
         """Twins led by `node` whose ends must be queried: before unguarded requests and, if `idle`, where no request
         would reveal a change.
         """
-        found = find_unsure_twins(self._ready.get(node, ()), now_s, now_ms)
-        return found + find_idle_twins(self.replicators.values(), node) if idle else found
+        unsure = find_unsure_twins(self._ready.get(node, ()), now_s, now_ms)
+        return unsure + find_idle_twins(self.replicators.values(), node) if idle else unsure
 
     def on_end_checked(self, asked: Iterable[IdleTwin], answers: list[MarkerOutcome], now_s: float) -> None:
         untold, incidents = recheck_log_ends(asked, answers, now_s)
@@ -842,8 +843,8 @@ class TaskPartitions:
             member.doubt(replicator)
         if part.diverging_epoch:
             replicator.set_back()  # only the source lost what is not sent yet
-        if found := judge_source_error(part, replicator.fetched, replicator.source.unread):
-            self._halt(replicator, found)
+        if stopped := judge_source_error(part, replicator.fetched, replicator.source.unread):
+            self._halt(replicator, stopped)
             return
         self.stale_routes = True
         self.incidents += replicator.report_source_error(part, now_s)
@@ -851,8 +852,8 @@ class TaskPartitions:
     def _target_error(
         self, replicator: PartitionReplicator, batch: OutgoingBatch, part: ProducedPartition, now_s: float
     ) -> None:
-        if not replicator.refusal and (found := judge_target_error(part, batch, replicator.refusals)):
-            replicator.refused(found)
+        if not replicator.refusal and (stopped := judge_target_error(part, batch, replicator.refusals)):
+            replicator.refused(stopped)
             self.scheduler.forget(replicator, replicator.leaders)
         if not replicator.refusal:
             self.stale_routes = True

@@ -48,14 +48,14 @@ def last_difference(source: RawBatch | None, twin: RawBatch | None, last: int) -
     if source is None or twin is None or twin[1].attributes & CONTROL_FLAG:
         return -1
     try:
-        theirs, ours = _records(source, last), _records(twin, last)
+        source_records, twin_records = _records(source, last), _records(twin, last)
     except WireError:
         return -1
     # The twin's topic sets its own time stamps; differing settings are reported elsewhere.
     stamped = bool(twin[1].attributes & LOG_APPEND_TIME_FLAG)
-    for offset in sorted(theirs.keys() & ours.keys(), reverse=True):
-        one = theirs[offset]
-        if one != (ours[offset]._replace(timestamp=one.timestamp) if stamped else ours[offset]):
+    for offset in sorted(source_records.keys() & twin_records.keys(), reverse=True):
+        record = source_records[offset]
+        if record != (twin_records[offset]._replace(timestamp=record.timestamp) if stamped else twin_records[offset]):
             return offset
     return -1
 
@@ -73,8 +73,8 @@ def first_difference(unlike_at: Callable[[int], bool], low: int, last: int) -> i
 
 def _records(batch: RawBatch, last: int) -> dict[int, Record]:
     check_crc(*batch)
-    found = iter_records(*batch, limit_bytes=REWRITE_BYTES_MAX)
-    return {one.offset: one for one in takewhile(lambda record: record.offset <= last, found)}
+    records = iter_records(*batch, limit_bytes=REWRITE_BYTES_MAX)
+    return {record.offset: record for record in takewhile(lambda record: record.offset <= last, records)}
 
 
 @dataclass(frozen=True, slots=True)

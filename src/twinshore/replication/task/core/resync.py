@@ -63,7 +63,7 @@ def next_marker_runs(
     """Takes the next marker request to a leader, at most `each` for one partition. Those partitions send nothing else
     until the response.
     """
-    found: list[PendingMarkers] = []
+    runs: list[PendingMarkers] = []
     room = MARKERS_MAX
     for replicator in list(ready):
         if not room:
@@ -73,23 +73,23 @@ def next_marker_runs(
             del ready[replicator]
             run = replicator.send_gap(min(room, each), now_s)
             room -= run.end - run.base
-            found.append(PendingMarkers(replicator, run))
-    return found
+            runs.append(PendingMarkers(replicator, run))
+    return runs
 
 
 def split_by_log_end(
-    asked: Iterable[PendingMarkers], ends: Iterable[MarkerOutcome]
+    marks: Iterable[PendingMarkers], ends: Iterable[MarkerOutcome]
 ) -> tuple[list[PendingMarkers], list[PendingMarkers]]:
     """Splits queried runs into those that may go, with the twin's end and leader unchanged, and those that need an
     inspection.
     """
-    found = results_by_partition(ends)
+    outcomes = results_by_partition(ends)
     go: list[PendingMarkers] = []
     rest: list[PendingMarkers] = []
-    for one in asked:
-        answer = found.get(one.replicator.config.twin_named)
-        stands = answer is not None and answer.error == 0 and answer.end == one.gap.base
-        (go if stands else rest).append(one)
+    for mark in marks:
+        answer = outcomes.get(mark.replicator.config.twin_named)
+        stands = answer is not None and answer.error == 0 and answer.end == mark.gap.base
+        (go if stands else rest).append(mark)
     return go, rest
 
 
@@ -97,8 +97,8 @@ def split_by_phase(due: Iterable[PendingMarkers]) -> tuple[list[PendingMarkers],
     """Splits runs by whether their partitions are running."""
     running: list[PendingMarkers] = []
     others: list[PendingMarkers] = []
-    for one in due:
-        (running if one.replicator.phase is Phase.RUNNING else others).append(one)
+    for mark in due:
+        (running if mark.replicator.phase is Phase.RUNNING else others).append(mark)
     return running, others
 
 
@@ -121,8 +121,8 @@ def judge_refused_markers(answer: MarkerOutcome | None, gap: OffsetGap, refusals
         return PartitionStopped(IncidentKind.POSITION_DISAGREEMENT, gap.base, answer.end, sentence)
     kind = error_kind(answer.error)
     if answer.error in AUTHORIZATION_CODES:
-        said = f"the target refuses markers for {where}: {kind.sentence}"
-        sentence = append_hint(said, _GRANTS.get(answer.error, kind.hint))
+        refusal = f"the target refuses markers for {where}: {kind.sentence}"
+        sentence = append_hint(refusal, _GRANTS.get(answer.error, kind.hint))
         return PartitionStopped(IncidentKind.RIGHTS_LOST, gap.base, gap.end, sentence, IncidentSide.TARGET)
     if answer.error in FENCED_CODES and refusals >= INSPECTIONS_MAX:
         sentence = f"the twin keeps refusing markers for {where} as fenced: another task of this link is at work"
@@ -160,34 +160,34 @@ def find_idle_twins(tracks: Iterable[PartitionReplicator], node: int) -> list[Id
 
 def find_unsure_twins(ready: Iterable[PartitionReplicator], now_s: float, now_ms: int) -> list[IdleTwin]:
     """The twins whose ends must be seen before the next batch, each once until the response."""
-    found = []
+    unsure = []
     for replicator in ready:
         if _stands(replicator) and _waits(replicator, now_s, now_ms):
             replicator.known_end.asking = True
-            found.append(IdleTwin(replicator, _end(replicator)))
-    return found
+            unsure.append(IdleTwin(replicator, _end(replicator)))
+    return unsure
 
 
 def recheck_log_ends(
-    asked: Iterable[IdleTwin], answers: Iterable[MarkerOutcome], now_s: float
+    twins: Iterable[IdleTwin], answers: Iterable[MarkerOutcome], now_s: float
 ) -> tuple[bool, list[PartitionIncident]]:
     """Inspects twins whose end changed without a request. Returns whether leaders must be looked up, and incidents."""
-    found = results_by_partition(answers)
+    outcomes = results_by_partition(answers)
     untold, incidents = False, list[PartitionIncident]()
-    for replicator, end in asked:
+    for replicator, end in twins:
         replicator.known_end.asking = False
-        answer = found.get(replicator.config.twin_named)
-        seen = answer.end if answer is not None and not answer.error else END_UNKNOWN
-        untold |= seen == END_UNKNOWN
+        answer = outcomes.get(replicator.config.twin_named)
+        known = answer.end if answer is not None and not answer.error else END_UNKNOWN
+        untold |= known == END_UNKNOWN
         if _end(replicator) != end or not _stands(replicator):
             continue
-        if seen == end:
+        if known == end:
             # As of now, not of the target's answer: over a slow connection nothing would ever be sent otherwise.
             replicator.known_end.seen_s = now_s
         elif replicator.waiting:
             error = answer and answer.error
             incidents += replicator.report_not_taken(error, replicator.waiting[0][0], now_s, "its end, before ")
-        elif seen != END_UNKNOWN:
+        elif known != END_UNKNOWN:
             replicator.again(now_s)
     return untold, incidents
 

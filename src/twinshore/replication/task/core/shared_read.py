@@ -50,13 +50,13 @@ STARTUP_S = 3.0
 GATHER_S_MAX = 1.0
 
 
-def sum_shared_fetch(said: Iterable[Mapping[str, float]], read_total: float) -> dict[str, float]:
+def sum_shared_fetch(speeds: Iterable[Mapping[str, float]], read_total: float) -> dict[str, float]:
     """Sums the last reports of one link's tasks. `read_total`: bytes of all the link's fetches. Empty without a
     broadcast.
     """
-    ours = [speed for speed in said if JOINED_KEY in speed]
-    sums = {name: sum(speed[name] for speed in ours) for name in (QUEUED_KEY, JOINED_KEY)}
-    return sums | {READ_KEY: read_total} if ours else {}
+    reports = [speed for speed in speeds if JOINED_KEY in speed]
+    sums = {name: sum(speed[name] for speed in reports) for name in (QUEUED_KEY, JOINED_KEY)}
+    return sums | {READ_KEY: read_total} if reports else {}
 
 
 class WindowSlice(NamedTuple):
@@ -126,17 +126,17 @@ class SharedWindow:
 
     def found(self, position: int, write_from: int) -> tuple[WindowSlice, ParsedFetch] | None:
         """Returns the slice with `position`, and its rest for a twin that ends at `write_from`."""
-        one = self.slices.get(position)
-        if one is None:
-            one = next((one for one in self.slices.values() if one.base < position < one.cut.end), None)
-        cut = one.rest(position, write_from) if one else None
-        return (one, cut) if one and cut else None
+        part = self.slices.get(position)
+        if part is None:
+            part = next((part for part in self.slices.values() if part.base < position < part.cut.end), None)
+        rest = part.rest(position, write_from) if part else None
+        return (part, rest) if part and rest else None
 
     def border(self, position: int) -> int:
         """Returns the first border above `position` where a member may join, or -1."""
         if position >= self.end:
             return -1
-        known = (base for base, one in self.slices.items() if base > position and one.before >= 0)
+        known = (base for base, part in self.slices.items() if base > position and part.before >= 0)
         return next(known, self.end if self.epoch >= 0 else -1)
 
 
@@ -211,23 +211,23 @@ class SharedFetch:
 
     def begin(self, window: SharedWindow, at: int, epoch: int) -> None:
         """Restarts the window at offset `at`. `epoch`: the leader epoch below."""
-        for one in window.slices.values():
-            self._let_go(one)
+        for part in window.slices.values():
+            self._let_go(part)
         if window.slices:
             self._ages = deque(entry for entry in self._ages if entry[0] is not window)
         window.slices = {}
         window.era += 1
         window.end, window.epoch, window.origin = at, epoch, at
 
-    def put(self, window: SharedWindow, one: WindowSlice) -> None:
+    def put(self, window: SharedWindow, part: WindowSlice) -> None:
         """Adds the next slice. Older slices may be dropped for it, never the new one, which no member has had yet."""
-        for piece in one.cut.batches:
+        for piece in part.cut.batches:
             if isinstance(piece, OutgoingBatch) and piece.room:
                 piece.room.uses += 1
-        window.slices[one.base] = one
-        window.end, window.epoch = one.cut.end, one.cut.leader_epoch
-        self._ages.append((window, one))
-        self.bytes += one.size
+        window.slices[part.base] = part
+        window.end, window.epoch = part.cut.end, part.cut.leader_epoch
+        self._ages.append((window, part))
+        self.bytes += part.size
         while len(self._ages) > 1 and (self.bytes > KEPT_BYTES_MAX or self._over()):
             if not self._over() and (self.age_s < STARTUP_S or is_slice_needed(*self._ages[0])):
                 break
@@ -237,13 +237,13 @@ class SharedFetch:
         return self.bytes > self.high_bytes or len(self._ages) > self.parts_max
 
     def _drop_oldest(self) -> None:
-        window, one = self._ages.popleft()
-        del window.slices[one.base]
-        self._let_go(one)
+        window, part = self._ages.popleft()
+        del window.slices[part.base]
+        self._let_go(part)
 
-    def _let_go(self, one: WindowSlice) -> None:
-        self.bytes -= one.size
-        for piece in one.cut.batches:
+    def _let_go(self, part: WindowSlice) -> None:
+        self.bytes -= part.size
+        for piece in part.cut.batches:
             if isinstance(piece, OutgoingBatch) and piece.room:
                 piece.room.uses -= 1
 
@@ -264,22 +264,22 @@ class SharedFetches:
         return shared_fetch
 
 
-def is_slice_needed(window: SharedWindow, one: WindowSlice) -> bool:
+def is_slice_needed(window: SharedWindow, part: WindowSlice) -> bool:
     """Whether a twin ends within this slice, the oldest: data in flight may have to be sent again, and an absent target
     may return. A drop-oldest queue whose twin ends below continues within what is left.
     """
     return any(
         not replicator.leaving
         and replicator.phase is not Phase.STOPPED
-        and replicator.acked < one.cut.end
-        and (one.base <= replicator.acked or (member.drops(replicator) and replicator.begins > 0))
+        and replicator.acked < part.cut.end
+        and (part.base <= replicator.acked or (member.drops(replicator) and replicator.begins > 0))
         for member, replicator in window.members.items()
     )
 
 
-def copy_buffers(cut: ParsedFetch) -> ParsedFetch:
+def copy_buffers(parsed: ParsedFetch) -> ParsedFetch:
     """Copies bytes out of the fetch buffer, to free that."""
-    return cut._replace(batches=[_owned(piece) for piece in cut.batches])
+    return parsed._replace(batches=[_owned(piece) for piece in parsed.batches])
 
 
 def _owned(piece: OutgoingBatch | OffsetGap) -> OutgoingBatch | OffsetGap:
@@ -305,13 +305,13 @@ def find_kept_offset(
     """
     if position < window.origin or position >= window.end:
         return None
-    ahead = [one for one in window.slices.values() if one.cut.end > position]
+    ahead = [part for part in window.slices.values() if part.cut.end > position]
     gone, why = 0, ""  # how many of these go
     since_ms = oldest_kept_ms(rules, now_ms)
     if rules.max_age_s:
-        gone = next((at for at, one in enumerate(ahead) if one.written_ms >= since_ms), len(ahead))
+        gone = next((at for at, part in enumerate(ahead) if part.written_ms >= since_ms), len(ahead))
         why = describe_age_limit(rules) if gone else ""
-    size, lost = sum(one.size for one in ahead[gone:]), window.begin > position
+    size, lost = sum(part.size for part in ahead[gone:]), window.begin > position
     if size > rules.high_bytes or len(ahead) - gone > rules.parts_max or lost:
         while len(ahead) - gone > 1 and (size > rules.low_bytes or len(ahead) - gone > rules.parts_max // 2):
             size -= ahead[gone].size
@@ -404,8 +404,8 @@ def old_bytes(records: memoryview, since_ms: int) -> int:
     return 0
 
 
-def find_transactional(cut: ParsedFetch) -> OutgoingBatch | None:
-    for piece in cut.batches:
+def find_transactional(parsed: ParsedFetch) -> OutgoingBatch | None:
+    for piece in parsed.batches:
         if isinstance(piece, OutgoingBatch) and piece.header.attributes & TRANSACTIONAL_FLAG:
             return piece
     return None
@@ -516,8 +516,8 @@ class SharedFetchMember:
         self._follow(replicator, window)
 
     def partitions_read_for_others(self) -> list[PartitionReplicator]:
-        ours = [replicator for replicator, window in self._windows.items() if window.reader is self]
-        return [replicator for replicator in ours if len(self._windows[replicator].members) > 1]
+        read = [replicator for replicator, window in self._windows.items() if window.reader is self]
+        return [replicator for replicator in read if len(self._windows[replicator].members) > 1]
 
     def let_go(self, replicator: PartitionReplicator) -> None:
         """Stops reading the partition for others, and wakes them to find a new reader."""
@@ -658,9 +658,9 @@ class SharedFetchMember:
 
     def hungry(self) -> list[PartitionReplicator]:
         """Takes the partitions to feed now."""
-        found = [*self.called, *(replicator for replicator in self._hungry if replicator not in self.called)]
+        hungry = [*self.called, *(replicator for replicator in self._hungry if replicator not in self.called)]
         self.called, self._hungry, self.needs_turn = {}, {}, False
-        return found
+        return hungry
 
     def later(self, replicator: PartitionReplicator) -> None:
         self._hungry[replicator] = None
@@ -686,25 +686,25 @@ class SharedFetchMember:
     def next(self, replicator: PartitionReplicator) -> tuple[WindowSlice, ParsedFetch] | None:
         """Returns what the window has next. None: fetch from the source, or wait for the reader."""
         window = self._windows.get(replicator)
-        found = self._next(replicator, window) if window else None
-        if found and window:
+        next_slice = self._next(replicator, window) if window else None
+        if next_slice and window:
             self._follow(replicator, window)
-        return found
+        return next_slice
 
     def _next(self, replicator: PartitionReplicator, window: SharedWindow) -> tuple[WindowSlice, ParsedFetch] | None:
         own = replicator.fetched < replicator.write_from and self.drops(replicator)
         if own or replicator.fetched >= window.end:
             return None
-        if (found := window.found(replicator.fetched, replicator.write_from)) is None:
+        if (next_slice := window.found(replicator.fetched, replicator.write_from)) is None:
             return None
-        one = found[0]
-        if one.led < max(replicator.source.led, replicator.leaders.source_epoch):
+        part = next_slice[0]
+        if part.led < max(replicator.source.led, replicator.leaders.source_epoch):
             # The source has a new leader, whose log may differ: ask that.
             self.shared_fetch.begin(window, window.end, window.epoch)
             self._wake_others(window)
             return None
-        before = one.before if one.base == replicator.fetched else one.cut.leader_epoch
-        return found if self._agrees(replicator, window, before) else None
+        before = part.before if part.base == replicator.fetched else part.cut.leader_epoch
+        return next_slice if self._agrees(replicator, window, before) else None
 
     def _agrees(self, replicator: PartitionReplicator, window: SharedWindow, epoch: int) -> bool:
         if replicator.fetched == 0 or replicator.source.epoch == epoch >= 0:
@@ -745,7 +745,7 @@ class SharedFetchMember:
         return sum(self._queued(replicator, window) for replicator, window in self._windows.items())
 
     def _queued(self, replicator: PartitionReplicator, window: SharedWindow) -> int:
-        ahead = sum(one.size for base, one in window.slices.items() if base >= replicator.fetched)
+        ahead = sum(part.size for base, part in window.slices.items() if base >= replicator.fetched)
         return replicator.waiting.bytes + (ahead if self._is_in(replicator, window) else 0)
 
     def joined(self) -> Iterator[PartitionReplicator]:

@@ -49,13 +49,14 @@ class SilenceTracker:
         self, tracks: Iterable[PartitionReplicator], scheduler: FetchScheduler, now_s: float, still: Container[int] = ()
     ) -> list[PartitionIncident]:
         """Returns due incidents of stalled partitions. `still`: twin leaders that throttle this task."""
-        found: list[PartitionIncident] = []
-        replicators = [one for one in tracks if one.phase is not Phase.STOPPED and not one.leaving]
+        incidents: list[PartitionIncident] = []
+        alive = [replicator for replicator in tracks if replicator.phase is not Phase.STOPPED]
+        replicators = [replicator for replicator in alive if not replicator.leaving]
         if self._since:
             self._keep(replicators, scheduler)
         for replicator in replicators:
-            found += self._of_target(replicator, now_s, still) or self._of_source(replicator, scheduler, now_s)
-        return found
+            incidents += self._of_target(replicator, now_s, still) or self._of_source(replicator, scheduler, now_s)
+        return incidents
 
     def _keep(self, tracks: Iterable[PartitionReplicator], scheduler: FetchScheduler) -> None:
         needed: set[tuple[str, object]] = {(side, WHOLE_SIDE) for side in SIDES}

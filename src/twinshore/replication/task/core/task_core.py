@@ -179,8 +179,8 @@ class TaskCore:
         released = partitions.released(now_s)
         if released and partitions.incidents:
             yield self._beat(now_s)  # Losses are reported before the positions.
-        for one in released:
-            yield Released(*one)
+        for row in released:
+            yield Released(*row)
         if partitions.finishing and (partitions.settled() or now_s >= self._finish_by_s):
             yield from self._done(now_s)
 
@@ -239,14 +239,14 @@ class TaskCore:
     def _speed(self, now_s: float) -> dict[str, float]:
         times = sorted(self._produce_s)
         self._produce_s.clear()
-        found: dict[str, float] = {}
-        found |= Counter(replicator.phase.value for replicator in self.partitions.replicators.values())
+        figures: dict[str, float] = {}
+        figures |= Counter(replicator.phase.value for replicator in self.partitions.replicators.values())
         if times:
-            found["produce_p50_ms"] = 1000 * times[len(times) // 2]
-            found["produce_p99_ms"] = 1000 * times[int(len(times) * 0.99)]
+            figures["produce_p50_ms"] = 1000 * times[len(times) // 2]
+            figures["produce_p99_ms"] = 1000 * times[int(len(times) * 0.99)]
         if member := self.partitions.scheduler.member:
-            found |= member.told()
-        return found | quota_figures(self.targets.values(), self.sources.values(), now_s, self._lands_until_s)
+            figures |= member.told()
+        return figures | quota_figures(self.targets.values(), self.sources.values(), now_s, self._lands_until_s)
 
     def _done(self, now_s: float) -> Iterator[TaskCommand]:
         if self.ended:
@@ -348,9 +348,9 @@ class TaskCore:
 
     def looked(self, seen: Mapping[TopicPartition, TargetState | KafkaError | None], now_s: float, now_ms: int) -> None:
         """Takes inspections. None: an empty transaction of this task must end first."""
-        for partition, found in seen.items():
-            self.partitions.on_inspected(partition, found, now_s, now_ms)
-            self.partitions.stale_routes |= found is None
+        for partition, result in seen.items():
+            self.partitions.on_inspected(partition, result, now_s, now_ms)
+            self.partitions.stale_routes |= result is None
 
     def closed(self, marks: list[PendingMarkers], answers: list[MarkerOutcome], now_s: float) -> None:
         """Takes markers that empty transactions have finished."""
@@ -358,21 +358,21 @@ class TaskCore:
 
     # -- messages of the coordinator
 
-    def hear(self, word: CoordinatorMessage, now_s: float) -> Iterator[TaskCommand]:
+    def hear(self, message: CoordinatorMessage, now_s: float) -> Iterator[TaskCommand]:
         """Applies a coordinator message, in order of arrival. Apply all before `timers`, which check the lease."""
-        match word:
+        match message:
             case Assign(tracks):
                 self._assigned = True
                 yield LearnTwinNames(tracks)
                 self.partitions.assign(tracks)
             case StartWriting():
-                yield from self._go(word, now_s)
+                yield from self._go(message, now_s)
             case LeaseGranted(asked_s, grant_s):
                 self.lease.extend(asked_s, grant_s)
             case Release(partition):
                 self._release(partition)
             case TaskRateLimits():
-                self.partitions.scheduler.bound(*word)
+                self.partitions.scheduler.bound(*message)
             case TakeOver(handoffs):
                 self.partitions.take_over(handoffs, now_s)
             case Finish():
@@ -396,10 +396,10 @@ class TaskCore:
             if partition not in go.untouched:
                 replicator.zombies = ZombieRequests(epoch=replicator.progress_log.epoch)
         self.partitions.take_over(go.handoffs, now_s, go.reached)
-        for one in go.paces:
-            line = self.targets.get(one.node) if one.side == "target" else self.sources.get((one.node, one.stream))
+        for pace in go.paces:
+            line = self.targets.get(pace.node) if pace.side == "target" else self.sources.get((pace.node, pace.stream))
             if line is not None:
-                line.quota.follow(one.learnt, now_s)
+                line.quota.follow(pace.learnt, now_s)
         self.going = True
         self._beat_at_s = now_s + self._report_s
         yield self._beat(now_s)

@@ -164,8 +164,8 @@ class QuotaPacer:
         self.held, self.portion, self._passing = True, min(learnt.portion, self.bytes_max), learnt.passing
         self.still_until_s, self.next_at_s = now_s + learnt.still_s, now_s + learnt.next_s
         self._since_s = now_s - learnt.seen_s
-        ours = ((now_s - ago_s, size) for ago_s, size in learnt.moved)
-        self._moved = deque([*ours, *self._moved])
+        moved = ((now_s - ago_s, size) for ago_s, size in learnt.moved)
+        self._moved = deque([*moved, *self._moved])
         self._sum = sum(size for _, size in self._moved)
 
     def bytes_s(self, now_s: float) -> float:
@@ -218,8 +218,8 @@ class FetchQuotaPacer(QuotaPacer):
         self.portion = max(PORTION_BYTES_MIN, min(self.bytes_max, int(self._span_s * passing)))
 
     def learnt(self, now_s: float) -> QuotaSnapshot | None:
-        found = QuotaPacer.learnt(self, now_s)
-        return found and found._replace(batch=self.batch, span_s=self._span_s)
+        snapshot = QuotaPacer.learnt(self, now_s)
+        return snapshot and snapshot._replace(batch=self.batch, span_s=self._span_s)
 
     def follow(self, learnt: QuotaSnapshot, now_s: float) -> None:
         if not self.held:
@@ -248,14 +248,14 @@ def quota_figures(
     """A task's figures: bytes a second by throttled side, and how long a target may accept earlier requests.
     `lands_until_s`: of closed connections.
     """
-    ours = list(targets)
-    sums = (sum(line.quota.bytes_s(now_s) for line in lines) for lines in (ours, sources))
-    found = {quota_key(side): size for side, size in zip(SIDES, sums, strict=True) if size}
-    still_s = max([lands_until_s, *(line.quota.lands_until_s(now_s) for line in ours)]) - now_s
-    return found | {STILL_KEY: still_s} if still_s > 0.0 else found
+    producers = list(targets)
+    sums = (sum(line.quota.bytes_s(now_s) for line in lines) for lines in (producers, sources))
+    figures = {quota_key(side): size for side, size in zip(SIDES, sums, strict=True) if size}
+    still_s = max([lands_until_s, *(line.quota.lands_until_s(now_s) for line in producers)]) - now_s
+    return figures | {STILL_KEY: still_s} if still_s > 0.0 else figures
 
 
 def sum_by_side(said: Iterable[dict[str, float]]) -> dict[str, float]:
     listed = list(said)
-    sums = {side: sum(one.get(quota_key(side), 0.0) for one in listed) for side in SIDES}
-    return {side: found for side, found in sums.items() if found}
+    sums = {side: sum(figures.get(quota_key(side), 0.0) for figures in listed) for side in SIDES}
+    return {side: bytes_s for side, bytes_s in sums.items() if bytes_s}
