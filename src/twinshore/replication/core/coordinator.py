@@ -349,10 +349,10 @@ class Coordinator:
         """Returns the open task's token; empty: closed."""
         return assignment.token if (assignment := self._assignments.get(key)) else ""
 
-    def assign(self, key: TaskKey, orders: Iterable[PartitionConfig], now_s: float) -> None:
+    def assign(self, key: TaskKey, configs: Iterable[PartitionConfig], now_s: float) -> None:
         """Adds partitions to a task and its attempts. Those that a task of the link already has stay there."""
         assignment, placed = self._assignments[key], self.placed(key[0])
-        fresh = tuple(self._given_once(key[0], config) for config in orders if config.named not in placed)
+        fresh = tuple(self._given_once(key[0], config) for config in configs if config.named not in placed)
         for config in fresh:
             assignment.place(config)
         if fresh:

@@ -567,9 +567,9 @@ class BlockingCalls:
             results.append(self._reports.get())
         return results
 
-    def learn(self, orders: Iterable[PartitionConfig]) -> None:
+    def learn(self, configs: Iterable[PartitionConfig]) -> None:
         """Learns twin names; other calls use the source's."""
-        for config in orders:
+        for config in configs:
             self._ids[config.twin_named.topic] = bytes.fromhex(config.target_topic_id)
             if config.twin:
                 self._twins[config.named] = config.twin_named
@@ -590,9 +590,9 @@ class BlockingCalls:
 
         self._send(errand)
 
-    def ask_routes(self, tracks: Iterable[PartitionReplicator]) -> None:
+    def ask_routes(self, replicators: Iterable[PartitionReplicator]) -> None:
         """Looks up leaders on both sides, and whether topics are still the same."""
-        wanted = {replicator.named: (replicator.source_key[0], replicator.target_id) for replicator in tracks}
+        wanted = {replicator.named: (replicator.source_key[0], replicator.target_id) for replicator in replicators}
 
         def errand() -> CallResult:
             metadata = {}

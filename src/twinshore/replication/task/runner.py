@@ -404,7 +404,7 @@ class TaskRunner:
             connections.PollSocket: self._look_for_answers,
             connections.DetachBuffers: lambda detach: self._targets[detach.producer].outbox.detach(),
             connections.CloseConnection: self._hang_up,
-            connections.LearnTwinNames: lambda learn: self._calls.learn(learn.tracks),
+            connections.LearnTwinNames: lambda learn: self._calls.learn(learn.configs),
             connections.OpenConnection: lambda dial: self._calls.dial(*dial),
             connections.LookUpLeaders: lambda _: self._calls.ask_routes(self.partitions.replicators.values()),
             connections.InspectTwins: lambda inspect: self._calls.look(inspect.partitions, self.partitions.replicators),

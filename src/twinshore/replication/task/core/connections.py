@@ -107,7 +107,7 @@ class CloseConnection(NamedTuple):
 
 
 class LearnTwinNames(NamedTuple):
-    tracks: Sequence[PartitionConfig]
+    configs: Sequence[PartitionConfig]
 
 
 class OpenConnection(NamedTuple):

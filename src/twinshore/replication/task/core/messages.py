@@ -37,7 +37,7 @@ MessageT = TypeVar("MessageT")
 
 
 class Assign(NamedTuple):
-    tracks: tuple[PartitionConfig, ...]
+    configs: tuple[PartitionConfig, ...]
 
 
 class StartWriting(NamedTuple):

@@ -202,9 +202,9 @@ def _pieces(
         yield OffsetGap(begin, end)
 
 
-def take_due_cuts(tracks: Iterable[PartitionReplicator]) -> dict[TopicPartition, int]:
+def take_due_cuts(replicators: Iterable[PartitionReplicator]) -> dict[TopicPartition, int]:
     """Returns where twins should begin that begin before their sources. Once for each inspection."""
-    due = [replicator for replicator in tracks if 0 <= replicator.cut_to <= replicator.acked]
+    due = [replicator for replicator in replicators if 0 <= replicator.cut_to <= replicator.acked]
     starts = {replicator.named: replicator.cut_to for replicator in due}
     for replicator in due:
         replicator.cut_to = -1
@@ -373,9 +373,9 @@ class TaskPartitions:
         self.finishing = False
         self._never_cut = never_cut
 
-    def assign(self, orders: Iterable[PartitionConfig]) -> None:
+    def assign(self, configs: Iterable[PartitionConfig]) -> None:
         """Adds partitions; each twin is inspected before the first write."""
-        for config in orders:
+        for config in configs:
             if config.named in self.replicators:
                 continue
             replicator = make_replicator(config, self.producer, self._fence, self.limits.partition_bytes_max)

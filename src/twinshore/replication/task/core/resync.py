@@ -149,11 +149,11 @@ class IdleTwin(NamedTuple):
         return MarkerRun(partition.topic, partition.partition, 0, 0, self.replicator.led[1])
 
 
-def find_idle_twins(tracks: Iterable[PartitionReplicator], node: int) -> list[IdleTwin]:
+def find_idle_twins(replicators: Iterable[PartitionReplicator], node: int) -> list[IdleTwin]:
     """The idle exact twins led by `node`. Mapped twins may hold other producers' records."""
     return [
         IdleTwin(replicator, replicator.acked)
-        for replicator in tracks
+        for replicator in replicators
         if replicator.leaders.target == node and _rests(replicator)
     ]
 

@@ -351,7 +351,7 @@ def drop_unsent(replicator: PartitionReplicator, to: int, epoch: int, why: str, 
 
 
 def drop_next(replicator: PartitionReplicator, to: int, epoch: int, why: str, now_ms: int) -> None:
-    """Drops the offsets from `track.fetched` to `to`. What already waits is sent before."""
+    """Drops the offsets from `replicator.fetched` to `to`. What already waits is sent before."""
     begin = replicator.fetched
     gone = OffsetGap(begin, to)
     replicator.dropped.append(dropped_incident(replicator.named, begin, to, why))
@@ -417,7 +417,7 @@ AGE_CHECK_INTERVAL_S = 0.1
 
 
 class SharedFetchMember:
-    """One task's share of a shared fetch: what it reads for all, is fed, and reads by itself. `wake(track)` makes the
+    """One task's share of a shared fetch: what it reads for all, is fed, and reads by itself. `wake(replicator)` makes the
     task check a partition. `rules`: of the task's queue.
     """
 

@@ -46,21 +46,25 @@ class SilenceTracker:
             self.over("target", WHOLE_SIDE)
 
     def told(
-        self, tracks: Iterable[PartitionReplicator], scheduler: FetchScheduler, now_s: float, still: Container[int] = ()
+        self,
+        replicators: Iterable[PartitionReplicator],
+        scheduler: FetchScheduler,
+        now_s: float,
+        still: Container[int] = (),
     ) -> list[PartitionIncident]:
         """Returns due incidents of stalled partitions. `still`: twin leaders that throttle this task."""
         incidents: list[PartitionIncident] = []
-        alive = [replicator for replicator in tracks if replicator.phase is not Phase.STOPPED]
-        replicators = [replicator for replicator in alive if not replicator.leaving]
+        staying = [replicator for replicator in replicators if not replicator.leaving]
+        watched = [replicator for replicator in staying if replicator.phase is not Phase.STOPPED]
         if self._since:
-            self._keep(replicators, scheduler)
-        for replicator in replicators:
+            self._keep(watched, scheduler)
+        for replicator in watched:
             incidents += self._of_target(replicator, now_s, still) or self._of_source(replicator, scheduler, now_s)
         return incidents
 
-    def _keep(self, tracks: Iterable[PartitionReplicator], scheduler: FetchScheduler) -> None:
+    def _keep(self, replicators: Iterable[PartitionReplicator], scheduler: FetchScheduler) -> None:
         needed: set[tuple[str, object]] = {(side, WHOLE_SIDE) for side in SIDES}
-        for replicator in tracks:
+        for replicator in replicators:
             line = scheduler.line_of(replicator, replicator.leaders)
             needed |= {("target", replicator.leaders.target), ("source", line)}
         self._since = {place: met for place, met in self._since.items() if place in needed}

@@ -361,10 +361,10 @@ class TaskCore:
     def hear(self, message: CoordinatorMessage, now_s: float) -> Iterator[TaskCommand]:
         """Applies a coordinator message, in order of arrival. Apply all before `timers`, which check the lease."""
         match message:
-            case Assign(tracks):
+            case Assign(configs):
                 self._assigned = True
-                yield LearnTwinNames(tracks)
-                self.partitions.assign(tracks)
+                yield LearnTwinNames(configs)
+                self.partitions.assign(configs)
             case StartWriting():
                 yield from self._go(message, now_s)
             case LeaseGranted(asked_s, grant_s):
