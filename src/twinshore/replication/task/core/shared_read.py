@@ -417,8 +417,8 @@ AGE_CHECK_INTERVAL_S = 0.1
 
 
 class SharedFetchMember:
-    """One task's share of a shared fetch: what it reads for all, is fed, and reads by itself. `wake(replicator)` makes the
-    task check a partition. `rules`: of the task's queue.
+    """One task's share of a shared fetch: what it reads for all, is fed, and reads by itself. `wake(replicator)` makes
+    the task check a partition. `rules`: of the task's queue.
     """
 
     def __init__(
