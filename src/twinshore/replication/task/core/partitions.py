@@ -572,11 +572,7 @@ class TaskPartitions:
             return
         anchor = SequenceMap.of(self.producer, replicator.config)
         if isinstance(seen, TargetState):
-            verdict = (
-                InspectAgain("its connection broke during the inspection")
-                if replicator.doubted
-                else replicator.judge(seen, anchor)
-            )
+            verdict = InspectAgain("its connection broke") if replicator.doubted else replicator.judge(seen, anchor)
         else:
             verdict = judge_failed_inspection(seen, replicator.progress_log.to)
         match verdict:
