@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from twinshore.kafka.protocol.record_batch import Record, encode_batch, split_batches
-from twinshore.replication.task.core.batches import OffsetGap, OutgoingBatch, SequenceMap
-from twinshore.replication.task.core.config import PartitionConfig
+from twinshore.replication.task.core.batches import (
+    BatchParser,
+    BufferPool,
+    OffsetGap,
+    OutgoingBatch,
+    ParsedFetch,
+    SequenceMap,
+)
+from twinshore.replication.task.core.config import PartitionConfig, TaskLimits
 from twinshore.replication.task.core.partition import PartitionReplicator
 
 HEADER = split_batches(memoryview(encode_batch([Record(0, 5, b"k", b"v")])))[0][1]
@@ -30,3 +37,15 @@ def sent_under(
         else:
             track.waiting.popleft()
             yield piece, track.stamp.head(piece)
+
+
+def parse_batches(
+    records: memoryview,
+    position: int,
+    write_from: int,
+    limits: TaskLimits,
+    joining: BufferPool | None = None,
+    aborted: Iterable[tuple[int, int]] = (),
+) -> ParsedFetch:
+    """Parses all batches from `position` on, with `BatchParser`."""
+    return BatchParser(records, position, write_from, limits, joining, aborted).parse(1 << 62)

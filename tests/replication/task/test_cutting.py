@@ -9,7 +9,7 @@ import cramjam
 import pytest
 
 from tests.kafka.protocol.strategies import slice_batch
-from tests.replication.task.parcels import sent_under
+from tests.replication.task.parcels import parse_batches, sent_under
 from twinshore.kafka.protocol.primitives import Buffer, varint
 from twinshore.kafka.protocol.record_batch import (
     CONTROL_FLAG,
@@ -36,7 +36,6 @@ from twinshore.replication.task.core.batches import (
     PartitionStopped,
     SequenceMap,
     make_outgoing_batch,
-    parse_batches,
 )
 from twinshore.replication.task.core.config import TaskLimits
 

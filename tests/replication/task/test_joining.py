@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.replication.task.parcels import parse_batches
 from tests.replication.task.test_track import begun
 from twinshore.kafka.protocol.batch_join import compiled_loops
 from twinshore.kafka.protocol.record_batch import Record, encode_batch
-from twinshore.replication.task.core.batches import BufferPool, OutgoingBatch, ParsedFetch, PooledBuffer, parse_batches
+from twinshore.replication.task.core.batches import BufferPool, OutgoingBatch, ParsedFetch, PooledBuffer
 from twinshore.replication.task.core.config import TaskLimits
 from twinshore.replication.task.core.partition import PartitionReplicator
 

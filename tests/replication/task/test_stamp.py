@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.replication.task.parcels import sent_under
+from tests.replication.task.parcels import parse_batches, sent_under
 from tests.replication.task.test_uncut import a_log
 from twinshore.kafka.protocol.batch_join import compiled_loops
 from twinshore.kafka.protocol.record_batch import (
@@ -24,7 +24,6 @@ from twinshore.replication.task.core.batches import (
     OutgoingBatch,
     ParsedFetch,
     SequenceMap,
-    parse_batches,
 )
 from twinshore.replication.task.core.config import TaskLimits
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.replication.task.parcels import sent_under
+from tests.replication.task.parcels import parse_batches, sent_under
 from tests.replication.task.test_lane_bounds import NOW_MS, TARGET_ID
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import TopicPartition
@@ -31,7 +31,6 @@ from twinshore.replication.task.core.batches import (
     PartitionStopped,
     PooledBuffer,
     SequenceMap,
-    parse_batches,
 )
 from twinshore.replication.task.core.config import Handoff, PartitionConfig, TaskLimits
 from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator

@@ -8,6 +8,7 @@ import cramjam
 import pytest
 
 from tests.kafka.protocol.strategies import one, raw_batch
+from tests.replication.task.parcels import parse_batches
 from twinshore.config.errors import TooLargeError
 from twinshore.kafka.protocol.primitives import Buffer
 from twinshore.kafka.protocol.record_batch import (
@@ -24,7 +25,7 @@ from twinshore.kafka.protocol.record_batch import (
 )
 from twinshore.kafka.protocol.rewrite import MERGED_PLAIN_BYTES_MAX, REWRITE_BYTES_MAX, REWRITE_RECORDS_MAX
 from twinshore.proof.core.record_rows import UnpackBuffer
-from twinshore.replication.task.core.batches import BatchParser, OutgoingBatch, ParsedFetch, parse_batches
+from twinshore.replication.task.core.batches import BatchParser, OutgoingBatch, ParsedFetch
 from twinshore.replication.task.core.config import TaskLimits
 from twinshore.replication.task.core.position import differ_at
 

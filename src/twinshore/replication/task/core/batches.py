@@ -280,18 +280,6 @@ class ParsedFetch(NamedTuple):
     gaps: list[OffsetGap]
 
 
-def parse_batches(
-    records: memoryview,
-    position: int,
-    write_from: int,
-    limits: TaskLimits,
-    joining: BufferPool | None = None,
-    aborted: Iterable[tuple[int, int]] = (),
-) -> ParsedFetch:
-    """Parses all batches from `position` on, with `BatchParser`."""
-    return BatchParser(records, position, write_from, limits, joining, aborted).parse(1 << 62)
-
-
 class BatchParser:
     """One pass over a fetch, in portions. `more`: data is left. `aborted`: producer id and first offset of each aborted
     transaction.
