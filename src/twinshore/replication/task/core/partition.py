@@ -172,13 +172,13 @@ class Phase(StrEnum):
 
 # From which phase to which, and when.
 TRANSITIONS: tuple[tuple[Phase, Phase, str], ...] = (
-    (Phase.UNVERIFIED, Phase.VERIFYING, "both sides are asked"),
-    (Phase.UNVERIFIED, Phase.RUNNING, "the task before said where it stood"),
+    (Phase.UNVERIFIED, Phase.VERIFYING, "both sides are inspected"),
+    (Phase.UNVERIFIED, Phase.RUNNING, "the previous task handed over the twin's end"),
     (Phase.VERIFYING, Phase.RUNNING, "the twin ends where it may"),
-    (Phase.VERIFYING, Phase.UNVERIFIED, "an answer is missing or past"),
-    (Phase.RUNNING, Phase.DRAINING, "the twin's end is in doubt, answers are on their way"),
-    (Phase.RUNNING, Phase.UNVERIFIED, "the twin's end is in doubt, no answer is on its way"),
-    (Phase.DRAINING, Phase.UNVERIFIED, "the last answer is in"),
+    (Phase.VERIFYING, Phase.UNVERIFIED, "a response is missing or outdated"),
+    (Phase.RUNNING, Phase.DRAINING, "the twin's end is in doubt, responses are awaited"),
+    (Phase.RUNNING, Phase.UNVERIFIED, "the twin's end is in doubt, no response is awaited"),
+    (Phase.DRAINING, Phase.UNVERIFIED, "the last response has arrived"),
     *((phase, Phase.STOPPED, "an incident") for phase in Phase if phase is not Phase.STOPPED),
 )
 _ALLOWED = frozenset((before, after) for before, after, _ in TRANSITIONS)
