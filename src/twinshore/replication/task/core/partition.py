@@ -163,10 +163,10 @@ NO_LEADERS = PartitionLeaders()
 
 
 class Phase(StrEnum):
-    UNVERIFIED = "look"
-    VERIFYING = "looking"
+    UNVERIFIED = "unverified"
+    VERIFYING = "verifying"
     RUNNING = "running"
-    DRAINING = "settling"
+    DRAINING = "draining"
     STOPPED = "stopped"
 
 

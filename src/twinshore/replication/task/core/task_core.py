@@ -8,7 +8,7 @@ Events are methods. Those with effects yield commands; carry out each before tak
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Mapping
 
 from twinshore.config.errors import KafkaError
@@ -240,7 +240,6 @@ class TaskCore:
         times = sorted(self._produce_s)
         self._produce_s.clear()
         figures: dict[str, float] = {}
-        figures |= Counter(replicator.phase.value for replicator in self.partitions.replicators.values())
         if times:
             figures["produce_p50_ms"] = 1000 * times[len(times) // 2]
             figures["produce_p99_ms"] = 1000 * times[int(len(times) * 0.99)]
