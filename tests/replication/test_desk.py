@@ -103,7 +103,7 @@ def test_an_heir_gets_the_word_the_positions_and_the_accounts_end(office: Office
     holder.asks(carried(3, 9))
     until(lambda: bool(office.accounts))
     heir = office.task(1)
-    assert heard(heir, Assign).tracks[0].topic == "orders"
+    assert heard(heir, Assign).configs[0].topic == "orders"
     heir.ready()
     heard(holder, Finish)
     assert office.coordinator.holding(KEY)[0] == 0
@@ -121,7 +121,7 @@ def test_an_heir_hears_how_far_a_mapped_twin_is_written_by_then(office: Office, 
         KEY, [PartitionConfig("orders", 0, "aa", "bb", receipt_to=3, reached=WrittenPosition(3, 100, 0))]
     )
     holder, heir = going(office), office.task(1)
-    assert heard(heir, Assign).tracks[0].reached == WrittenPosition(3, 100, 0)
+    assert heard(heir, Assign).configs[0].reached == WrittenPosition(3, 100, 0)
     last = OffsetRun(SourceOffset(7), TargetOffset(110), 1, 4)
     holder.asks(replace(carried(3, 9), offset_runs=(OffsetRun(SourceOffset(3), TargetOffset(100), 4, 0), last)))
     until(lambda: bool(office.accounts))
@@ -199,7 +199,7 @@ def test_a_topic_that_is_withdrawn_is_let_go_of_before_it_may_come_again(office:
     until(lambda: office.coordinator.withdraw(LINK, "orders"))
     assert list(office.coordinator.placed(LINK)) == [TopicPartition("bills", 0)]
     office.coordinator.assign(KEY, [topic_order()])
-    assert heard(holder, Assign).tracks[0].topic == "orders"
+    assert heard(holder, Assign).configs[0].topic == "orders"
     assert office.coordinator.withdraw("north->west", "orders"), "another link's topic of that name is another topic"
     assert ORDERS in office.coordinator.placed(LINK)
 
@@ -248,7 +248,7 @@ def test_a_topic_changes_tasks_only_when_a_task_that_the_coordinator_alone_lost_
         time.sleep(0.02)
     assert not half_lost.grant.holds(steady_s())
     office.coordinator.assign((LINK, 1), [topic_order()])
-    assert heard(other, Assign).tracks[0].topic == "orders"
+    assert heard(other, Assign).configs[0].topic == "orders"
 
 
 def test_a_new_term_of_the_link_waits_for_the_grants_of_the_last_one(office: Office, half_lost: LinePump) -> None:

@@ -19,7 +19,6 @@ from twinshore.replication.core.coordinator import TaskSession
 from twinshore.replication.task.core import connections
 from twinshore.replication.task.core.config import PartitionConfig, coordinator_epoch
 from twinshore.replication.task.core.connections import CompletedRequest, SourceFetcher, TargetProducer, TaskCommand
-from twinshore.replication.task.core.fetching import FetchStream
 from twinshore.replication.task.core.messages import (
     Assign,
     CoordinatorMessage,
@@ -35,6 +34,7 @@ from twinshore.replication.task.core.messages import (
 from twinshore.replication.task.core.partition import PartitionLeaders
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.position import TargetState
+from twinshore.replication.task.core.shared_read import FetchStream
 from twinshore.replication.task.core.task_core import TaskCore, WriteLease
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from twinshore.kafka.protocol.fetch import FetchResponseById
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.replication.task.core.batches import PooledBuffer
 from twinshore.replication.task.core.config import PartitionConfig, PartitionProgress, TaskLimits
-from twinshore.replication.task.core.fetching import FetchStream
 from twinshore.replication.task.core.partition import PartitionLeaders, Phase
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.position import TargetState
+from twinshore.replication.task.core.shared_read import FetchStream
 
 WEEK_MS = 7 * 86_400_000
 EPOCH_MS = 1_800_000_000_000

@@ -14,9 +14,10 @@ from tests.replication.task.model_world import World
 from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseById
 from twinshore.replication.task.core import partition as track_module
 from twinshore.replication.task.core.batches import OutgoingBatch, SequenceMap
-from twinshore.replication.task.core.fetching import FetchScheduler, FetchStream
+from twinshore.replication.task.core.fetching import FetchScheduler
 from twinshore.replication.task.core.partition import PartitionReplicator
 from twinshore.replication.task.core.position import PositionVerdict, TargetState, judge_position
+from twinshore.replication.task.core.shared_read import FetchStream
 
 KINDS = ("fresh", "old", "mixed")
 SEEDS = 100

@@ -26,7 +26,7 @@ from twinshore.kafka.protocol.record_batch import PREFIX_BYTES
 from twinshore.kafka.protocol.transactions import LogEnd, MarkedPartition
 from twinshore.replication.task.core.batches import PooledBuffer
 from twinshore.replication.task.core.config import PartitionConfig, TaskLimits
-from twinshore.replication.task.core.fetching import FetchStream, PlannedFetch
+from twinshore.replication.task.core.fetching import PlannedFetch
 from twinshore.replication.task.core.known_end import LOG_END_TTL_S
 from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.messages import TaskMessage
@@ -39,6 +39,7 @@ from twinshore.replication.task.core.resync import (
     split_by_log_end,
     split_by_phase,
 )
+from twinshore.replication.task.core.shared_read import FetchStream
 from twinshore.replication.task.core.throttle import FIRST_FETCH_BYTES, FetchQuotaPacer, QuotaPacer
 
 # -- to brokers

@@ -433,9 +433,13 @@ class FetchScheduler:
         return answered
 
     def _failed(self, line: FetchStream, error: int) -> list[tuple[PartitionReplicator, FetchedPartitionById]]:
-        nothing = (error, -1, -1, -1, None, None, [], memoryview(b""))
-        replicators = [replicator for replicator in self._replicators.values() if self.asks(replicator, line)]
-        return [(replicator, FetchedPartitionById(*replicator.source_key, *nothing)) for replicator in replicators]
+        failed = []
+        for replicator in self._replicators.values():
+            if self.asks(replicator, line):
+                key = replicator.source_key
+                part = FetchedPartitionById(*key, error, -1, -1, -1, None, None, [], memoryview(b""))
+                failed.append((replicator, part))
+        return failed
 
     def _spend(self, answered: list[tuple[PartitionReplicator, FetchedPartitionById]]) -> None:
         shut: set[str] = set()

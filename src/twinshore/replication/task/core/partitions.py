@@ -53,7 +53,7 @@ from twinshore.replication.task.core.error_actions import (
     judge_source_error,
     judge_target_error,
 )
-from twinshore.replication.task.core.fetching import FetchScheduler, FetchStream, PlannedFetch, needed_fetch_bytes
+from twinshore.replication.task.core.fetching import FetchScheduler, PlannedFetch, needed_fetch_bytes
 from twinshore.replication.task.core.handoff import accept_handoff, make_handoff
 from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.partition import (
@@ -79,6 +79,7 @@ from twinshore.replication.task.core.resync import (
 )
 from twinshore.replication.task.core.shared_read import (
     NO_BUFFER,
+    FetchStream,
     SharedFetch,
     SharedFetchMember,
     describe_age_limit,

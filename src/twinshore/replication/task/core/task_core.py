@@ -29,7 +29,6 @@ from twinshore.replication.task.core.connections import (
     TargetProducer,
     TaskCommand,
 )
-from twinshore.replication.task.core.fetching import FetchStream
 from twinshore.replication.task.core.known_end import ZombieRequests
 from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.messages import (
@@ -53,6 +52,7 @@ from twinshore.replication.task.core.partition import PartitionLeaders
 from twinshore.replication.task.core.partitions import TaskPartitions, take_due_cuts
 from twinshore.replication.task.core.position import TargetState
 from twinshore.replication.task.core.resync import PendingMarkers
+from twinshore.replication.task.core.shared_read import FetchStream
 from twinshore.replication.task.core.throttle import quota_figures
 
 REDIAL_S_MIN = 0.1
