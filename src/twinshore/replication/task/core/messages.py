@@ -136,8 +136,9 @@ class TaskFinished(NamedTuple):
 
 CoordinatorMessage = Assign | StartWriting | LeaseGranted | Release | TaskRateLimits | TakeOver | Finish | Stop
 TaskMessage = TaskReady | TaskProgress | ThrottleUsage | Released | TaskFinished
+COORDINATOR_MESSAGES: tuple[type[CoordinatorMessage], ...]
 COORDINATOR_MESSAGES = (Assign, StartWriting, LeaseGranted, Release, TaskRateLimits, TakeOver, Finish, Stop)
-TASK_MESSAGES = (TaskReady, TaskProgress, ThrottleUsage, Released, TaskFinished)
+TASK_MESSAGES: tuple[type[TaskMessage], ...] = (TaskReady, TaskProgress, ThrottleUsage, Released, TaskFinished)
 JsonMessage = dict[str, Any]
 
 
@@ -228,6 +229,8 @@ class SlotEnded:
 
 TaskGroupMessage = TaskGroupAlive | SlotTurn | SlotEnded
 TaskGroupCommand = StartTask | StopTaskGroup
+TASK_GROUP_MESSAGES: tuple[type[TaskGroupMessage], ...] = (TaskGroupAlive, SlotTurn, SlotEnded)
+TASK_GROUP_COMMANDS: tuple[type[TaskGroupCommand], ...] = (StartTask, StopTaskGroup)
 
 
 def parse_task_config(text: str) -> TaskConfig | TaskGroupConfig:
@@ -237,12 +240,12 @@ def parse_task_config(text: str) -> TaskConfig | TaskGroupConfig:
 
 def decode_for_task_group(message: JsonMessage) -> TaskGroupCommand:
     """Decodes a driver message. Raises ValueError for anything else."""
-    return _decoded(message, (StartTask, StopTaskGroup), "a task group")
+    return _decoded(message, TASK_GROUP_COMMANDS, "a task group")
 
 
 def decode_from_task_group(message: JsonMessage) -> TaskGroupMessage:
     """Decodes a task group's message. Raises ValueError for anything else."""
-    return _decoded(message, (TaskGroupAlive, SlotTurn, SlotEnded), "a driver")
+    return _decoded(message, TASK_GROUP_MESSAGES, "a driver")
 
 
 def narrow_limits(limits: TaskLimits, high_bytes: int = 0) -> TaskLimits:
