@@ -70,7 +70,7 @@ def deaf_to_the_high_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
         high = {"high_watermark": seen.log_end}
         values = {name: getattr(seen, name) for name in TargetState.__slots__}
         if seen.high_watermark != seen.log_end:
-            values["tail"] = None
+            values["last_batch"] = None
             values["log_start"] = seen.log_end  # Its tail cannot be read either: believe it.
         return judge_position(TargetState(**{**values, **high}), stamp, inherited, carried=carried)
 

@@ -216,7 +216,7 @@ def test_what_never_crossed_stops_a_demoted_twin() -> None:
     assert isinstance(found, StopAt)
     assert (found.kind, found.offset, found.end) == (IncidentKind.FOREIGN_WRITE, 200, 205)
     assert found.sentence == (
-        "offsets 200 to 204 were written here, at last by producer id 77, and never crossed: "
+        "offsets 200 to 204 were written here, at last by producer id 77, and never replicated: "
         "the topic changed homes at 200"
     )
     late = replace(

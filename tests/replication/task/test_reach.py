@@ -41,7 +41,7 @@ def test_a_gap_of_ours_alone_is_closed_and_any_other_is_not_guessed() -> None:
     assert find_landed_beyond(reach, [LandedBatch(54, 2, 2)]) == [LandedBatch(50, 4, WRAP - 2), LandedBatch(54, 2, 2)]
     unclear = find_landed_beyond(reach, [LandedBatch(55, 2, 2)])
     assert isinstance(unclear, UnclearLanding)
-    assert "4 records before offset 55" in unclear.sentence
+    assert "4 of the link's records are missing before offset 55" in unclear.sentence
 
 
 def test_a_twin_that_holds_more_than_the_source_is_not_explained() -> None:
