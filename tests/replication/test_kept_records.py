@@ -34,7 +34,7 @@ def test_a_switch_that_the_store_does_not_know_is_taken_up_as_it_stands() -> Non
 def test_what_has_gone_on_there_is_news_and_what_the_store_keeps_is_not() -> None:
     row, later = taken(FORCED), switch_state_values(replace(FORCED, step=SwitchStep.PROMOTE))
     assert find_new_switches({ONE: switch_state_values(FORCED)}, [row], NOW_MS) == []
-    assert [json.loads(one.switch_state)["step"] for one in find_new_switches({ONE: later}, [row], NOW_MS)] == ["flip"]
+    assert [json.loads(one.switch_state)["deed"] for one in find_new_switches({ONE: later}, [row], NOW_MS)] == ["flip"]
     ours = replace(row, switch_state=replace(FORCED, kept="").to_json())
     assert find_new_switches({ONE: later}, [ours], NOW_MS) == []
     assert find_obsolete_records({ONE: later}, [ours]) == [ONE], "a process with the store goes on with it"
