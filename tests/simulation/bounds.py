@@ -30,7 +30,7 @@ def check_bounds(task: PumpModel) -> None:
     """Raises Violation when the task has lost count of something."""
     held: Counter[int] = Counter()
     flying: Counter[TopicPartition] = Counter(
-        one.track.named  # type: ignore[attr-defined]
+        one.replicator.named  # type: ignore[attr-defined]
         for flow in task.core.targets.values()
         for one in (*flow.due, *(each for flight in flow.in_flight for each in (*flight.sent, *flight.marks)))
     )

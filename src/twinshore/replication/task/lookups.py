@@ -171,10 +171,9 @@ def inspect_target(
             producer_epoch=ours[0].epoch if ours else -1,
             open_from=_open_from(producers[twin]) if own else -1,
         )
-    for partition, stand in stands.items():
-        if partition in states:
-            told_to = max(inherited.get(partition, 0), stand.end)
-            states[partition] = _with_untold(target, twins[partition], states[partition], told_to)
+    for partition in [known for known in stands if known in states]:
+        told_to = max(inherited.get(partition, 0), stands[partition].end)
+        states[partition] = _with_untold(target, twins[partition], states[partition], told_to)
     return _with_histories(source, states, here, stands)
 
 

@@ -172,13 +172,13 @@ class Phase(StrEnum):
 
 # From which phase to which, and when.
 TRANSITIONS: tuple[tuple[Phase, Phase, str], ...] = (
-    (Phase.UNVERIFIED, Phase.VERIFYING, "both sides are inspected"),
-    (Phase.UNVERIFIED, Phase.RUNNING, "the previous task handed over the twin's end"),
+    (Phase.UNVERIFIED, Phase.VERIFYING, "both sides are read"),
+    (Phase.UNVERIFIED, Phase.RUNNING, "the previous task handed over"),
     (Phase.VERIFYING, Phase.RUNNING, "the twin ends where it may"),
-    (Phase.VERIFYING, Phase.UNVERIFIED, "a response is missing or outdated"),
-    (Phase.RUNNING, Phase.DRAINING, "the twin's end is in doubt, responses are awaited"),
-    (Phase.RUNNING, Phase.UNVERIFIED, "the twin's end is in doubt, no response is awaited"),
-    (Phase.DRAINING, Phase.UNVERIFIED, "the last response has arrived"),
+    (Phase.VERIFYING, Phase.UNVERIFIED, "a response is missing or old"),
+    (Phase.RUNNING, Phase.DRAINING, "the end is in doubt, responses are awaited"),
+    (Phase.RUNNING, Phase.UNVERIFIED, "the end is in doubt, no response is awaited"),
+    (Phase.DRAINING, Phase.UNVERIFIED, "the last response came"),
     *((phase, Phase.STOPPED, "an incident") for phase in Phase if phase is not Phase.STOPPED),
 )
 _ALLOWED = frozenset((before, after) for before, after, _ in TRANSITIONS)
