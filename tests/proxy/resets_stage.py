@@ -13,15 +13,14 @@ import pytest
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.kafka.consumer_groups import GroupMembers
 from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple
-from twinshore.proxy import offset_reset_run
 from twinshore.proxy.core.offset_reset import ResetPartition
-from twinshore.proxy.offset_reset_run import GroupPositions
 from twinshore.proxy.operations import reset_offsets
-from twinshore.proxy.operations.reset_offsets import ResetOffsets, act, plan
-from twinshore.state.core.proxy_values import ResetRow
+from twinshore.proxy.operations.reset_offsets import GroupPositions, ResetOffsets, act, plan
+from twinshore.state.core.proxy_values import ProxyInstanceRow, ResetRow, ResetStatusRow
 from twinshore.state.store import Store, open_store
 
 UNKNOWN_MEMBER = 25
+PROXY = ProxyInstanceRow("p", "proxy", "host", 9092, 0, 0, 0)
 Stood = tuple[str, str, int]
 
 
@@ -104,13 +103,14 @@ def world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
             there = made.members[cluster.name]
             return GroupMembers("Stable" if there else "Empty", dict(there))
 
-        monkeypatch.setattr(offset_reset_run, "ConsumerGroups", Groups)
-        monkeypatch.setattr(offset_reset_run, "find_coordinator_node", lambda *_: 1)
-        monkeypatch.setattr(offset_reset_run, "read_group_members", members_of)
-        monkeypatch.setattr(offset_reset_run, "remove_members", lambda cluster, *_: made.members[cluster.name].clear())
-        monkeypatch.setattr(offset_reset_run, "LATE_MEMBER_GRACE_S", 0.0)
-        monkeypatch.setattr(offset_reset_run, "FIRST_MEMBER_TIMEOUT_S", 0.0)
+        monkeypatch.setattr(reset_offsets, "ConsumerGroups", Groups)
+        monkeypatch.setattr(reset_offsets, "find_coordinator_node", lambda *_: 1)
+        monkeypatch.setattr(reset_offsets, "read_group_members", members_of)
+        monkeypatch.setattr(reset_offsets, "remove_members", lambda cluster, *_: made.members[cluster.name].clear())
+        monkeypatch.setattr(reset_offsets, "LATE_MEMBER_GRACE_S", 0.0)
+        monkeypatch.setattr(reset_offsets, "FIRST_MEMBER_TIMEOUT_S", 0.0)
         monkeypatch.setattr(reset_offsets, "read_group_positions", made.standing)
-        monkeypatch.setattr(reset_offsets, "list_serving_proxies", lambda _: [None])
+        monkeypatch.setattr(reset_offsets, "list_serving_proxies", lambda _: [PROXY])
+        monkeypatch.setattr(made.store.proxy_resets, "statuses", lambda run: [ResetStatusRow(PROXY.id, run, 0, 0)])
         monkeypatch.setattr(reset_offsets, "_clusters", lambda *_: {name: Cluster(name) for name in ("east", "west")})
         yield made

@@ -20,10 +20,10 @@ from twinshore.proxy.cluster_view import (
     ClusterWatcher,
     HomesUpdate,
     HomeWatcher,
+    StoredHomes,
 )
 from twinshore.proxy.core.model import HomeRoute, ProxiedCluster
 from twinshore.proxy.lazy_store import LazyStore
-from twinshore.proxy.offset_reset_run import StoredHomes
 from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S
 
 TOPICS = frozenset({"orders"})

@@ -26,7 +26,7 @@ from twinshore.proxy.core.model import (
     RespondNow,
     RoutingTable,
 )
-from twinshore.proxy.offset_reset_run import check_no_site_topics
+from twinshore.proxy.operations.reset_offsets import check_no_site_topics
 
 FRANKFURT = "10.1.0.7"
 OWN = ("sha*",)

@@ -58,11 +58,11 @@ def test_what_lies_outside_of_a_log_is_named() -> None:
 
 def test_what_readers_read_again_or_skip_is_said() -> None:
     assert describe_partition(SPOT) == "orders-0: 40, of 10 to 100"
-    assert describe_partition(NEW) == "orders-1: no place, of 0 to 7"
+    assert describe_partition(NEW) == "orders-1: none, of 0 to 7"
     assert describe_partition(SPOT, 15) == "orders-0: 40 -> 15, of 10 to 100: 25 are read again"
     assert describe_partition(SPOT, 100) == "orders-0: 40 -> 100, of 10 to 100: 60 are skipped"
     assert describe_partition(SPOT, 40) == "orders-0: 40 -> 40, of 10 to 100: it stays"
-    assert describe_partition(NEW, 7) == "orders-1: no place -> 7, of 0 to 7"
+    assert describe_partition(NEW, 7) == "orders-1: none -> 7, of 0 to 7"
     overtaken = ResetPartition("east", "orders", 3, 4, 10, 100)
     assert describe_partition(overtaken, 30).endswith("20 are skipped"), "what retention took nobody could read"
 

@@ -13,9 +13,8 @@ from tests.proxy.resets_stage import World, world
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.clock import wall_ms
-from twinshore.proxy.offset_reset_run import check_no_reset_under_way
 from twinshore.proxy.operations import groups_move
-from twinshore.proxy.operations.reset_offsets import parse_reset_request
+from twinshore.proxy.operations.reset_offsets import check_no_reset_under_way, parse_reset_request
 from twinshore.state.core.proxy_values import ResetGoal, ResetRow, ResetState
 
 GOALS = (ResetGoal("east", "orders", 0, 900, 10),)
@@ -111,7 +110,7 @@ def test_groups_do_not_move_while_one_of_them_is_set(played: World, monkeypatch:
     assert played.store.proxy_resets.change(held, seen=0)
     with raises(RefusedError, "proxy.reset-running", by="anna", group="g"):
         check_no_reset_under_way(played.store)
-    monkeypatch.setattr(groups_move, "_words", lambda *_: Nothing())
+    monkeypatch.setattr(groups_move, "_records", lambda *_: Nothing())
     meant = groups_move.plan(groups_move.MoveGroups("west"), BOTH, played.store)
     assert isinstance(meant.refusal, RefusedError) and meant.refusal.code == "proxy.reset-running"
     assert played.store.proxy_resets.change(replace(held, until_ms=wall_ms() - 1), seen=1)
@@ -164,7 +163,7 @@ def test_a_place_that_is_another_one_by_the_end_is_set_once_more(
         played.places["west", "bills", 0] = 905
         return 0
 
-    monkeypatch.setattr("twinshore.proxy.offset_reset_run.OffsetReset.gather_late", overwritten)
+    monkeypatch.setattr("twinshore.proxy.operations.reset_offsets.OffsetReset.gather_late", overwritten)
     played.does(parse_reset_request("g", ["bills"], offset=10, gather_s=0.1))
     assert (played.places["west", "bills", 0], played.row().state) == (10, ResetState.DONE)
 
@@ -176,7 +175,7 @@ def test_who_came_past_the_proxies_has_read_on_from_the_new_place(
         played.members["east"], played.places["east", "orders", 0] = {"past": None}, 15
         return 0
 
-    monkeypatch.setattr("twinshore.proxy.offset_reset_run.OffsetReset.gather_late", came)
+    monkeypatch.setattr("twinshore.proxy.operations.reset_offsets.OffsetReset.gather_late", came)
     played.does(parse_reset_request("g", ["orders"], offset=10, gather_s=0.1))
     assert (played.places["east", "orders", 0], played.members["east"]) == (15, {"past": None})
 
@@ -198,7 +197,7 @@ def test_a_shift_begins_where_the_group_stands_once_its_members_have_left(played
     rows: list[ResetGoal] = []
     played.wrote = lambda _: rows.extend(played.row().goals)
     said = played.does(parse_reset_request("g", ["orders"], shift=-100, gather_s=0.1))
-    assert said[2] == "it was left by 1 member, and 1 place set: orders-0: 950 -> 850"
+    assert said[2] == "1 member removed from the group, and 1 committed offset set: orders-0: 950 -> 850"
     assert played.places["east", "orders", 0] == 850
     assert rows == [ResetGoal("east", "orders", 0, 950, 850)], "whoever takes it back knows it before"
     (told,) = played.store.audit.rows("")
@@ -222,7 +221,7 @@ def test_what_takes_a_reset_back_goes_where_the_group_stood_as_its_members_left(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("twinshore.proxy.offset_reset_run.OffsetReset.gather_late", killed)
+        patch.setattr("twinshore.proxy.operations.reset_offsets.OffsetReset.gather_late", killed)
         with pytest.raises(KeyboardInterrupt):
             played.does(parse_reset_request("g", ["orders"], offset=10, gather_s=0.1))
     assert played.row().state is ResetState.SETTING

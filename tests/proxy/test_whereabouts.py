@@ -12,8 +12,8 @@ from twinshore.config.frozen import GROUPS_HOME
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import ClusterMetadata
-from twinshore.proxy import offset_reset_run
-from twinshore.proxy.offset_reset_run import read_routing_table
+from twinshore.proxy.operations import reset_offsets
+from twinshore.proxy.operations.reset_offsets import read_routing_table
 from twinshore.routing.core.home_records import HomeRecord
 from twinshore.state.store import open_store
 
@@ -48,8 +48,8 @@ def test_who_does_not_follow_keeps_groups_on_the_first_cluster(
         def may_be(self) -> frozenset[str]:
             return frozenset()
 
-    monkeypatch.setattr(offset_reset_run, "HomesTopic", Notes)
-    monkeypatch.setattr(offset_reset_run, "TwinsTopic", NoTwins)
+    monkeypatch.setattr(reset_offsets, "HomesTopic", Notes)
+    monkeypatch.setattr(reset_offsets, "TwinsTopic", NoTwins)
     settings = parse_settings(f"[proxy]\nfollows_switches = {follows}\n", name="test", env={})
     clusters = cast(dict[str, Any], {name: Told(name) for name in ("east", "west")})
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:

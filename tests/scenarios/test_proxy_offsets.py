@@ -35,7 +35,7 @@ from tests.scenarios.test_proxy_transactions import Copier
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.lab.clients import read_group_offsets
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST
-from twinshore.proxy import offset_reset_run
+from twinshore.proxy.operations import reset_offsets
 from twinshore.proxy.operations.reset_offsets import parse_reset_request
 from twinshore.state.store import open_store
 
@@ -73,7 +73,7 @@ def test_five_members_read_on_from_an_earlier_place(stage: Stage, east: RigClust
         said = stage.does(to_offset(topic, 10))
         took_s = time.monotonic() - began_s
         assert said[0] == f"group {topic} is held by 2 proxies"
-        assert said[2] == f"it was left by 5 members, and {PARTITIONS} places set"
+        assert said[2] == f"5 members removed from the group, and {PARTITIONS} committed offsets set"
         all_again(some, topic, 10, began_s)
         time.sleep(2)
         all_again(some, topic, 10, began_s)
@@ -121,7 +121,7 @@ def test_a_group_without_members_and_places_elsewhere(stage: Stage, east: RigClu
         have_read(some, 2 * EACH)
         until(lambda: read_group_offsets(west.cluster, "quiet", there, [0]) == [EACH], 20, "it commits")
         began_s = time.monotonic()
-        assert stage.does(to_offset("quiet", 30))[2] == "it was left by 1 member, and 2 places set"
+        assert stage.does(to_offset("quiet", 30))[2] == "1 member removed from the group, and 2 committed offsets set"
         for topic in (here, there):
             until(
                 lambda topic=topic: read_from(some, topic, began_s)[0] == list(range(30, EACH)),  # type: ignore[misc]
@@ -131,7 +131,7 @@ def test_a_group_without_members_and_places_elsewhere(stage: Stage, east: RigClu
         assert some[0].errors == []
     held, gathered, done, joined = stage.does(parse_reset_request("quiet", [there], shift=-5))
     assert mentions(held, "group quiet", "2 proxies") and mentions(gathered, "0 of 0 members")
-    assert mentions(done, "0 members", "1 place", f"{there}-0: {EACH} -> {EACH - 5}")
+    assert mentions(done, "0 members", "1 committed offset", f"{there}-0: {EACH} -> {EACH - 5}")
     assert mentions(joined, "0 of 0 members")
     assert read_group_offsets(west.cluster, "quiet", there, [0]) == [EACH - 5]
     assert read_group_offsets(east.cluster, "quiet", here, [0]) == [EACH]
@@ -191,7 +191,7 @@ def test_one_that_was_broken_off_is_finished_or_taken_back(
         have_read(some, PARTITIONS * EACH)
         until(lambda: read_group_offsets(east.cluster, group, topic, ALL) == [EACH] * PARTITIONS, 20, "they commit")
         with monkeypatch.context() as patch:
-            patch.setattr(offset_reset_run.OffsetReset, "gather_late", _killed)
+            patch.setattr(reset_offsets.OffsetReset, "gather_late", _killed)
             with pytest.raises(KeyboardInterrupt, match="--resume"):
                 stage.does(to_offset(group, 10))
         with pytest.raises(RefusedError, match="did not finish"):
@@ -212,7 +212,7 @@ def test_behind_one_that_was_killed_members_go_on_at_its_time(
     stage: Stage, east: RigCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(east, "reset-killed")
-    monkeypatch.setattr(offset_reset_run, "GROUP_HOLD_S", 20.0)
+    monkeypatch.setattr(reset_offsets, "GROUP_HOLD_S", 20.0)
     with members(2, stage.bootstrap, "killed", ["reset-killed"]) as some:
         have_read(some, PARTITIONS * EACH)
         until(
@@ -222,8 +222,8 @@ def test_behind_one_that_was_killed_members_go_on_at_its_time(
         )
         began_s = time.monotonic()
         with monkeypatch.context() as patch:
-            patch.setattr(offset_reset_run.OffsetReset, "give_up", lambda _: None)
-            patch.setattr(offset_reset_run.OffsetReset, "gather_late", _killed)
+            patch.setattr(reset_offsets.OffsetReset, "give_up", lambda _: None)
+            patch.setattr(reset_offsets.OffsetReset, "gather_late", _killed)
             with pytest.raises(KeyboardInterrupt):
                 stage.does(to_offset("killed", 10))
         resume = parse_reset_request("killed", [], resume=True)

@@ -74,10 +74,10 @@ def test_it_does_not_go_where_the_log_is_shorter_or_where_it_is_further_on() -> 
     ("now", "why"),
     [
         ([replace(GOAL, has=40)], ""),
-        ([replace(GOAL, has=40, left=41, to=41)], "on east meanwhile, in orders-0"),
-        ([replace(GOAL, has=44)], "on west meanwhile, in orders-0"),
-        ([], "on east meanwhile, in orders-0"),
-        ([replace(GOAL, has=40), replace(GOAL, partition=1)], "that it had not before: orders-1"),
+        ([replace(GOAL, has=40, left=41, to=41)], "the group on east, in orders-0"),
+        ([replace(GOAL, has=44)], "the group on west, in orders-0"),
+        ([], "the group on east, in orders-0"),
+        ([replace(GOAL, has=40), replace(GOAL, partition=1)], "new offsets on east: orders-1"),
     ],
 )
 def test_who_went_on_meanwhile_is_seen(now: list[OffsetGoal], why: str) -> None:

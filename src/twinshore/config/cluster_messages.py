@@ -157,7 +157,6 @@ CLUSTER_MESSAGES = {
     "groups.no-offsets": Message("no committed offsets of group {group} in the topics of these links"),
     "groups.not-an-offset": Message("{text!r} is not an offset", "leave --topic out to translate a group"),
     "groups.unknown-partition": Message("link {link} has no partition {partition} on {cluster}"),
-    "groups.unknown-twin": Message("link {link} has no twin {twin}"),
     # proof
     "proof.log-ended-early": Message("a log ended before the end of the range that was to be compared"),
     "proof.no-common-start": Message(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Protocol
 
 from twinshore.config.errors import KafkaError
@@ -75,8 +75,16 @@ class LogEndSource(Protocol):
 DecideCommit = Callable[..., CommitDecision]
 
 
+def group_by_coordinator(nodes: Mapping[str, int]) -> dict[int, dict[str, None]]:
+    """Returns the groups of each coordinator, to fetch all their offsets."""
+    wanted: dict[int, dict[str, None]] = {}
+    for name, node in nodes.items():
+        wanted.setdefault(node, {})[name] = None
+    return wanted
+
+
 class SyncDirection:
-    """`reader` reports offsets, `writer` receives commits. `held`: groups whose offsets the reader holds back."""
+    """`reader` reports offsets, `writer` receives commits."""
 
     def __init__(
         self,
@@ -87,10 +95,9 @@ class SyncDirection:
         rule: DecideCommit = decide_commit,
         rules: CommitRules = DEFAULT_RULES,
         *,
-        held: Callable[[], Collection[str]] = frozenset,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._reader, self._writer, self._written, self._held = reader, writer, written, held
+        self._reader, self._writer, self._written = reader, writer, written
         self.sync_state = sync_state
         self._rule, self.rules = rule, rules
         self._clock = clock
@@ -161,14 +168,10 @@ class SyncDirection:
             group.check = any(parts[where][0] not in self._ends for where in group.open)
 
     def _portions(self, nodes: Mapping[str, int]) -> Iterator[tuple[int, list[str]]]:
-        by_node: dict[int, list[str]] = {}
-        for name, node in nodes.items():
-            by_node.setdefault(node, []).append(name)
-        for node, names in by_node.items():
-            start = 0
-            while start < len(names):
-                some = names[start : start + self._at_once]
-                start += len(some)
+        for node, groups in group_by_coordinator(nodes).items():
+            names = list(groups)
+            while names:
+                some, names = names[: self._at_once], names[self._at_once :]
                 yield node, some
 
     def _fresh(self, node: int, read_at_s: float, direction: DirectionResult) -> bool:
@@ -176,10 +179,8 @@ class SyncDirection:
         fresh = self._clock() - read_at_s < TARGET_READ_MAX_AGE_S
         self._at_once = min(GROUPS_PER_COMMIT_MAX, self._at_once * 2) if fresh else max(1, self._at_once // 2)
         if not fresh:
-            took = f"it took longer than {TARGET_READ_MAX_AGE_S:g} s to say where groups stand"
-            direction.told[f"broker {node} of {self._writer.name}"] = (
-                f"{took}: nothing is committed by that, they are asked anew"
-            )
+            took = f"its answer to OffsetFetch took longer than {TARGET_READ_MAX_AGE_S:g} s, and is fetched again"
+            direction.told[f"broker {node} of {self._writer.name}"] = took
         return fresh
 
     # -- the reading side
@@ -187,33 +188,25 @@ class SyncDirection:
     def _listen(
         self, reading: GroupListings, admits: Callable[[GroupListing], bool], now_s: float, direction: DirectionResult
     ) -> None:
-        wanted: dict[int, dict[str, None]] = {}
-        names: set[str] = set()
-        for one in reading.groups.values():
-            if admits(one):
-                names.add(one.group)
-                wanted.setdefault(one.coordinator, {})[one.group] = None
-        found, away = self._reader.places(wanted, self._known)
+        nodes = {one.group: one.coordinator for one in reading.groups.values() if admits(one)}
+        found, away = self._reader.places(group_by_coordinator(nodes), self._known)
         for node, error in {**reading.away, **away}.items():
             direction.told[f"broker {node} of {self._reader.name}"] = error.message
-        refused = {name: said for name, said in found.items() if said.error}
-        for name, said in refused.items():
-            del found[name]
-            if said.error not in COORDINATOR_UNAVAILABLE_CODES:
-                direction.told[f"group {name}"] = f"cannot be read on {self._reader.name}: {describe_code(said.error)}"
-        self._unread = {
-            name: (self._unread.get(name, (now_s, ""))[0], direction.told[f"group {name}"])
-            for name, said in refused.items()
-            if said.error not in COORDINATOR_UNAVAILABLE_CODES
-        }
+        unread, self._unread = self._unread, {}
+        for name, said in list(found.items()):
+            if said.error:
+                del found[name]
+            if said.error and said.error not in COORDINATOR_UNAVAILABLE_CODES:
+                why = f"cannot be read on {self._reader.name}: {describe_code(said.error)}"
+                direction.told[f"group {name}"] = why
+                self._unread[name] = (unread[name][0] if name in unread else now_s, why)
         direction.changed = sum(self._known.get(name) is not said for name, said in found.items())
         self._known.update(found)
         if not reading.away:
-            self._let_go(names)
+            self._let_go(nodes.keys())
         self.sync_state.heard(found, now_s)
-        direction.unheard = None if reading.away or away else refused.keys() | (names & set(self._held()))
 
-    def _let_go(self, names: set[str]) -> None:
+    def _let_go(self, names: Set[str]) -> None:
         """Drops groups that are gone. A moving coordinator lists none of its groups for a moment."""
         gone = self._known.keys() - names
         self._missed = {name: self._missed.get(name, 0) + 1 for name in gone}
@@ -236,12 +229,11 @@ class SyncDirection:
 
     def refusals(self) -> dict[str, tuple[float, str]]:
         """Returns refused groups, and groups with refused offsets: since when, and why."""
-        groups = {name: group for name, group in self.sync_state.groups.items() if group.refused and not group.live}
-        places = {
-            name: (group.refused[min(group.refused)][1], group.refused.values()) for name, group in groups.items()
-        }
-        found = {name: (min(since_s for since_s, _ in some), words) for name, (words, some) in places.items()}
-        return found | self._unread
+        return {
+            name: (min(since_s for since_s, _ in group.refused.values()), group.refused[min(group.refused)][1])
+            for name, group in self.sync_state.groups.items()
+            if group.refused and not group.live
+        } | self._unread
 
     # -- what should be
 

@@ -12,7 +12,7 @@ from twinshore.config.errors import KafkaError
 from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import Link
 from twinshore.config.settings import Settings
-from twinshore.groups.cluster_groups import OffsetClient
+from twinshore.groups.cluster_groups import OffsetClient, group_by_coordinator
 from twinshore.groups.core.goals import GroupOnBothSides, OffsetGoal, build_goals
 from twinshore.groups.sync import GroupSync
 from twinshore.groups.view import view_groups
@@ -53,10 +53,9 @@ class OffsetStep:
         return is_refused_outcome(self.outcome)
 
     def sentence(self, *, done: bool) -> str:
-        was = "no place" if self.before is None else str(self.before)
-        place = f"{self.topic}-{self.partition} on {self.cluster}"
-        outcome = self.outcome if done else NOT_DONE
-        return f"{self.link}: group {self.group}: {place}: {was} -> {self.after} ({outcome})"
+        before = "none" if self.before is None else self.before
+        move = f"{self.topic}-{self.partition} on {self.cluster}: {before} -> {self.after}"
+        return f"{self.link}: group {self.group}: {move} ({self.outcome if done else NOT_DONE})"
 
     def row(self, now_ms: int, by: str) -> AuditRow:
         subject = f"{self.group} {self.topic}-{self.partition} on {self.cluster}"
@@ -103,25 +102,20 @@ def _commit_once(
     """Returns the outcomes by group; groups without an answer are left out."""
     nodes, errors = writer.located(list(wanted))
     outcomes = {name: dict.fromkeys(wanted[name], refused_outcome(error.message)) for name, error in errors.items()}
-    asked: dict[int, dict[str, list[TopicPartitionTuple]]] = {}
+    offsets = writer.places(group_by_coordinator(nodes), {})[0]
+    commits: dict[int, dict[str, dict[TopicPartitionTuple, CommittedOffset]]] = {}
+    newer: dict[str, dict[TopicPartitionTuple, str]] = {}
     for name, node in nodes.items():
-        asked.setdefault(node, {})[name] = list(wanted[name])
-    places = writer.places(asked, {})[0]
-    rest: dict[int, dict[str, dict[TopicPartitionTuple, CommittedOffset]]] = {}
-    gone_on: dict[str, dict[TopicPartitionTuple, str]] = {}
-    for name, node in nodes.items():
-        said = places.get(name)
-        if said is None or said.error:
+        if name not in offsets or offsets[name].error:
             continue
-        gone_on[name] = find_newer_offsets(wanted[name], said.places, lower=lower)
-        goals = {where: place for where, (_, place) in wanted[name].items() if where not in gone_on[name]}
-        if goals:
-            rest.setdefault(node, {})[name] = goals
+        newer[name] = find_newer_offsets(wanted[name], offsets[name].places, lower=lower)
+        if goals := {where: place for where, (_, place) in wanted[name].items() if where not in newer[name]}:
+            commits.setdefault(node, {})[name] = goals
         else:
-            outcomes[name] = gone_on[name]
-    for name, codes in (writer.commit(rest) if rest else {}).items():
-        told = {where: _outcome(codes.get(where, UNKNOWN_ERROR)) for where in wanted[name]}
-        outcomes[name] = told | gone_on[name]
+            outcomes[name] = newer[name]
+    for name, codes in (writer.commit(commits) if commits else {}).items():
+        done = {where: codes.get(where, UNKNOWN_ERROR) for where in wanted[name]}
+        outcomes[name] = {where: _outcome(code) for where, code in done.items()} | newer[name]
     return outcomes
 
 

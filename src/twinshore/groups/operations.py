@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
@@ -16,7 +16,7 @@ from twinshore.config.model import Link, Plan
 from twinshore.config.schema import did_you_mean, pattern_error
 from twinshore.config.sentences import count_phrase, join_names
 from twinshore.config.settings import Settings
-from twinshore.groups.core.commit_rules import GroupSyncStatus, TranslatedOffset
+from twinshore.groups.core.commit_rules import GroupSyncStatus
 from twinshore.groups.core.goals import OffsetGoal, build_goals
 from twinshore.groups.offset_move import (
     NOT_DONE,
@@ -26,8 +26,7 @@ from twinshore.groups.offset_move import (
     build_wanted_offsets,
     set_offsets,
 )
-from twinshore.groups.view import AWAY_STATE, GroupView, OffsetTranslator, open_translator, stored_log_ends, view_groups
-from twinshore.kafka.protocol.offsets import TopicPartitionTuple
+from twinshore.groups.view import AWAY_STATE, GroupView, open_translator, stored_log_ends, view_groups
 from twinshore.state.store import Store
 
 
@@ -67,11 +66,9 @@ class GroupMove:
 
     def steps(self) -> tuple[OffsetStep | GroupNotMoved, ...]:
         cluster = self.link.source if any(goal.back for goal in self.goals) else self.link.target
-        wishes = build_wanted_offsets(self.goals)
-        return (
-            *self.left,
-            *build_offset_steps(self.link.name, cluster, self.group, wishes, dict.fromkeys(wishes, NOT_DONE)),
-        )
+        wanted = build_wanted_offsets(self.goals)
+        outcomes = dict.fromkeys(wanted, NOT_DONE)
+        return *self.left, *build_offset_steps(self.link.name, cluster, self.group, wanted, outcomes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +79,7 @@ class GroupMovePlan(Plan[OffsetStep | GroupNotMoved]):
 
 def plan_move(request: MoveGroupOffsets, settings: Settings, store: Store) -> GroupMovePlan:
     """Reads both clusters of each link. Raises ConfigError if no group matches."""
-    reason = pattern_error(request.group)
-    if reason:
-        raise ConfigError("config.invalid-pattern", option="GROUP", cause=reason)
+    check_pattern(request.group, "GROUP")
     links = settings.chosen(request.links)
     groups = tuple(move for link in links for move in _moves_of_link(request, link, settings, store))
     steps = tuple(step for move in groups for step in move.steps())
@@ -176,11 +171,10 @@ def describe_nothing_moved(pattern: str, known: Collection[str]) -> str:
 UNAVAILABLE_SHOWN_MAX = 5
 
 
-def check_pattern(pattern: str) -> None:
+def check_pattern(pattern: str, option: str = "--group") -> None:
     """Raises ConfigError if the pattern is invalid."""
-    reason = pattern_error(pattern)
-    if reason:
-        raise ConfigError("config.invalid-pattern", option="--group", cause=reason)
+    if reason := pattern_error(pattern):
+        raise ConfigError("config.invalid-pattern", option=option, cause=reason)
 
 
 def read_group_views(
@@ -191,21 +185,16 @@ def read_group_views(
     """
     check_pattern(pattern)
     views: list[GroupView] = []
-    silent: dict[str, KafkaError] = {}
+    silent: list[str] = []
     chosen = settings.chosen(links)
     for link in chosen:
         try:
             views += view_groups(link, settings, store, pattern)
         except KafkaError as error:
-            if not error.retriable:
+            if not error.retriable or len(silent) + 1 == len(chosen):
                 raise
-            silent[link.name] = error
-    if silent and len(silent) == len(chosen):
-        raise next(iter(silent.values()))
-    return views, [
-        f"{name} is not shown, as its target does not answer: {kafka_error.message}"
-        for name, kafka_error in silent.items()
-    ]
+            silent.append(f"{link.name} is not shown, as its target does not answer: {error.message}")
+    return views, silent
 
 
 def view_as_values(view: GroupView, *, partitions: bool) -> dict[str, Any]:
@@ -224,7 +213,7 @@ def view_remarks(views: Sequence[GroupView]) -> list[str]:
     found = []
     for name in sorted({view.link for view in views if view.source_state == AWAY_STATE and not view.why}):
         ago_s = next(view.said_s_ago for view in views if view.link == name)
-        when = "the mirror never compared them" if ago_s is None else f"what stands here was so {ago_s:,.0f} s ago"
+        when = "the mirror never compared them" if ago_s is None else f"these offsets are {ago_s:,.0f} s old"
         found.append(f"{name}: the source does not answer; {when}")
     silent: dict[tuple[str, str], list[str]] = {}
     for view in views:
@@ -319,38 +308,17 @@ def translate_offsets(request: TranslationRequest, settings: Settings, store: St
 def _of_link(request: TranslationRequest, link: Link, settings: Settings, store: Store) -> Iterator[TranslationResult]:
     if request.topic and not request.what.isdecimal():
         raise ConfigError("groups.not-an-offset", text=request.what)
-    translator, ends = open_translator(settings, link.name, store), stored_log_ends(store, link, back=request.back)
+    back = request.back
+    translator, ends = open_translator(settings, link.name, store), stored_log_ends(store, link, back=back)
     if request.topic:
-        where, offset = (request.topic, request.partition), int(request.what)
-        spot = _spot(translator, where, offset, back=request.back)
-        to_topic = translator.source_topic(request.topic) if request.back else link.twin_of(request.topic)
-        yield _translated(link, where, offset, to_topic, spot, ends, back=request.back)
-        return
-    for view in view_groups(link, settings, store, re.escape(request.what)):
-        for tp in view.parts:
-            topic, to_topic = (tp.twin, tp.topic) if request.back else (tp.topic, tp.twin)
-            offset_there = tp.target if request.back else tp.source
-            if offset_there is not None:
-                where = (topic, tp.partition)
-                spot = _spot(translator, where, offset_there, back=request.back)
-                yield _translated(link, where, offset_there, to_topic, spot, ends, back=request.back)
-
-
-def _spot(
-    translator: OffsetTranslator, where: TopicPartitionTuple, offset: int, *, back: bool
-) -> TranslatedOffset | None:
-    return (translator.back if back else translator.forward)(*where, offset)
-
-
-def _translated(
-    link: Link,
-    where: TopicPartitionTuple,
-    offset: int,
-    to_topic: str,
-    spot: TranslatedOffset | None,
-    ends: Mapping[TopicPartitionTuple, int],
-    *,
-    back: bool,
-) -> TranslationResult:
-    to, reached = (spot.offset, spot.reached) if spot else (None, False)
-    return TranslationResult(link.name, *where, offset, to_topic, to, reached, ends.get(where), back)
+        asked = [(request.topic, request.partition, int(request.what))]
+    else:
+        parts = [tp for view in view_groups(link, settings, store, re.escape(request.what)) for tp in view.parts]
+        offsets = [(tp.twin, tp.partition, tp.target) if back else (tp.topic, tp.partition, tp.source) for tp in parts]
+        asked = [(topic, partition, offset) for topic, partition, offset in offsets if offset is not None]
+    for topic, partition, offset in asked:
+        spot = (translator.back if back else translator.forward)(topic, partition, offset)
+        to_topic = translator.source_topic(topic) if back else link.twin_of(topic)
+        to, reached = (spot.offset, spot.reached) if spot else (None, False)
+        end = ends.get((topic, partition))
+        yield TranslationResult(link.name, topic, partition, offset, to_topic, to, reached, end, back)

@@ -90,14 +90,10 @@ class OutputAwareGroups:
     def name(self) -> str:
         return self._reader.name
 
-    def held(self) -> frozenset[str]:
-        """Returns groups with offsets, none of them released yet."""
-        return frozenset(self._raw.keys() - self._released.keys())
-
     def places(
         self, wanted: GroupsByCoordinator, known: Mapping[str, GroupOffsets]
     ) -> tuple[dict[str, GroupOffsets], dict[int, KafkaError]]:
-        """A group that waits for its output gets earlier offsets; without any, the group is left out (`held`)."""
+        """A group that waits for its output gets earlier offsets; without any, the group is left out."""
         if not self._rules:
             return self._reader.places(wanted, known)
         self._forget({name for groups in wanted.values() for name in groups})

@@ -9,7 +9,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypedDict
+from functools import partial
 
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Link, OffsetRun
@@ -41,7 +41,6 @@ from twinshore.kafka.consumer_groups import (
     SHARE_TYPE,
     ConsumerGroups,
     GroupListing,
-    GroupListings,
     ShareGroups,
     always_allowed,
 )
@@ -57,11 +56,8 @@ from twinshore.state.store import Store
 
 # With more names than this, none is stored.
 NAMES_MAX = 20_000
-# Stored once marks are written: groups whose unmarked offsets may be the link's all the same.
-UNMARKED_GROUPS_KIND = "groups marked"
 # Groups whose consumers commit metadata, and which get no marks.
 GROUPS_WITH_METADATA_KIND = "groups with notes"
-ALL_GROUPS = "\0"  # no group is called so
 SCOPE_INTERVAL_S = 5.0
 PROGRESS_TIMEOUT_S = 3.0
 SHARE_GROUPS_INTERVAL_S = 5.0
@@ -97,11 +93,6 @@ def parse_group_names(rows: Iterable[LinkStateRow]) -> frozenset[str]:
     for row in rows:
         return frozenset(json.loads(zlib.decompress(base64.b85decode(row.value))) if row.value else ())
     return frozenset()
-
-
-class _Asks(TypedDict):
-    may: Callable[[], bool]
-    holds: Callable[[], bool]
 
 
 @dataclass(slots=True)
@@ -170,7 +161,7 @@ class GroupSync:
         self._settings, self._links_revision = settings, -1
         self._shares: SyncDirection | None = None
         self._shared_at_s = float("-inf")
-        self._kept: dict[str, frozenset[str]] = {}
+        self._noted = frozenset[str]()
 
     def close(self) -> None:
         for one in (self.source_groups, self.target_groups, self._clients):
@@ -184,32 +175,29 @@ class GroupSync:
         self.source_groups.asked.clear()
         self.target_groups.asked.clear()
         self.begin(now_s)
-        asks: _Asks = {"may": may, "holds": self._holds}
         reading, writing = self.source_groups.listed(), self.target_groups.listed()
+        turn = partial(SyncDirection.turn, now_s=now_s, may=may, holds=self._holds)
         if self._forward is not None:
-            direction = self._forward.turn(self.scope, reading, writing, self._by_offsets, now_s, **asks)
-            done.add(direction)
+            done.add(turn(self._forward, self.scope, reading, writing, self._by_offsets))
             for name, wait in self._together.waiting.items():
                 if now_s - wait.since_s >= REPORT_REFUSAL_AFTER_S:
                     done.told[f"group {name}"] = wait.words
             done.told |= {f"outputs: {expression!r}": said for expression, said in self._together.unmatched.items()}
-            self._keep_names(self._forward.sync_state, direction)
+            self._keep_names(self._forward.sync_state)
         if self._back is not None:
-            done.add(self._back.turn(self._scope_back, writing, reading, self._by_offsets, now_s, **asks), "back: ")
-        self._share(reading, writing, now_s, done, asks)
+            done.add(turn(self._back, self._scope_back, writing, reading, self._by_offsets), "back: ")
+        if now_s - self._shared_at_s >= SHARE_GROUPS_INTERVAL_S and any(map(is_share_group, reading.groups.values())):
+            self._shared_at_s = now_s
+            try:
+                done.add(turn(self._shares_direction(), self.scope, reading, writing, self._shared), "share: ")
+            except KafkaError as error:
+                done.told["share groups"] = f"do not follow: {error.message}"
         done.asked = self.source_groups.asked + self.target_groups.asked
         done.took_s = time.perf_counter() - begun_s
         return done
 
-    def _share(
-        self, reading: GroupListings, writing: GroupListings, now_s: float, done: SyncRoundResult, asks: _Asks
-    ) -> None:
+    def _shares_direction(self) -> SyncDirection:
         """Syncs share group starts, less often: a start moves only when whole runs of records are done."""
-        if now_s - self._shared_at_s < SHARE_GROUPS_INTERVAL_S or not any(
-            one.kind == SHARE_TYPE for one in reading.groups.values()
-        ):
-            return
-        self._shared_at_s = now_s
         if self._shares is None:
             reader, writer = ShareGroups(self.source, self.source_groups), ShareGroups(self.target, self.target_groups)
             # Not renewed: setting a start again drops acknowledgements above it.
@@ -217,17 +205,13 @@ class GroupSync:
             # A share group's start has no room for a mark.
             rules = CommitRules(self.link.groups.resets, marks=False)
             self._shares = SyncDirection(reader, writer, self.target, sync_state, decide_commit, rules)
-        try:
-            direction = self._shares.turn(self.scope, reading, writing, self._shared, now_s, **asks)
-            done.add(direction, "share: ")
-        except KafkaError as error:
-            done.told["share groups"] = f"do not follow: {error.message}"
+        return self._shares
 
     def _by_offsets(self, one: GroupListing) -> bool:
         return one.reads_by_offsets and self.admits(one.group)
 
     def _shared(self, one: GroupListing) -> bool:
-        return one.kind == SHARE_TYPE and self.admits(one.group)
+        return is_share_group(one) and self.admits(one.group)
 
     def entries(self) -> dict[str, GroupState]:
         shared = self._shares.sync_state.groups if self._shares else {}
@@ -258,17 +242,11 @@ class GroupSync:
             rules = self.link.groups
             renew_s = max(RENEW_S_MIN, self._retention() / RENEWALS_IN_RETENTION)
             sync_state = SyncState(rules.verify_s, renew_s)
-            self._know_names(sync_state)
-            ways = CommitRules(rules.resets, marks=rules.marks)
-            self._forward = SyncDirection(
-                self._together,
-                self.target_groups,
-                self.target,
-                sync_state,
-                decide_commit,
-                ways,
-                held=self._together.held,
-            )
+            self._noted = parse_group_names(self._store.link_states.of(self.link.name, GROUPS_WITH_METADATA_KIND))
+            sync_state.noted = set(self._noted)
+            sides = self._together, self.target_groups, self.target
+            commit_rules = CommitRules(rules.resets, marks=rules.marks)
+            self._forward = SyncDirection(*sides, sync_state, decide_commit, commit_rules)
         self._see_ways(self._forward)
         self._hear_switches()
         if now_s - self._scoped_at_s >= SCOPE_INTERVAL_S:
@@ -292,14 +270,8 @@ class GroupSync:
         if returns and self._back is None:
             # Groups on the source commit there themselves, so this link does not renew their offsets.
             sync_state = SyncState(self.link.groups.verify_s, float("inf"))
-            self._back = SyncDirection(
-                self.target_groups,
-                self.source_groups,
-                self.source,
-                sync_state,
-                decide_commit_back,
-                CommitRules(makes=False),
-            )
+            sides = self.target_groups, self.source_groups, self.source
+            self._back = SyncDirection(*sides, sync_state, decide_commit_back, CommitRules(makes=False))
             forward.echo = sync_state.expect
         elif not returns:
             self._back, forward.echo = None, None
@@ -326,32 +298,12 @@ class GroupSync:
         rules = self._forward.sync_state.rules_for(group, self._forward.rules)
         return rules._replace(notes=rules.notes or any(has_metadata(place) for one in sides for place in one.values()))
 
-    def _know_names(self, sync_state: SyncState) -> None:
-        """If the link wrote no marks, any offset may be its own."""
-        name = self.link.name
-        sync_state.noted = set(parse_group_names(self._store.link_states.of(name, GROUPS_WITH_METADATA_KIND)))
-        marked = self._store.link_states.of(name, UNMARKED_GROUPS_KIND)
-        owed = parse_group_names(marked)
-        sync_state.owed = None if ALL_GROUPS in owed else set(owed)
-        self._kept = {GROUPS_WITH_METADATA_KIND: frozenset(sync_state.noted)}
-        if marked:
-            self._kept[UNMARKED_GROUPS_KIND] = owed
-
-    def _keep_names(self, sync_state: SyncState, direction: DirectionResult) -> None:
-        """Saves what the next process needs. The set of groups is unknown until every coordinator has answered."""
-        if not self.link.groups.marks:
-            sync_state.owed = None  # If marks are enabled later, offsets moved until then have none.
-        elif sync_state.owed is not None or direction.unheard is not None:
-            sync_state.confirm(direction.unheard or ())
-        names = {GROUPS_WITH_METADATA_KIND: frozenset(sync_state.noted)}
-        if sync_state.owed is not None or not self.link.groups.marks:
-            names[UNMARKED_GROUPS_KIND] = frozenset((ALL_GROUPS,) if sync_state.owed is None else sync_state.owed)
-        now_ms = wall_ms()
-        changed = {kind: some for kind, some in names.items() if self._kept.get(kind) != some}
-        rows = [group_names_row(self.link.name, kind, some, now_ms) for kind, some in changed.items()]
-        if rows:
-            self._store.link_states.remember(rows)
-            self._kept |= names
+    def _keep_names(self, sync_state: SyncState) -> None:
+        """Saves for the next process which groups get no marks."""
+        if sync_state.noted != self._noted:
+            row = group_names_row(self.link.name, GROUPS_WITH_METADATA_KIND, sync_state.noted, wall_ms())
+            self._store.link_states.remember([row])
+            self._noted = frozenset(sync_state.noted)
 
     def admits(self, group: str) -> bool:
         known = self._admitted.get(group)
@@ -418,6 +370,10 @@ def build_run_translation(
         return store.offset_runs.around(link, topic, partition, offset, on_target=on_target)
 
     return RunTranslation(around, crossed)
+
+
+def is_share_group(one: GroupListing) -> bool:
+    return one.kind == SHARE_TYPE
 
 
 def worst_status(group: GroupState) -> tuple[GroupSyncStatus, int, float]:

@@ -13,7 +13,7 @@ from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.model import Link, TopicPartition
 from twinshore.config.schema import did_you_mean
 from twinshore.config.settings import Settings
-from twinshore.groups.cluster_groups import OffsetClient
+from twinshore.groups.cluster_groups import OffsetClient, group_by_coordinator
 from twinshore.groups.core.commit_rules import (
     EXACT_TRANSLATION,
     NO_MEMORY,
@@ -44,7 +44,7 @@ from twinshore.kafka.consumer_groups import (
 )
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.error_codes import Code
-from twinshore.kafka.protocol.offsets import CommittedOffset, GroupOffsets, TopicPartitionTuple
+from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple
 from twinshore.state.store import Store
 
 ONLY_ON_TARGET = "only on the target"
@@ -74,58 +74,35 @@ class GroupsSnapshot(NamedTuple):
     silent: Mapping[str, UnavailableGroup]
 
 
-def read_snapshot(side: OffsetClient, listed: GroupListings, names: Iterable[str]) -> GroupsSnapshot:
+def read_snapshot(side: OffsetClient, listed: GroupListings, names: Collection[str]) -> GroupsSnapshot:
     """Unlisted groups are asked for too: the coordinator may be down, or hide the group from this user."""
-    silent: dict[str, UnavailableGroup] = {}
-    wanted: dict[int, dict[str, None]] = {}
-    names = sorted(names)
-    new = [name for name in names if name not in listed.groups]
+    known = {name: listed.groups[name] for name in sorted(names) if name in listed.groups}
+    new = sorted(set(names) - known.keys())
     nodes, errors = side.located(new) if new else GroupCoordinators({}, {})
-    for name in names:
-        one = listed.groups.get(name)
-        if one is not None:
-            if one.reads_by_offsets:
-                wanted.setdefault(one.coordinator, {})[name] = None
-        elif name in nodes:
-            wanted.setdefault(nodes[name], {})[name] = None
-        elif name in errors:
-            silent[name] = UnavailableGroup(GroupSyncStatus.REFUSED, str(errors[name]))
-        else:
-            silent[name] = _away(side)
-    found, away = side.places(wanted, {})
+    nodes = {name: one.coordinator for name, one in known.items() if one.reads_by_offsets} | nodes
+    found, away = side.places(group_by_coordinator(nodes), {})
+    silent = {name: UnavailableGroup(GroupSyncStatus.REFUSED, str(error)) for name, error in errors.items()}
+    silent |= {name: _away(side) for name in new if name not in nodes and name not in errors}
     places: dict[str, Mapping[TopicPartitionTuple, CommittedOffset]] = {}
-    for node, groups in wanted.items():
-        for name in groups:
-            said = found.get(name)
-            silence = _silence(side, said, away.get(node))
-            if silence is not None:
-                silent[name] = silence
-            elif said is not None:
-                places[name] = said.places
+    for name, node in nodes.items():
+        offsets = found.get(name)
+        if offsets is None or offsets.error in COORDINATOR_UNAVAILABLE_CODES:
+            silent[name] = _away(side, None if offsets else away.get(node))
+        elif Code.UNSTABLE_OFFSET_COMMIT in offsets.failed.values():
+            why = f"an open transaction on {side.name} has sent offsets of it"
+            silent[name] = UnavailableGroup(GroupSyncStatus.WAITS, why)
+        elif offsets.error:
+            why = f"cannot be read on {side.name}: {describe_code(offsets.error)}"
+            silent[name] = UnavailableGroup(GroupSyncStatus.REFUSED, why)
+        else:
+            places[name] = offsets.places
     return GroupsSnapshot(listed, places, silent)
-
-
-def _silence(side: OffsetClient, said: GroupOffsets | None, error: KafkaError | None) -> UnavailableGroup | None:
-    if said is None:
-        return _away(side, error)
-    if said.error in COORDINATOR_UNAVAILABLE_CODES:
-        return _away(side)
-    if Code.UNSTABLE_OFFSET_COMMIT in said.failed.values():
-        return UnavailableGroup(
-            GroupSyncStatus.WAITS, f"a transaction is open on {side.name} that has sent offsets of it"
-        )
-    return (
-        UnavailableGroup(GroupSyncStatus.REFUSED, f"cannot be read on {side.name}: {describe_code(said.error)}")
-        if said.error
-        else None
-    )
 
 
 def _away(side: OffsetClient, error: KafkaError | None = None) -> UnavailableGroup:
     because = f" ({error.message})" if error is not None else ""
-    return UnavailableGroup(
-        GroupSyncStatus.AWAY, f"its coordinator on {side.name} does not answer{because}: its places there are not known"
-    )
+    why = f"its coordinator on {side.name} does not answer{because}: its committed offsets there are unknown"
+    return UnavailableGroup(GroupSyncStatus.AWAY, why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +180,15 @@ def view_groups(
         for name in sorted(here.places.keys() | there.places.keys()):
             rules = sync.rules_for(name, *(side.places.get(name, {}) for side in (here, there)))
             view = _view(link.name, name, (here, there), sync.scope, ends, word, rules)
-            if back and not gone and not view.why:
+            if gone:
+                state, behind = last_compared_status(word, compared, name)
+                age_s = (wall_ms() - word["at_ms"]) / 1000 if word else None
+                view = replace(
+                    view, source_state=AWAY_STATE, state=state, behind=behind, behind_s=None, said_s_ago=age_s
+                )
+            elif back and not view.why:
                 view = _back(view, sync.scope, sync.source)
-            views.append(_as_last_said(view, word, compared) if gone else view)
+            views.append(view)
         return [view for view in views if view.parts]
     finally:
         sync.close()
@@ -219,12 +202,6 @@ def _answers(cluster: KafkaCluster) -> bool:
             raise
         return False
     return True
-
-
-def _as_last_said(view: GroupView, word: Mapping[str, Any], compared: Collection[str]) -> GroupView:
-    state, behind = last_compared_status(word, compared, view.group)
-    age_s = (wall_ms() - word["at_ms"]) / 1000 if word else None
-    return replace(view, source_state=AWAY_STATE, state=state, behind=behind, behind_s=None, said_s_ago=age_s)
 
 
 def _view(
@@ -241,9 +218,15 @@ def _view(
     silence = target or source
     places = [side.places.get(name, {}) for side in sides]
     partitions = tuple(_parts(places[0], places[1], scope, ends, rules, own_offsets_in(word, name)))
-    refused = refused_offsets_in(word, name)
-    partitions = tuple(_not_known(tp, silence) if silence else _as_refused(tp, refused) for tp in partitions)
-    partitions = tuple(map(_as_waiting, partitions)) if is_waiting_in(word, name) else partitions
+    if silence:
+        # Only what the answering side reports is known.
+        partitions = tuple(
+            replace(tp, expected=None if tp.source is None else tp.expected, state=silence.state.value)
+            for tp in partitions
+        )
+    else:
+        refused, waits = refused_offsets_in(word, name), is_waiting_in(word, name)
+        partitions = tuple(_with_status(tp, refused, waits=waits) for tp in partitions)
     any_listing = here or there
     since_ms = word.get("differ", {}).get(name, [None, 0, None])[2]
     same = all(tp.state == GroupSyncStatus.SAME for tp in partitions)
@@ -278,20 +261,11 @@ def _back(view: GroupView, scope: SyncScope, source: KafkaCluster) -> GroupView:
     return replace(view, parts=tuple(partitions))
 
 
-def _not_known(tp: PartitionView, silence: UnavailableGroup) -> PartitionView:
-    """Keeps only what the answering side reports."""
-    return replace(tp, expected=None if tp.source is None else tp.expected, state=silence.state.value)
-
-
-def _as_refused(tp: PartitionView, refused: Collection[TopicPartitionTuple]) -> PartitionView:
-    """An offset that the mirror failed to commit does not move."""
+def _with_status(tp: PartitionView, refused: Collection[TopicPartitionTuple], *, waits: bool) -> PartitionView:
+    """`refused`: offsets that the mirror failed to commit, and which do not move."""
     if (tp.topic, tp.partition) in refused and tp.state in STATUSES_TO_COMMIT:
         return replace(tp, state=GroupSyncStatus.REFUSED.value)
-    return tp
-
-
-def _as_waiting(tp: PartitionView) -> PartitionView:
-    return replace(tp, state=GroupSyncStatus.WAITS.value) if tp.state == GroupSyncStatus.MOVES else tp
+    return replace(tp, state=GroupSyncStatus.WAITS.value) if waits and tp.state == GroupSyncStatus.MOVES else tp
 
 
 def _parts(
@@ -349,32 +323,26 @@ class OffsetTranslator:
 
     def forward(self, topic: str, partition: int, offset: int) -> TranslatedOffset | None:
         """Translates a source offset to the target; None before the first record that the link replicated."""
-        return self._parts[self._known((topic, partition), self._parts, self.link.source)].forward(offset)
+        return self._parts[_known((topic, partition), self._parts, self.link, self.link.source)].forward(offset)
 
     def back(self, topic: str, partition: int, offset: int) -> TranslatedOffset | None:
         """Translates a target offset to the source."""
-        return self._parts[self._twins[self._known((topic, partition), self._twins, self.link.target)]].back(offset)
+        twin = _known((topic, partition), self._twins, self.link, self.link.target)
+        return self._parts[self._twins[twin]].back(offset)
 
     def source_topic(self, twin: str) -> str:
-        for (name, _), (topic, _) in self._twins.items():
-            if name == twin:
-                return topic
-        raise ConfigError("groups.unknown-twin", link=self.link.name, twin=twin)
+        return next(topic for (name, _), (topic, _) in self._twins.items() if name == twin)
 
-    def _known(
-        self, where: TopicPartitionTuple, known: Iterable[TopicPartitionTuple], side: str
-    ) -> TopicPartitionTuple:
-        if where not in known:
-            topics = sorted({topic for topic, _ in known})
-            nearest = did_you_mean(where[0], topics).removeprefix("; ") if where[0] not in topics else ""
-            raise ConfigError(
-                "groups.unknown-partition",
-                link=self.link.name,
-                partition=f"{where[0]}-{where[1]}",
-                cluster=side,
-                hint=nearest or "has the mirror replicated it yet?",
-            )
+
+def _known(
+    where: TopicPartitionTuple, known: Collection[TopicPartitionTuple], link: Link, cluster: str
+) -> TopicPartitionTuple:
+    if where in known:
         return where
+    topics = sorted({topic for topic, _ in known})
+    hint = did_you_mean(where[0], topics).removeprefix("; ") if where[0] not in topics else ""
+    hint, name = hint or "has the mirror replicated it yet?", f"{where[0]}-{where[1]}"
+    raise ConfigError("groups.unknown-partition", link=link.name, partition=name, cluster=cluster, hint=hint)
 
 
 def open_translator(settings: Settings, link_name: str, store: Store) -> OffsetTranslator:
@@ -383,15 +351,14 @@ def open_translator(settings: Settings, link_name: str, store: Store) -> OffsetT
     mapped = store.offset_runs.reached(link.name)
     parts: dict[TopicPartitionTuple, OffsetTranslation] = {}
     for row in store.twins.of(link.name):
-        where = (row.topic, row.partition)
-        parts[where] = EXACT_TRANSLATION
-        if where in mapped:
-            parts[where] = build_run_translation(store, link.name, where, partial(_crossed, store, link.name, where))
+        where, exact = (row.topic, row.partition), (row.topic, row.partition) not in mapped
+        crossed = partial(_replicated, store, link, where)
+        parts[where] = EXACT_TRANSLATION if exact else build_run_translation(store, link.name, where, crossed)
     return OffsetTranslator(link, parts)
 
 
-def _crossed(store: Store, link: str, where: TopicPartitionTuple) -> int:
-    positions = store.progress.positions(link)
+def _replicated(store: Store, link: Link, where: TopicPartitionTuple) -> int:
+    positions = store.progress.positions(link.name)
     return next((position.to_offset for position in positions if (position.topic, position.partition) == where), 0)
 
 

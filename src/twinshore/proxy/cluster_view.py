@@ -10,21 +10,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from itertools import combinations
+from typing import Final, NamedTuple
 
 from twinshore import __version__
 from twinshore.client.discovery.routing_topic import HomeTracker
 from twinshore.client.sites import Site
 from twinshore.config.errors import KafkaError, StoreError
 from twinshore.config.frozen import PROXY_CLIENT_ID, PROXY_SOFTWARE_NAME
-from twinshore.config.model import Cluster, Link, TopicPartition
+from twinshore.config.model import Cluster, Link, TopicPartition, TwinNaming
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
+from twinshore.config.sections.proxy import SECTION
 from twinshore.config.sentences import join_names
+from twinshore.config.settings import Settings
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
@@ -49,13 +52,16 @@ from twinshore.proxy.core.model import (
     assume_unknown_tails,
     build_producer_tails,
     build_routes,
+    merge_pair_homes,
 )
 from twinshore.proxy.lazy_store import LazyStore, describe_unknown_tails, read_replicated_tails
-from twinshore.proxy.offset_reset_run import StoredHomes, list_cluster_pairs, read_stored_homes, select_same_named_links
+from twinshore.replication.core.ownership import PAIR_SEPARATOR, pair_name
+from twinshore.routing.core.home_records import HomeConflict, HomeRecord, current_home
 from twinshore.routing.core.leader_cluster import Leader, LeaderDecision, NoLeader, NoLeaderReason
 from twinshore.routing.core.leader_cluster import describe_decision as led_in_words
 from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S
 from twinshore.routing.homes_topic import TwinsTopic
+from twinshore.state.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -294,6 +300,54 @@ class HomeWatcher:
             told = [(one.producer_id, one.epoch, one.last_sequence) for one in some]
             found.setdefault(partition.topic, {})[partition.partition] = told
         return found
+
+
+def merge_home_records(
+    lines: Sequence[Mapping[str, HomeRecord]], clusters: Mapping[str, ProxiedCluster], settings: Settings
+) -> dict[str, HomeRoute]:
+    """Returns home routes from these home records; empty if proxies follow no switches."""
+    if not settings.of(SECTION).follows_switches:
+        return {}
+    current = {topic: current_home([some.get(topic) for some in lines]) for some in lines for topic in some}
+    homes: dict[str, HomeRecord | HomeConflict] = {topic: one for topic, one in current.items() if one is not None}
+    # A silent cluster is known from the others' records.
+    names = {one.cluster_id: one.home for one in homes.values() if isinstance(one, HomeRecord) and one.home in clusters}
+    names |= {cluster.cluster_id: cluster.name for cluster in clusters.values() if cluster.answers}
+    return build_routes(homes, names, {}, 0)
+
+
+class StoredHomes(NamedTuple):
+    """The homes in the store, and their terms if known."""
+
+    homes: Mapping[str, str] = {}
+    terms: Mapping[str, int] = {}
+
+
+def list_cluster_pairs(links: Iterable[Link], clusters: Collection[str]) -> list[str]:
+    return sorted(
+        {PAIR_SEPARATOR.join(sorted(pair)) for pair in combinations(clusters, 2)}
+        | {pair_name(link) for link in select_same_named_links(links, clusters)}
+    )
+
+
+def select_same_named_links(links: Iterable[Link], clusters: Collection[str]) -> list[Link]:
+    """Returns links from or to these clusters whose twins have the source's name."""
+    return [
+        link for link in links if link.naming is TwinNaming.SAME and not {link.source, link.target}.isdisjoint(clusters)
+    ]
+
+
+def read_stored_homes(links: Sequence[Link], store: Store, clusters: Collection[str]) -> StoredHomes:
+    """Returns the stored homes, including topics whose twins a link replicates."""
+    homes, terms = dict[str, str](), dict[str, int]()
+    for link in select_same_named_links(links, clusters):
+        homes |= {row.topic: link.source for row in store.twins.active(link.name)}
+    rows = [row for pair in list_cluster_pairs(links, clusters) for row in store.homes.of(pair).values()]
+    homes |= merge_pair_homes(rows)
+    for row in rows:
+        if row.home == homes[row.topic]:
+            terms[row.topic] = max(row.term, terms.get(row.topic, 0))
+    return StoredHomes(homes, terms)
 
 
 POLL_INTERVAL_S = 1.0

@@ -265,15 +265,13 @@ class CommitDecision(NamedTuple):
 
 
 class CommitRules(NamedTuple):
-    """`resets`: a group reset on the source is reset on the target. `trusts`: an offset without a mark may date from
-    before marks. `returns`: target offsets are also synced to the source, so an offset equal on both sides is no
-    group's own. `marks`: offsets can carry a mark. `notes`: consumers commit metadata, and may fail at a mark; so none
-    is written, and the link's offsets are known from memory alone. `makes`: commit even if the group has no offset at
-    all on the written side.
+    """`resets`: a group reset on the source is reset on the target. `returns`: target offsets are also synced to the
+    source, so an offset equal on both sides is no group's own. `marks`: offsets can carry a mark. `notes`: consumers
+    commit metadata, and may fail at a mark; so none is written, and the link's offsets are known from memory alone.
+    `makes`: commit even if the group has no offset at all on the written side.
     """
 
     resets: bool = True
-    trusts: bool = False
     returns: bool = False
     marks: bool = True
     notes: bool = False
@@ -359,8 +357,7 @@ def _is_anothers(there: CommittedOffset, memory: PartitionMemory, rules: CommitR
         return True
     if there.offset == memory.agreed:
         return memory.marked
-    first_is_ours = met or rules.trusts or rules.notes or has_metadata(there)
-    return not (_is_first(memory) and first_is_ours)
+    return not (_is_first(memory) and (met or rules.notes or has_metadata(there)))
 
 
 def _is_below_mark(spot: TranslatedOffset, there: CommittedOffset | None, memory: PartitionMemory) -> bool:

@@ -80,20 +80,19 @@ def build_goals(link: Link, view: GroupView, *, back: bool) -> tuple[list[Offset
 def describe_short_logs(goals: Iterable[OffsetGoal]) -> str:
     """Describes logs that end before what the group has read; empty if none."""
     short = [goal for goal in goals if goal.short]
-    if not short:
-        return ""
-    where = join_names([f"{goal.topic}-{goal.partition}" for goal in short], NAMES_SHOWN_MAX)
-    return f"{count_phrase(sum(goal.short for goal in short), 'offset')} that it has read are not there yet, in {where}"
+    count = count_phrase(sum(goal.short for goal in short), "offset")
+    return f"{count} that it has read are not there yet, in {_names(short)}" if short else ""
 
 
 def describe_ahead(goals: Iterable[OffsetGoal], old: str, new: str) -> str:
     """Describes where the group is ahead on the new side, which is not reset; empty if nowhere."""
     ahead = [goal for goal in goals if goal.has is not None and goal.has > goal.to]
-    if not ahead:
-        return ""
-    where = join_names([f"{goal.topic}-{goal.partition}" for goal in ahead], NAMES_SHOWN_MAX)
     by = count_phrase(sum((goal.has or 0) - goal.to for goal in ahead), "offset")
-    return f"is further on on {new} than on {old}, by {by}, in {where}"
+    return f"is further on on {new} than on {old}, by {by}, in {_names(ahead)}" if ahead else ""
+
+
+def _names(goals: Iterable[OffsetGoal]) -> str:
+    return join_names([f"{goal.topic}-{goal.partition}" for goal in goals], NAMES_SHOWN_MAX)
 
 
 def describe_rereads(groups: Iterable[GroupOnBothSides], old: str, new: str) -> str:
@@ -103,8 +102,9 @@ def describe_rereads(groups: Iterable[GroupOnBothSides], old: str, new: str) -> 
     ahead = sum(max(0, has - to) for to, has in pairs if has is not None)
     counts = count_phrase(behind, "record"), count_phrase(ahead, "record")
     said = f"groups would read {counts[0]} again if {old} died now, and {counts[1]} if {new} did"
-    begin = f"; in {count_phrase(lone, 'partition')} they have no place on {new}, and would begin by auto.offset.reset"
-    return said + (begin if lone else "")
+    if not lone:
+        return said
+    return f"{said}; in {count_phrase(lone, 'partition')} they have no offset on {new}, and follow auto.offset.reset"
 
 
 def describe_changes(planned: Sequence[OffsetGoal], now: Sequence[OffsetGoal], old: str, new: str) -> str:
@@ -112,17 +112,13 @@ def describe_changes(planned: Sequence[OffsetGoal], now: Sequence[OffsetGoal], o
     before = {(goal.link, goal.left_topic, goal.partition): goal for goal in planned}
     after = {(goal.link, goal.left_topic, goal.partition): goal for goal in now}
     for where, goal in before.items():
-        offset_goal = after.get(where)
-        name = f"{goal.left_topic}-{goal.partition}"
-        if offset_goal is None or offset_goal.left != goal.left:
-            return f"somebody moved the group on {old} meanwhile, in {name}"
-        if offset_goal.has != goal.to:
-            return f"somebody moved the group on {new} meanwhile, in {goal.topic}-{goal.partition}"
-    if new_ones := sorted(
-        f"{goal.left_topic}-{goal.partition}" for where, goal in after.items() if where not in before
-    ):
-        return f"the group has places on {old} that it had not before: {join_names(new_ones, NAMES_SHOWN_MAX)}"
-    return ""
+        goal_now = after.get(where)
+        if goal_now is None or goal_now.left != goal.left:
+            return f"another client moved the group on {old}, in {goal.left_topic}-{goal.partition}"
+        if goal_now.has != goal.to:
+            return f"another client moved the group on {new}, in {goal.topic}-{goal.partition}"
+    added = sorted(f"{topic}-{partition}" for _, topic, partition in after.keys() - before.keys())
+    return f"the group has new offsets on {old}: {join_names(added, NAMES_SHOWN_MAX)}" if added else ""
 
 
 def goals_to_json(goals: Sequence[OffsetGoal]) -> str:

@@ -7,7 +7,7 @@ skipped; so are offsets equal on both sides, until something happens to them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 from zlib import crc32
@@ -31,6 +31,7 @@ from twinshore.kafka.protocol.offsets import CommittedOffset, GroupOffsets, Topi
 REPORT_REFUSAL_AFTER_S = 30.0
 NAMES_SHOWN_MAX = 3
 FIRST_RENEWAL_WITHIN_S = 3600.0
+STATUSES_AT_GOAL = (GroupSyncStatus.SAME, GroupSyncStatus.MOVES, GroupSyncStatus.SET_BACK)
 # The number of deleted groups whose last offsets are remembered.
 DELETED_GROUPS_KEPT_MAX = 20_000
 
@@ -47,16 +48,13 @@ class PlannedCommit:
 
 @dataclass(slots=True)
 class DirectionResult:
-    """`told`: sentences for operators. `unheard`: groups with unknown offsets on the reading side; None if a whole
-    coordinator did not answer.
-    """
+    """`told`: sentences for operators."""
 
     groups: int = 0
     changed: int = 0
     moved: Counter[GroupSyncStatus] = field(default_factory=Counter)
     commits: int = 0
     told: dict[str, str] = field(default_factory=dict)
-    unheard: Collection[str] | None = None
 
 
 def describe_refusals(refused: Mapping[str, tuple[float, str]], now_s: float) -> str:
@@ -99,15 +97,14 @@ class GroupState:
 
 
 class SyncState:
-    """`renew_s`: interval to recommit an idle group, so that the target does not expire it. `owed`: unsettled groups,
-    whose unmarked offsets may date from before marks; None: all. `noted`: groups whose consumers commit metadata.
+    """`renew_s`: interval to recommit an idle group, so that the target does not expire it. `noted`: groups whose
+    consumers commit metadata.
     """
 
     def __init__(self, verify_s: float, renew_s: float) -> None:
         self.verify_s, self.renew_s = verify_s, renew_s
         self.groups: dict[str, GroupState] = {}
         self.scope = EMPTY_SCOPE
-        self.owed: set[str] | None = set()
         self.noted: set[str] = set()
         self._expected: dict[str, dict[TopicPartitionTuple, int]] = {}
         self._departed: dict[str, dict[TopicPartitionTuple, PartitionMemory]] = {}
@@ -165,21 +162,7 @@ class SyncState:
             self.reopen(self.groups[name])
 
     def rules_for(self, name: str, rules: CommitRules) -> CommitRules:
-        return rules._replace(trusts=self.owed is None or name in self.owed, notes=name in self.noted)
-
-    def confirm(self, unheard: Iterable[str]) -> None:
-        """Call when every coordinator except those of `unheard` has answered. Settled groups, and groups with members,
-        no longer count as `owed`.
-        """
-        parts = self.scope.parts
-        names = self.groups if self.owed is None else self.owed
-        settled = {
-            name
-            for name in names
-            if (group := self.groups.get(name)) is not None
-            and (group.live or all(_is_settled(group, where) for where in group.said.places if where in parts))
-        }
-        self.owed = (set(names) | set(unheard if self.owed is None else ())) - settled
+        return rules._replace(notes=name in self.noted)
 
     def forget(self, names: Iterable[str]) -> None:
         """Drops groups that are gone or excluded. Where the link left them is remembered, for when they return."""
@@ -188,8 +171,6 @@ class SyncState:
             if group is not None and group.memory:
                 self._departed[name] = group.memory
             self._expected.pop(name, None)
-            if self.owed is not None:
-                self.owed.discard(name)
         for name in list(self._departed)[: max(0, len(self._departed) - DELETED_GROUPS_KEPT_MAX)]:
             del self._departed[name]
 
@@ -236,12 +217,7 @@ class SyncState:
     ) -> None:
         group.memory[where] = decision.memory
         group.refused.pop(where, None)
-        same = decision.whole and decision.state in (
-            GroupSyncStatus.SAME,
-            GroupSyncStatus.MOVES,
-            GroupSyncStatus.SET_BACK,
-        )
-        if same:
+        if decision.whole and decision.state in STATUSES_AT_GOAL:
             group.standing.pop(where, None)
         else:
             self.stands(group, where, decision.state, behind, now_s)
@@ -286,10 +262,6 @@ class SyncState:
 
 def _without(topics: Container[str], some: Mapping[TopicPartitionTuple, V]) -> dict[TopicPartitionTuple, V]:
     return {where: one for where, one in some.items() if where[0] not in topics}
-
-
-def _is_settled(group: GroupState, where: TopicPartitionTuple) -> bool:
-    return where in group.memory and group.memory[where].tried is None
 
 
 def _part(name: str, period_s: float) -> float:

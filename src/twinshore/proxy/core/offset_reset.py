@@ -73,6 +73,11 @@ class ResetTarget:
     way: ResetTargetKind
     number: int = 0
 
+    @property
+    def is_relative(self) -> bool:
+        """Whether goals depend on the committed offset or the log's start."""
+        return self.way in (ResetTargetKind.SHIFT, ResetTargetKind.EARLIEST)
+
 
 @dataclass(frozen=True, slots=True)
 class ResetPartition:
@@ -194,7 +199,7 @@ def refresh_goals(
     """Returns the goals with current offsets, shifts computed from there, and why some have none."""
     meant = {(one.topic, one.partition) for one in goals}
     partitions = [tp for tp in spots if (tp.topic, tp.partition) in meant]
-    if target is not None and target.way in (ResetTargetKind.SHIFT, ResetTargetKind.EARLIEST):
+    if target is not None and target.is_relative:
         return compute_goals(target, partitions)
     was = {(tp.topic, tp.partition): tp.was for tp in partitions}
     return tuple(one._replace(was=was.get((one.topic, one.partition))) for one in goals), []
@@ -211,7 +216,7 @@ def find_stale_goals(
         if tp is None:
             why.append(f"{goal.topic}-{goal.partition} is not there any more")
         elif tp.cluster != goal.cluster:
-            why.append(f"the place of {tp.name} is kept on {tp.cluster} by now, and not on {goal.cluster}")
+            why.append(f"{tp.cluster} keeps the committed offset of {tp.name} by now, and not {goal.cluster}")
         elif not are_set and not tp.begins <= goal.to <= tp.ends:
             why.append(f"{tp.name} has {tp.begins} to {tp.ends} by now, and {goal.to} lies outside")
     return why
@@ -228,7 +233,7 @@ def find_unset_goals(goals: Sequence[ResetGoal], spots: Sequence[ResetPartition]
 
 def describe_partition(tp: ResetPartition, to: int | None = None) -> str:
     """Describe the committed offset; with `to`, also the new one and what readers repeat or skip."""
-    was = "no place" if tp.was is None else str(tp.was)
+    was = "none" if tp.was is None else str(tp.was)
     log = f"{tp.begins} to {tp.ends}"
     if to is None:
         return f"{tp.name}: {was}, of {log}"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from math import inf
 from typing import Self
 
@@ -23,7 +24,7 @@ from twinshore.groups.offset_move import DONE, inspect_groups, links_between, re
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.consumer_groups import CONSUMER_TYPE, ConsumerGroups, read_group_members, remove_members
-from twinshore.proxy.offset_reset_run import check_no_reset_under_way
+from twinshore.proxy.operations.reset_offsets import check_no_reset_under_way, list_groups
 from twinshore.replication.core.filters import INTERNAL_TOPICS
 from twinshore.routing.core.home_records import (
     HomeConflict,
@@ -69,7 +70,7 @@ class GroupsHomeRecords:
         self._homes_topics = {cluster.name: HomesTopic(cluster) for cluster in clusters}
         self._heard: set[str] = set()
         self._followers = SubscriberLog()
-        self._hearing = {cluster.name: SubscribersTopic(cluster, self._followers) for cluster in clusters}
+        self._subscribers_topics = [SubscribersTopic(cluster, self._followers) for cluster in clusters]
         self._held_until_s = inf
 
     def told(self) -> tuple[GroupsHome, dict[str, KafkaError]]:
@@ -92,47 +93,26 @@ class GroupsHomeRecords:
 
     def next(self, told: GroupsHome, state: HomeState, switch: str, by: str, hold_s: float = 0.0) -> HomeRecord:
         """Returns the next record of the same home. `hold_s`: after so long proxies end what it asks for."""
-        hold_ms = int(hold_s * 1000)
-        now_ms = wall_ms()
-        if isinstance(told, HomeConflict):
-            told = told.one  # a higher record ends the conflict
+        now = self._current(told)
+        record = replace(now, step=now.step + 1, state=state, hold_ms=int(hold_s * 1000))
+        return replace(record, switch=switch, since_ms=wall_ms(), set_by=by)
+
+    def _current(self, told: GroupsHome) -> HomeRecord:
+        """Returns the current record, or one before the first; of a conflict either, since a higher record ends it."""
         if told is None:
             home_id = self._clusters[self._first].cluster_id()
-            return HomeRecord(
-                topic=GROUPS_HOME,
-                home=self._first,
-                cluster_id=home_id,
-                term=FIRST_TERM,
-                step=0,
-                state=state,
-                switch=switch,
-                source="",
-                since_ms=now_ms,
-                set_by=by,
-                hold_ms=hold_ms,
-            )
-        step = told.step + 1
-        return replace(told, step=step, state=state, switch=switch, since_ms=now_ms, set_by=by, hold_ms=hold_ms)
+            return HomeRecord(topic=GROUPS_HOME, home=self._first, cluster_id=home_id, term=FIRST_TERM, step=-1)
+        return told.one if isinstance(told, HomeConflict) else told
 
     def moved(self, told: GroupsHome, to: str, switch: str, by: str) -> HomeRecord:
         """Returns the first record of the new home.
 
         If the home stays, the term rises further: a silent cluster may have newer records.
         """
-        if isinstance(told, HomeConflict):
-            told = told.one
-        term, source = (told.term, told.home) if told is not None else (FIRST_TERM, self._first)
-        home_id = self._clusters[to].cluster_id()
-        return HomeRecord(
-            topic=GROUPS_HOME,
-            home=to,
-            cluster_id=home_id,
-            term=term + (1 if source != to else UNSEEN_TERMS_MAX),
-            switch=switch,
-            source=source,
-            since_ms=wall_ms(),
-            set_by=by,
-        )
+        before = self._current(told)
+        term = before.term + (1 if before.home != to else UNSEEN_TERMS_MAX)
+        record = HomeRecord(topic=GROUPS_HOME, home=to, cluster_id=self._clusters[to].cluster_id(), term=term)
+        return replace(record, switch=switch, source=before.home, since_ms=wall_ms(), set_by=by)
 
     def say(self, record: HomeRecord, names: Sequence[str], may: Callable[[], None] | None = None) -> None:
         """Write the record. RefusedError if another one came between. `may`: as in `HomesTopic.say`."""
@@ -174,20 +154,19 @@ class GroupsHomeRecords:
 
     def gathering(self, record: HomeRecord) -> list[str]:
         """Returns some groups with members that have not gathered, and proxies without this record."""
-        self._hear()
-        late = self._followers.gathering(GROUPS_HOME, record.word, steady_s())
+        late = self._heard_followers().gathering(GROUPS_HOME, record.word, steady_s())
         return sorted({name for subscriber in late for name in subscriber.busy or (subscriber.name or subscriber.id,)})
-
-    def _hear(self) -> None:
-        for hearing in self._hearing.values():
-            if hearing.exists():
-                hearing.read()
 
     def awaited(self, record: HomeRecord) -> list[str]:
         """Returns proxies that may still commit offsets at the old home."""
-        self._hear()
-        waits = self._followers.awaited({GROUPS_HOME: record.word}, steady_s())
+        waits = self._heard_followers().awaited({GROUPS_HOME: record.word}, steady_s())
         return sorted(subscriber.name or subscriber.id for subscriber in waits.get(GROUPS_HOME, ()))
+
+    def _heard_followers(self) -> SubscriberLog:
+        for topic in self._subscribers_topics:
+            if topic.exists():
+                topic.read()
+        return self._followers
 
 
 class GroupsMoveStage(StrEnum):
@@ -199,13 +178,14 @@ class GroupsMoveStage(StrEnum):
     STAY = "stay"
 
 
+GENTLE_STAGES = GroupsMoveStage.GATHER, GroupsMoveStage.HOLD, GroupsMoveStage.COPY, GroupsMoveStage.MOVE
 _DONE = {
     GroupsMoveStage.GATHER: ("have members commit and wait", "members have committed, and wait"),
-    GroupsMoveStage.HOLD: ("let no place be committed on {old}", "no place is committed on {old} any more"),
-    GroupsMoveStage.COPY: ("copy places to {to}", "places are on {to}: {told}"),
-    GroupsMoveStage.MOVE: ("say that groups are at home on {to}", "groups are at home on {to}"),
-    GroupsMoveStage.FOLLOW: ("have places on {old} follow", "not all places on {old} follow yet: {told}"),
-    GroupsMoveStage.STAY: ("say that groups stay on {to}", "groups stay on {to}"),
+    GroupsMoveStage.HOLD: ("have no offset committed on {old}", "no offset is committed on {old} any more"),
+    GroupsMoveStage.COPY: ("copy committed offsets to {to}", "committed offsets are on {to}: {told}"),
+    GroupsMoveStage.MOVE: ("record that groups are at home on {to}", "groups are at home on {to}"),
+    GroupsMoveStage.FOLLOW: ("sync offsets on {old} again", "not all offsets on {old} are synced yet: {told}"),
+    GroupsMoveStage.STAY: ("record that groups stay on {to}", "groups stay on {to}"),
 }
 
 
@@ -242,7 +222,7 @@ def plan(request: MoveGroups, settings: Settings, store: Store | None) -> Plan[G
     if request.to and request.to not in names:
         raise ConfigError("proxy.cluster-not-behind", cluster=request.to, clusters=join_names(names, NAMED_MAX))
     with ExitStack() as stack:
-        records = _words(settings, stack, store)
+        records = _records(settings, stack, store)
         told, silent = records.told()
         lacking = records.lacking(told) if isinstance(told, HomeRecord) else []
     home, shown = _home(told, names[0])
@@ -250,35 +230,42 @@ def plan(request: MoveGroups, settings: Settings, store: Store | None) -> Plan[G
         silent[home] = KafkaError("it is none of the clusters behind the proxy")
     remarks = [f"{name} does not answer ({error.message})" for name, error in silent.items()]
     settled = told is None or (isinstance(told, HomeRecord) and told.state is HomeState.SETTLED)
+    stages: tuple[GroupsMoveStage, ...] = ()
+    refusal: TwinshoreError | None = None
     if request.to == home and request.force and silent and home not in silent:
-        remarks.append(
-            f"{join_names(list(silent), NAMED_MAX)} may have heard of another home: what is said now counts more"
-        )
-        return Plan((GroupsMoveStep(GroupsMoveStage.MOVE, home, home),), (shown,), tuple(remarks))
-    if not request.to or (request.to == home and settled and (home in silent or not lacking)):
-        return Plan((), (shown,), tuple(remarks))
-    if request.to == home:
-        return Plan((GroupsMoveStep(GroupsMoveStage.STAY, home, home),), (shown,), tuple(remarks))
-    if refusal := _refused(request, home, silent):
-        return Plan((), (shown,), tuple(remarks), refusal)
-    if home in silent:
-        remarks.append(
-            f"groups go on at the places that were copied to {request.to}: what they read behind these is read again"
-        )
-        return Plan((GroupsMoveStep(GroupsMoveStage.MOVE, home, request.to),), (shown,), tuple(remarks))
-    if store is None:
-        return Plan((), (shown,), tuple(remarks), RefusedError("proxy.no-store"))
-    if (busy := _busy(store, home, settings)) is not None:
-        return Plan((), (shown,), tuple(remarks), busy)
-    groups = inspect_groups(
-        links_between(settings, store, home, request.to), settings, store, ".*", request.to, stable=False
-    )
-    why_not, more = _judged(groups, home, request.to)
-    why_not = why_not or _left_behind(groups, home, request.to, settings)
-    remarks += [*more, describe_rereads(groups.values(), home, request.to)]
-    whole = (GroupsMoveStage.GATHER, GroupsMoveStage.HOLD, GroupsMoveStage.COPY, GroupsMoveStage.MOVE)
-    steps = tuple(GroupsMoveStep(stage, home, request.to) for stage in whole) if why_not is None else ()
-    return Plan(steps, (shown,), tuple(remarks), why_not)
+        away = join_names(list(silent), NAMED_MAX)
+        remarks.append(f"{away} may have the record of another home: the new record has a higher term")
+        stages = (GroupsMoveStage.MOVE,)
+    elif not request.to or (request.to == home and settled and (home in silent or not lacking)):
+        pass
+    elif request.to == home:
+        stages = (GroupsMoveStage.STAY,)
+    elif refusal := _refused(request, home, silent, store):
+        pass
+    elif home in silent:
+        again = "records that were read after these are read again"
+        remarks.append(f"groups continue at the offsets that were copied to {request.to}: {again}")
+        stages = (GroupsMoveStage.MOVE,)
+    else:
+        assert store is not None
+        refusal, more = _plan_gently(home, request.to, settings, store)
+        remarks += more
+        stages = GENTLE_STAGES if refusal is None else ()
+    steps = tuple(GroupsMoveStep(stage, home, request.to) for stage in stages)
+    return Plan(steps, (shown,), tuple(remarks), refusal)
+
+
+def _plan_gently(home: str, to: str, settings: Settings, store: Store) -> tuple[TwinshoreError | None, list[str]]:
+    """Returns why groups cannot move, and remarks."""
+    try:
+        check_no_reset_under_way(store)
+        _check_no_newer_members(home, settings)
+    except RefusedError as error:
+        return error, []
+    groups = inspect_groups(links_between(settings, store, home, to), settings, store, ".*", to, stable=False)
+    refusal, remarks = _judged(groups, home, to)
+    refusal = refusal or _left_behind(groups, home, to, settings)
+    return refusal, [*remarks, describe_rereads(groups.values(), home, to)]
 
 
 def _home(told: GroupsHome, first: str) -> tuple[str, str]:
@@ -290,23 +277,16 @@ def _home(told: GroupsHome, first: str) -> tuple[str, str]:
     return told.home, f"groups are at home on {told.home}, in term {told.term}{under_way}"
 
 
-def _refused(request: MoveGroups, home: str, silent: dict[str, KafkaError]) -> TwinshoreError | None:
+def _refused(
+    request: MoveGroups, home: str, silent: Mapping[str, KafkaError], store: Store | None
+) -> TwinshoreError | None:
     if request.to in silent:
         return RefusedError("proxy.target-silent", cluster=request.to, cause=silent[request.to].message)
     if home in silent and not request.force:
         return RefusedError("proxy.groups-home-silent", home=home)
     if request.force and home not in silent:
         return RefusedError("proxy.groups-home-answers", home=home)
-    return None
-
-
-def _busy(store: Store, home: str, settings: Settings) -> RefusedError | None:
-    try:
-        check_no_reset_under_way(store)
-        _none_newer(home, settings)
-    except RefusedError as error:
-        return error
-    return None
+    return RefusedError("proxy.no-store") if store is None and home not in silent else None
 
 
 def _judged(groups: dict[str, GroupOnBothSides], old: str, to: str) -> tuple[RefusedError | None, list[str]]:
@@ -316,12 +296,12 @@ def _judged(groups: dict[str, GroupOnBothSides], old: str, to: str) -> tuple[Ref
     live = sorted(name for name, group in groups.items() if group.new_live)
     if live:
         return RefusedError("proxy.target-has-members", cluster=to, groups=join_names(live, NAMED_MAX)), []
-    remarks = [f"{count_phrase(len(groups), 'group')} with places in topics that both clusters have"]
+    remarks = [f"{count_phrase(len(groups), 'group')} with committed offsets in topics that both clusters have"]
     lost = sorted(name for name, group in groups.items() if group.lost)
     if lost:
-        remarks.append(f"nobody knows where some places would be on {to}, of {join_names(lost, NAMED_MAX)}")
+        remarks.append(f"some offsets have no known counterpart on {to}, of {join_names(lost, NAMED_MAX)}")
     ahead = [f"{name} {said}" for name, group in groups.items() if (said := describe_ahead(group.goals, old, to))]
-    remarks += [f"{one}: these places stay" for one in ahead[:NAMED_MAX]]
+    remarks += [f"{one}: these offsets stay" for one in ahead[:NAMED_MAX]]
     return None, remarks
 
 
@@ -334,7 +314,7 @@ def act(
     first = plan.steps[0]
     switch = secrets.token_hex(16)
     with ExitStack() as stack:
-        records = _words(settings, stack, store)
+        records = _records(settings, stack, store)
         told, silent = records.told()
         names = [name for name in settings.of(SECTION).clusters if name not in silent]
         match first.stage:
@@ -366,9 +346,9 @@ class _Gently:
         try:
             # After the record: a reset looks for the record after writing its own row.
             check_no_reset_under_way(store)
-            _none_newer(self.old, settings)
+            _check_no_newer_members(self.old, settings)
             _wait_for_members(self.records, record, self.request.gather_s)
-            _none_newer(self.old, settings)  # by now every proxy knows, and lets none of them join
+            _check_no_newer_members(self.old, settings)  # by now every proxy knows, and lets none of them join
             yield GroupsMoveStep(GroupsMoveStage.GATHER, self.old, to)
             record = self._say(record, HomeState.HELD, PROXIES_HOLD_S)
             _wait_for_proxies(self.records, record)
@@ -430,9 +410,10 @@ def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> tuple
         name: [goal for goal in group.goals if goal.has is None or goal.has < goal.to] for name, group in groups.items()
     }
     steps = [step for some in set_offsets(links, settings, store, moves, by).values() for step in some]
-    if bad := [step for step in steps if step.refused]:
-        raise RefusedError("proxy.offsets-not-copied", cause=bad[0].sentence(done=True))
-    return groups, f"{count_phrase(len(steps), 'place')} of {count_phrase(len(groups), 'group')}"
+    for step in steps:
+        if step.refused:
+            raise RefusedError("proxy.offsets-not-copied", cause=step.sentence(done=True))
+    return groups, f"{count_phrase(len(steps), 'committed offset')} of {count_phrase(len(groups), 'group')}"
 
 
 def _follow(seen: dict[str, GroupOnBothSides], old: str, to: str, settings: Settings, store: Store, by: str) -> str:
@@ -440,13 +421,13 @@ def _follow(seen: dict[str, GroupOnBothSides], old: str, to: str, settings: Sett
 
     Else offsets in twins would count as changed by others.
     """
-    moves = {name: [goal for goal in group.goals if goal.back] for name, group in seen.items()}
     try:
         with closing(_cluster(old, settings)) as cluster, closing(ConsumerGroups(cluster)) as groups:
             live = [name for name, group in seen.items() if group.old_live]
             for name, node in groups.coordinators(live).items() if live else ():
                 remove_members(cluster, node, name, read_group_members(cluster, node, name).members)
-        done = resume_sync(links_between(settings, store, old, to), settings, store, moves, by)
+        goals = {name: group.goals for name, group in seen.items()}
+        done = resume_sync(links_between(settings, store, old, to), settings, store, goals, by)
     except KafkaError as error:
         return f"{old} does not answer ({error.message}); then `twinshore groups move '.*'`"
     bad = sorted(name for name, steps in done.items() if any(step.outcome != DONE for step in steps))
@@ -476,14 +457,11 @@ def _left_behind(seen: Mapping[str, GroupOnBothSides], old: str, to: str, settin
     return RefusedError("proxy.offsets-not-synced", groups=join_names(named, NAMED_MAX, "; "), old=old, new=to)
 
 
-def _none_newer(home: str, settings: Settings) -> None:
+def _check_no_newer_members(home: str, settings: Settings) -> None:
     """Raise RefusedError if a group of the newer protocol (KIP-848) has members, which cannot be made to wait."""
-    with closing(_cluster(home, settings)) as cluster, closing(ConsumerGroups(cluster)) as groups:
-        found = groups.listed()
-    if found.away:
-        why = next(iter(found.away.values())).message
-        raise RefusedError("proxy.groups-unlisted", cluster=home, cause=why)
-    if live := sorted(one.group for one in found.groups.values() if one.kind == CONSUMER_TYPE and one.live):
+    with closing(_cluster(home, settings)) as cluster:
+        groups = list_groups(cluster).values()
+    if live := sorted(one.group for one in groups if one.kind == CONSUMER_TYPE and one.live):
         raise RefusedError("proxy.move-needs-empty-groups", groups=join_names(live, NAMED_MAX))
 
 
@@ -491,7 +469,7 @@ def _cluster(name: str, settings: Settings) -> KafkaCluster:
     return KafkaCluster(settings.cluster(name), patience_s=CLUSTER_TIMEOUT_S, call_s=CLUSTER_TIMEOUT_S)
 
 
-def _words(settings: Settings, stack: ExitStack, store: Store | None) -> GroupsHomeRecords:
+def _records(settings: Settings, stack: ExitStack, store: Store | None) -> GroupsHomeRecords:
     names = settings.of(SECTION).clusters
     clusters = [stack.enter_context(closing(_cluster(name, settings))) for name in names]
     return GroupsHomeRecords(clusters, names[0], store)
@@ -522,9 +500,10 @@ class GroupsWithSwitch:
         caller: SwitchCaller,
         switch: SwitchPlan,
     ) -> None:
-        self._plan, self._to, self._settings, self._store, self._caller = plan, to, settings, store, caller
-        self._hold_s = switch.state.hold_s_max if switch.state else 0.0
-        self._steps: Iterator[GroupsMoveStep] | None = None
+        request = MoveGroups(to, hold_s=switch.state.hold_s_max if switch.state else 0.0)
+        self._plan, self._caller = plan, caller
+        self._act = partial(act, request, settings=settings, store=store, by=caller.by)
+        self._steps: Generator[GroupsMoveStep, None, None] | None = None
         self._refusal: TwinshoreError | None = None
 
     def __enter__(self) -> Self:
@@ -532,13 +511,12 @@ class GroupsWithSwitch:
 
     def __exit__(self, *_: object) -> None:
         if self._steps is not None:
-            self._steps.close()  # type: ignore[attr-defined]
+            self._steps.close()
 
     def begin(self) -> None:
         """Make members commit and wait."""
         if self._plan is not None:
-            request = MoveGroups(self._to, hold_s=self._hold_s)
-            self._steps = act(request, self._plan, self._settings, self._store, self._caller.by)
+            self._steps = self._act(plan=self._plan)
             self._tell_next()
 
     def go_on(self) -> None:

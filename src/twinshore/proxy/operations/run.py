@@ -18,11 +18,10 @@ from twinshore.config.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.sasl import derive_scram_keys
 from twinshore.proxy.auth import SALT_BYTES, SCRAM_ITERATIONS, Authenticator
-from twinshore.proxy.cluster_view import ClusterWatcher
+from twinshore.proxy.cluster_view import ClusterWatcher, merge_home_records
 from twinshore.proxy.core.follower_fetch import FollowerFetchRules
 from twinshore.proxy.core.proxy_preview import ProxyPreview
 from twinshore.proxy.lazy_store import LazyStore
-from twinshore.proxy.offset_reset_run import merge_home_records
 from twinshore.proxy.server import Worker, build_addressing, select_clusters, supervise_workers
 from twinshore.proxy.server import serve as until_ended
 from twinshore.routing.core.home_records import HomeRecord
