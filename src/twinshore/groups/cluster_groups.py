@@ -9,15 +9,7 @@ from typing import Protocol
 
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import TopicPartition
-from twinshore.groups.core.commit_rules import (
-    DEFAULT_RULES,
-    CommitDecision,
-    CommitRules,
-    GroupSyncStatus,
-    SyncScope,
-    TranslatedOffset,
-    decide_commit,
-)
+from twinshore.groups.core import commit_rules
 from twinshore.groups.core.sync_state import DirectionResult, GroupState, PlannedCommit, SyncState, describe_code
 from twinshore.kafka.consumer_groups import (
     COORDINATOR_UNAVAILABLE_CODES,
@@ -72,7 +64,7 @@ class LogEndSource(Protocol):
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]: ...
 
 
-DecideCommit = Callable[..., CommitDecision]
+DecideCommit = Callable[..., commit_rules.CommitDecision]
 
 
 def group_by_coordinator(nodes: Mapping[str, int]) -> dict[int, dict[str, None]]:
@@ -92,8 +84,8 @@ class SyncDirection:
         writer: OffsetClient,
         written: LogEndSource,
         sync_state: SyncState,
-        rule: DecideCommit = decide_commit,
-        rules: CommitRules = DEFAULT_RULES,
+        rule: DecideCommit = commit_rules.decide_commit,
+        rules: commit_rules.CommitRules = commit_rules.DEFAULT_RULES,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -114,7 +106,7 @@ class SyncDirection:
 
     def turn(
         self,
-        scope: SyncScope,
+        scope: commit_rules.SyncScope,
         reading: GroupListings,
         writing: GroupListings,
         admits: Callable[[GroupListing], bool],
@@ -239,11 +231,11 @@ class SyncDirection:
 
     def _spots(
         self, due: Mapping[str, GroupState], now_s: float, direction: DirectionResult
-    ) -> dict[str, dict[TopicPartitionTuple, tuple[TranslatedOffset, int]]]:
+    ) -> dict[str, dict[TopicPartitionTuple, tuple[commit_rules.TranslatedOffset, int]]]:
         """Returns translated offset and log end, by group and partition. Offsets that cannot have moved on are skipped;
         without a log end the group waits.
         """
-        spots: dict[str, dict[TopicPartitionTuple, TranslatedOffset]] = {}
+        spots: dict[str, dict[TopicPartitionTuple, commit_rules.TranslatedOffset]] = {}
         short: set[TopicPartitionTuple] = set()
         parts = self.sync_state.scope.parts
         for name, group in due.items():
@@ -252,7 +244,7 @@ class SyncDirection:
                 twin, translation = parts[where]
                 spot = translation.forward(group.said.places[where].offset)
                 if spot is None:
-                    self.sync_state.stands(group, where, GroupSyncStatus.UNKNOWN, 0, now_s)
+                    self.sync_state.stands(group, where, commit_rules.GroupSyncStatus.UNKNOWN, 0, now_s)
                     group.open.discard(where)
                     continue
                 ours[where] = spot
@@ -262,7 +254,7 @@ class SyncDirection:
         for name, ours in spots.items():
             for where in ours:
                 if parts[where][0] not in self._ends and where not in due[name].standing:
-                    self.sync_state.stands(due[name], where, GroupSyncStatus.AWAY, 0, now_s)
+                    self.sync_state.stands(due[name], where, commit_rules.GroupSyncStatus.AWAY, 0, now_s)
         return {
             name: {
                 where: (spot, self._ends[parts[where][0]])
@@ -272,13 +264,13 @@ class SyncDirection:
             for name, ours in spots.items()
         }
 
-    def _stands(self, group: GroupState, where: TopicPartitionTuple, spot: TranslatedOffset) -> bool:
+    def _stands(self, group: GroupState, where: TopicPartitionTuple, spot: commit_rules.TranslatedOffset) -> bool:
         goal = min(spot.offset, self._ends[self.sync_state.scope.parts[where][0]])
         memory = self.sync_state.memory_of(group, where)
         whole = spot.reached and goal == spot.offset
         if whole or memory.agreed != goal or group.said.places[where].offset < memory.high:
             return False
-        state, _, since_s = group.standing.get(where, (GroupSyncStatus.BEHIND, 0, 0.0))
+        state, _, since_s = group.standing.get(where, (commit_rules.GroupSyncStatus.BEHIND, 0, 0.0))
         group.standing[where] = (state, spot.offset - goal, since_s)
         return True
 
@@ -334,7 +326,7 @@ class SyncDirection:
     def _wishes(
         self,
         due: Mapping[str, GroupState],
-        spots: Mapping[str, Mapping[TopicPartitionTuple, tuple[TranslatedOffset, int]]],
+        spots: Mapping[str, Mapping[TopicPartitionTuple, tuple[commit_rules.TranslatedOffset, int]]],
         theirs: Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]],
         now_s: float,
     ) -> dict[str, dict[TopicPartitionTuple, PlannedCommit]]:

@@ -16,16 +16,9 @@ from twinshore.config.model import Link, Plan
 from twinshore.config.schema import did_you_mean, pattern_error
 from twinshore.config.sentences import count_phrase, join_names
 from twinshore.config.settings import Settings
+from twinshore.groups import offset_move
 from twinshore.groups.core.commit_rules import GroupSyncStatus
 from twinshore.groups.core.goals import OffsetGoal, build_goals
-from twinshore.groups.offset_move import (
-    NOT_DONE,
-    STATES_WITHOUT_MEMBERS,
-    OffsetStep,
-    build_offset_steps,
-    build_wanted_offsets,
-    set_offsets,
-)
 from twinshore.groups.view import AWAY_STATE, GroupView, open_translator, stored_log_ends, view_groups
 from twinshore.state.store import Store
 
@@ -64,15 +57,15 @@ class GroupMove:
     left: tuple[GroupNotMoved, ...]
     goals: Sequence[OffsetGoal] = ()
 
-    def steps(self) -> tuple[OffsetStep | GroupNotMoved, ...]:
+    def steps(self) -> tuple[offset_move.OffsetStep | GroupNotMoved, ...]:
         cluster = self.link.source if any(goal.back for goal in self.goals) else self.link.target
-        wanted = build_wanted_offsets(self.goals)
-        outcomes = dict.fromkeys(wanted, NOT_DONE)
-        return *self.left, *build_offset_steps(self.link.name, cluster, self.group, wanted, outcomes)
+        wanted = offset_move.build_wanted_offsets(self.goals)
+        outcomes = dict.fromkeys(wanted, offset_move.NOT_DONE)
+        return *self.left, *offset_move.build_offset_steps(self.link.name, cluster, self.group, wanted, outcomes)
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMovePlan(Plan[OffsetStep | GroupNotMoved]):
+class GroupMovePlan(Plan[offset_move.OffsetStep | GroupNotMoved]):
     request: MoveGroupOffsets | None = None
     groups: tuple[GroupMove, ...] = ()
 
@@ -91,7 +84,7 @@ def plan_move(request: MoveGroupOffsets, settings: Settings, store: Store) -> Gr
 
 def move_groups(
     planned: GroupMovePlan, settings: Settings, store: Store, *, by: str
-) -> Iterator[OffsetStep | GroupNotMoved]:
+) -> Iterator[offset_move.OffsetStep | GroupNotMoved]:
     """Yields each step once audited. A group that has moved on since is not set back."""
     request = planned.request
     if request is None:
@@ -99,7 +92,7 @@ def move_groups(
     for link, groups in groupby(planned.groups, lambda move: move.link):
         ours = list(groups)
         goals = {move.group: move.goals for move in ours}
-        done = set_offsets([link], settings, store, goals, by, mark=True, notes=False, lower=request.lower)
+        done = offset_move.set_offsets([link], settings, store, goals, by, mark=True, notes=False, lower=request.lower)
         for move in ours:
             yield from move.left
             yield from done.get(move.group, ())
@@ -117,7 +110,7 @@ def _moves_of_link(request: MoveGroupOffsets, link: Link, settings: Settings, st
             link, view, goals, back=request.back, lower=request.lower, named=is_literal_name(request.group)
         )
         left = tuple(GroupNotMoved(link.name, view.group, why) for why in whys)
-        live = (view.source_state if request.back else view.target_state) not in STATES_WITHOUT_MEMBERS
+        live = (view.source_state if request.back else view.target_state) not in offset_move.STATES_WITHOUT_MEMBERS
         meant = () if live else [goal for goal in goals if request.lower or not goal.ahead]
         yield GroupMove(link, view.group, left, meant)
 
@@ -130,7 +123,7 @@ def reasons_not_moved(
     """
     reads, writes = (link.target, link.source) if back else (link.source, link.target)
     state = view.source_state if back else view.target_state
-    if goals and state not in STATES_WITHOUT_MEMBERS:
+    if goals and state not in offset_move.STATES_WITHOUT_MEMBERS:
         return (f"has members on {writes} ({state}) and is left alone there: stop them, then move it",)
     whys = []
     ahead = [goal.ahead for goal in goals if goal.ahead]

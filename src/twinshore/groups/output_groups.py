@@ -11,19 +11,7 @@ from twinshore.config.model import Link, TopicPartition
 from twinshore.config.sections.links import unmatched_outputs
 from twinshore.config.sentences import join_names
 from twinshore.groups.cluster_groups import GroupsByCoordinator, OffsetReader
-from twinshore.groups.core.commit_rules import (
-    EMPTY_SCOPE,
-    OffsetSnapshot,
-    OutputRules,
-    RunTranslation,
-    SyncScope,
-    added_topics,
-    drop_replicated,
-    lower_ends,
-    output_patterns,
-    output_topics,
-    releasable_offsets,
-)
+from twinshore.groups.core import commit_rules
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.error_codes import Code
@@ -47,7 +35,7 @@ class OutputWait(NamedTuple):
 
 
 class OutputReplication(Protocol):
-    def scope(self) -> SyncScope:
+    def scope(self) -> commit_rules.SyncScope:
         """Returns the current twins."""
 
     def topics(self) -> Mapping[str, int]:
@@ -70,7 +58,7 @@ class OutputAwareGroups:
     def __init__(
         self,
         reader: OffsetReader,
-        rules: OutputRules,
+        rules: commit_rules.OutputRules,
         crossing: OutputReplication,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -78,11 +66,11 @@ class OutputAwareGroups:
         self._reader, self._rules, self._crossing, self._clock = reader, rules, crossing, clock
         self.waiting: dict[str, OutputWait] = {}
         self.unmatched: dict[str, str] = {}
-        self._scope = EMPTY_SCOPE
+        self._scope = commit_rules.EMPTY_SCOPE
         self._bound: dict[str, bool] = {}
         self._raw: dict[str, GroupOffsets] = {}
         self._taken: dict[str, GroupOffsets] = {}
-        self._moments: dict[str, OffsetSnapshot] = {}
+        self._moments: dict[str, commit_rules.OffsetSnapshot] = {}
         self._released: dict[str, GroupOffsets] = {}
         self._given: dict[str, GroupOffsets] = {}
 
@@ -132,11 +120,11 @@ class OutputAwareGroups:
             for name in kept.keys() - names:
                 del kept[name]
 
-    def _rescope(self, scope: SyncScope) -> None:
+    def _rescope(self, scope: commit_rules.SyncScope) -> None:
         """Drops released and waiting offsets of groups in topics that came or went: others may have moved these groups.
         They are released again once their current output is replicated.
         """
-        topics = added_topics(self._scope, scope) | added_topics(scope, self._scope)
+        topics = commit_rules.added_topics(self._scope, scope) | commit_rules.added_topics(scope, self._scope)
         self._scope = scope
         said = (self._raw, self._taken, self._released) if topics else ()
         names = {name for some in said for name, one in some.items() if any(topic in topics for topic, _ in one.places)}
@@ -147,7 +135,7 @@ class OutputAwareGroups:
     def _is_bound(self, group: str) -> bool:
         known = self._bound.get(group)
         if known is None:
-            known = self._bound[group] = bool(output_patterns(self._rules, group))
+            known = self._bound[group] = bool(commit_rules.output_patterns(self._rules, group))
         return known
 
     def _take(self, groups: Mapping[str, GroupOffsets], now_s: float) -> None:
@@ -156,7 +144,7 @@ class OutputAwareGroups:
             return
         topics = self._crossing.topics()
         self.unmatched = dict(unmatched_outputs(self._rules, topics.keys()))
-        written = {name: output_topics(self._rules, name, topics) for name in new}
+        written = {name: commit_rules.output_topics(self._rules, name, topics) for name in new}
         every = {topic for some in written.values() for topic in some}
         parts = [(topic, number) for topic in sorted(every) for number in range(topics[topic])]
         ends = self._crossing.ends(parts) if parts else {}
@@ -168,7 +156,9 @@ class OutputAwareGroups:
                 continue
             self._taken[name] = said
             # An empty log needs no wait.
-            self._moments[name] = OffsetSnapshot(said, {where: ends[where] for where in ours if ends[where]}, now_s)
+            self._moments[name] = commit_rules.OffsetSnapshot(
+                said, {where: ends[where] for where in ours if ends[where]}, now_s
+            )
 
     def _look(self, now_s: float) -> None:
         old = {name: one for name, one in self._moments.items() if now_s - one.asked_s >= ENDS_REFRESH_INTERVAL_S}
@@ -177,11 +167,13 @@ class OutputAwareGroups:
             parts = sorted({where for one in old.values() for where in one.ends})
             there = {where for where in parts if where[1] < topics.get(where[0], 0)}
             ends = self._crossing.ends(sorted(there)) if there else {}
-            self._moments |= {name: lower_ends(one, {**one.ends, **ends}, there, now_s) for name, one in old.items()}
+            self._moments |= {
+                name: commit_rules.lower_ends(one, {**one.ends, **ends}, there, now_s) for name, one in old.items()
+            }
         parts = sorted({where for one in self._moments.values() for where in one.ends})
         crossed = self._crossing.crossed(parts) if parts else {}
         for name, moment in list(self._moments.items()):
-            left = self._moments[name] = drop_replicated(moment, crossed)
+            left = self._moments[name] = commit_rules.drop_replicated(moment, crossed)
             if left.ends:
                 without = [where for where in left.ends if where not in crossed]
                 why = NO_TWIN if without else NOT_REPLICATED
@@ -193,7 +185,7 @@ class OutputAwareGroups:
 
     def _known(self, said: GroupOffsets) -> GroupOffsets:
         released = self._released[said.group]
-        places = releasable_offsets(released, said)
+        places = commit_rules.releasable_offsets(released, said)
         if places != released.places:
             # A group that was reset writes its output again, so its offset rises only with that.
             self._released[said.group] = released._replace(places=places)
@@ -222,7 +214,7 @@ class LinkOutputReplication:
         source: KafkaCluster,
         target: KafkaCluster,
         link: Callable[[], Link],
-        scope: Callable[[], SyncScope],
+        scope: Callable[[], commit_rules.SyncScope],
         receipted: Callable[[], Mapping[TopicPartitionTuple, int]],
         elsewhere: Callable[[], Container[str]] = frozenset,
     ) -> None:
@@ -231,7 +223,7 @@ class LinkOutputReplication:
         self._ids: dict[str, str] = {}
         self._counts: dict[str, int] = {}
 
-    def scope(self) -> SyncScope:
+    def scope(self) -> commit_rules.SyncScope:
         return self._scope()
 
     def topics(self) -> Mapping[str, int]:
@@ -268,7 +260,9 @@ class LinkOutputReplication:
         same = {topic for topic, _, source_id, _ in scope.names if self._ids.get(topic) == source_id}
         kept = [where for where in parts if where in scope.parts and where[0] in same]
         exact = {
-            where: scope.parts[where][0] for where in kept if not isinstance(scope.parts[where][1], RunTranslation)
+            where: scope.parts[where][0]
+            for where in kept
+            if not isinstance(scope.parts[where][1], commit_rules.RunTranslation)
         }
         receipted = self._receipted()
         found = {where: receipted.get(where, 0) for where in kept if where not in exact}

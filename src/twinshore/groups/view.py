@@ -13,6 +13,7 @@ from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.model import Link, TopicPartition
 from twinshore.config.schema import did_you_mean
 from twinshore.config.settings import Settings
+from twinshore.groups import sync_service
 from twinshore.groups.cluster_groups import OffsetClient, group_by_coordinator
 from twinshore.groups.core.commit_rules import (
     EXACT_TRANSLATION,
@@ -26,14 +27,6 @@ from twinshore.groups.core.commit_rules import (
 )
 from twinshore.groups.core.sync_state import describe_code
 from twinshore.groups.sync import STATUSES_WORST_FIRST, GroupSync, build_run_translation, parse_group_names
-from twinshore.groups.sync_service import (
-    COMPARED_KIND,
-    is_waiting_in,
-    last_compared_status,
-    own_offsets_in,
-    read_status,
-    refused_offsets_in,
-)
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.consumer_groups import (
@@ -174,14 +167,16 @@ def view_groups(
         named = {TopicPartition(*twin): twin for twin in twins} if here.places or there.places else {}
         found, _ = sync.target.offsets_of_each(named, OffsetKind.HIGH_WATERMARK)
         ends = {named[tp]: end for tp, end in found.items()}
-        word = read_status(store, link.name, fresh=not gone)
-        compared = parse_group_names(store.link_states.of(link.name, COMPARED_KIND)) if gone else frozenset()
+        word = sync_service.read_status(store, link.name, fresh=not gone)
+        compared = (
+            parse_group_names(store.link_states.of(link.name, sync_service.COMPARED_KIND)) if gone else frozenset()
+        )
         views = []
         for name in sorted(here.places.keys() | there.places.keys()):
             rules = sync.rules_for(name, *(side.places.get(name, {}) for side in (here, there)))
             view = _view(link.name, name, (here, there), sync.scope, ends, word, rules)
             if gone:
-                state, behind = last_compared_status(word, compared, name)
+                state, behind = sync_service.last_compared_status(word, compared, name)
                 age_s = (wall_ms() - word["at_ms"]) / 1000 if word else None
                 view = replace(
                     view, source_state=AWAY_STATE, state=state, behind=behind, behind_s=None, said_s_ago=age_s
@@ -217,7 +212,7 @@ def _view(
     source, target = (side.silent.get(name) for side in sides)
     silence = target or source
     places = [side.places.get(name, {}) for side in sides]
-    partitions = tuple(_parts(places[0], places[1], scope, ends, rules, own_offsets_in(word, name)))
+    partitions = tuple(_parts(places[0], places[1], scope, ends, rules, sync_service.own_offsets_in(word, name)))
     if silence:
         # Only what the answering side reports is known.
         partitions = tuple(
@@ -225,7 +220,7 @@ def _view(
             for tp in partitions
         )
     else:
-        refused, waits = refused_offsets_in(word, name), is_waiting_in(word, name)
+        refused, waits = sync_service.refused_offsets_in(word, name), sync_service.is_waiting_in(word, name)
         partitions = tuple(_with_status(tp, refused, waits=waits) for tp in partitions)
     any_listing = here or there
     since_ms = word.get("differ", {}).get(name, [None, 0, None])[2]

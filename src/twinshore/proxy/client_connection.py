@@ -29,25 +29,11 @@ from twinshore.proxy.broker_connection import (
 )
 from twinshore.proxy.broker_connections import BrokerConnections, InFlightWrites
 from twinshore.proxy.context import ConnectedClient, ProxyContext
+from twinshore.proxy.core import model
 from twinshore.proxy.core.breakers import CircuitBreakers
 from twinshore.proxy.core.limits import RequestMemory
 from twinshore.proxy.core.login import LOGIN_REQUEST_BYTES_MAX, ClientPrincipal
 from twinshore.proxy.core.message_codec import describe_wire_error
-from twinshore.proxy.core.model import (
-    BrokerId,
-    BrokerRequest,
-    BrokerResponse,
-    DiscardRequest,
-    DisconnectClient,
-    FanOut,
-    FanOutSteps,
-    ForwardRequest,
-    ParkRequest,
-    Parts,
-    RequestDecision,
-    RespondLater,
-    RespondNow,
-)
 from twinshore.proxy.core.traffic import record_latency
 from twinshore.state.core.proxy_values import BreakerKind, TrafficCounter
 
@@ -156,7 +142,7 @@ OnResponse = Callable[[memoryview | None], None]
 
 
 def with_breaker_timing(
-    done: OnResponse, breakers: CircuitBreakers, move: ForwardRequest, client: str | None
+    done: OnResponse, breakers: CircuitBreakers, move: model.ForwardRequest, client: str | None
 ) -> OnResponse:
     """Wrap `done`: traffic counts and breakers get the response time."""
 
@@ -193,13 +179,13 @@ class RunningFanOut:
 
     def __init__(
         self,
-        errand: FanOutSteps,
-        ask: Callable[[BrokerRequest, Callable[[BrokerResponse], None]], None],
-        done: Callable[[Parts, bool], None],
+        errand: model.FanOutSteps,
+        ask: Callable[[model.BrokerRequest, Callable[[model.BrokerResponse], None]], None],
+        done: Callable[[model.Parts, bool], None],
         client: ConnectedClient,
     ) -> None:
         self._errand, self._ask, self._done, self._client = errand, ask, done, client
-        self._found: list[BrokerResponse] = []
+        self._found: list[model.BrokerResponse] = []
         self._left = 0
         self._over = self._unheard = False
 
@@ -211,7 +197,7 @@ class RunningFanOut:
         self._over = True
         self._errand.close()
 
-    def _step(self, said: Sequence[BrokerResponse] | None) -> None:
+    def _step(self, said: Sequence[model.BrokerResponse] | None) -> None:
         try:
             asks = next(self._errand) if said is None else self._errand.send(said)
         except StopIteration as end:
@@ -224,7 +210,7 @@ class RunningFanOut:
         for index, ask in enumerate(asks):
             self._ask(ask, with_flow_timing(partial(self._heard, index), ask.counters))
 
-    def _heard(self, index: int, body: BrokerResponse) -> None:
+    def _heard(self, index: int, body: model.BrokerResponse) -> None:
         if self._over:
             return
         self._found[index] = body
@@ -240,7 +226,7 @@ class ParkedRequest:
     def __init__(self, client: ConnectedClient, context: ProxyContext) -> None:
         self._client, self._context = client, context
         self.whole: memoryview | None = None
-        self._move = ParkRequest(None)
+        self._move = model.ParkRequest(None)
         self._since_s = 0.0
 
     def __bool__(self) -> bool:
@@ -252,7 +238,7 @@ class ParkedRequest:
         assert self.whole is not None
         return read_request(self.whole[SIZE_BYTES:])
 
-    def keep(self, whole: memoryview, move: ParkRequest) -> None:
+    def keep(self, whole: memoryview, move: model.ParkRequest) -> None:
         """Park the request, or keep it parked with a new decision."""
         if self.whole is None:
             self.whole, self._since_s = memoryview(bytes(whole)), steady_s()
@@ -264,7 +250,7 @@ class ParkedRequest:
         """Whether the client may have given up."""
         return self.whole is not None and steady_s() - self._since_s > than_s
 
-    def refusal(self, *, is_last: bool) -> Parts | None:
+    def refusal(self, *, is_last: bool) -> model.Parts | None:
         """Returns the response that causes a retry; None to disconnect. `is_last`: the client is not read any more."""
         return self._move.refusal if is_last or not self._move.goes_first else None
 
@@ -282,7 +268,7 @@ class ResponseSlot:
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.parts: Parts | None = None
+        self.parts: model.Parts | None = None
 
 
 class ResponseOrderer:
@@ -301,7 +287,7 @@ class ResponseOrderer:
         self._due.append(slot)
         return slot
 
-    def take(self, slot: ResponseSlot, parts: Parts) -> bool:
+    def take(self, slot: ResponseSlot, parts: model.Parts) -> bool:
         """Whether to send the response now; else it is copied for `ready`."""
         if self._due and self._due[0] is slot:
             del self._due[0]
@@ -309,7 +295,7 @@ class ResponseOrderer:
         slot.parts = [b"".join(parts)]
         return False
 
-    def ready(self) -> Iterator[Parts]:
+    def ready(self) -> Iterator[model.Parts]:
         """Yields responses that waited for the one just sent."""
         while self._due and (parts := self._due[0].parts) is not None:
             del self._due[0]
@@ -368,7 +354,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     """
 
     def __init__(
-        self, place: BrokerId | None, context: ProxyContext, address: str = "", *, is_in: bool = False
+        self, place: model.BrokerId | None, context: ProxyContext, address: str = "", *, is_in: bool = False
     ) -> None:
         self._context, self._told_address, self._is_in = context, address, is_in
         self._session = context.session(place)
@@ -401,7 +387,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         self._read()  # data may have come right behind the TLS handshake
 
-    def set_broker(self, place: BrokerId | None) -> None:
+    def set_broker(self, place: model.BrokerId | None) -> None:
         """Set the broker named in the TLS handshake."""
         self._session.place = place
 
@@ -539,7 +525,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         request = self._held.request
         move = self._session.move(request, self._context.known())
-        if isinstance(move, ParkRequest):
+        if isinstance(move, model.ParkRequest):
             self._held.keep(request.view, move)
         elif (whole := self._held.let_go()) is not None:
             self._carry_out(request, move, whole)
@@ -561,31 +547,31 @@ class ClientConnection(asyncio.BufferedProtocol):
             else:
                 self._answer(self._turns.begin(request), refusal)
 
-    def _carry_out(self, request: Request, move: RequestDecision, whole: memoryview) -> None:
+    def _carry_out(self, request: Request, move: model.RequestDecision, whole: memoryview) -> None:
         match move:
-            case ForwardRequest():
+            case model.ForwardRequest():
                 self._pass_on(request, move, whole)
-            case RespondNow(body):
+            case model.RespondNow(body):
                 self._answer(self._turns.begin(request), body)
-            case RespondLater(body, wait_s):
+            case model.RespondLater(body, wait_s):
                 slot = self._turns.begin(request)
                 asyncio.get_running_loop().call_later(wait_s, self._answer, slot, body)
-            case FanOut(errand, wait_s, topics):
+            case model.FanOut(errand, wait_s, topics):
                 self._context.counts.errands += 1
                 self._writing.begins(topics)
                 back = partial(self._come_back, self._turns.begin(request), topics, self._context.leases(topics))
                 self._errand = RunningFanOut(errand, partial(self._ask, request.client_id or "", wait_s), back, self)
                 self._errand.begin()
-            case ParkRequest():
+            case model.ParkRequest():
                 self._held.keep(whole, move)
-            case DisconnectClient(why):
+            case model.DisconnectClient(why):
                 self.hang_up(why)
-            case DiscardRequest():
+            case model.DiscardRequest():
                 pass
             case _:
                 assert_never(move)
 
-    def say(self, frame: Parts) -> None:
+    def say(self, frame: model.Parts) -> None:
         self._write(frame, None)
 
     def let_in(self, principal: ClientPrincipal) -> None:
@@ -593,7 +579,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._handshake, self._brokers.principal = None, principal
         self._go_on()
 
-    def see_out(self, frame: Parts, why: str) -> None:
+    def see_out(self, frame: model.Parts, why: str) -> None:
         if self._transport is not None:
             self._context.refused(self.peer, why)
             self._write(frame, None)
@@ -601,7 +587,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._end()
 
     def _come_back(
-        self, slot: ResponseSlot, topics: tuple[str, ...], leases: Mapping[str, int], body: Parts, lost: bool
+        self, slot: ResponseSlot, topics: tuple[str, ...], leases: Mapping[str, int], body: model.Parts, lost: bool
     ) -> None:
         self._errand = None
         self._writing.ends(topics, lost=lost)
@@ -619,7 +605,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.hang_up("it wrote while no switch waited for this proxy")
         return False
 
-    def _pass_on(self, request: Request, move: ForwardRequest, whole: memoryview) -> None:
+    def _pass_on(self, request: Request, move: model.ForwardRequest, whole: memoryview) -> None:
         broker = self._brokers.to(move.place)
         if broker is None:
             self.hang_up(f"{move.place.cluster} has no broker {move.place.node} now")
@@ -650,7 +636,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self,
         slot: ResponseSlot,
         broker: BrokerConnection,
-        move: ForwardRequest,
+        move: model.ForwardRequest,
         leases: Mapping[str, int],
         found: memoryview | None,
     ) -> None:
@@ -668,14 +654,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         except Exception as error:  # else the client would wait for ever
             self.hang_up(f"an answer of its broker cannot be used: {describe_error(error)}")
             return
-        if isinstance(parts, RespondLater):
+        if isinstance(parts, model.RespondLater):
             asyncio.get_running_loop().call_later(parts.wait_s, self._answer, slot, parts.body)
         elif parts is None:
             self._finish(slot, [broker.frame_reader.frame_with_size(found)], broker)
         else:
             self._finish(slot, response_frame(request.key, request.version, request.number, parts), broker)
 
-    def _answer(self, slot: ResponseSlot, body: Parts) -> None:
+    def _answer(self, slot: ResponseSlot, body: model.Parts) -> None:
         request = slot.request
         self._finish(slot, response_frame(request.key, request.version, request.number, body), None)
 
@@ -704,7 +690,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         if owner is not None and self._kept and transport.get_write_buffer_size():
             owner.frame_reader.let_go()
 
-    def _ask(self, client: str, wait_s: float, ask: BrokerRequest, heard: Callable[[BrokerResponse], None]) -> None:
+    def _ask(
+        self, client: str, wait_s: float, ask: model.BrokerRequest, heard: Callable[[model.BrokerResponse], None]
+    ) -> None:
         self._brokers.ask(ask, client, wait_s, heard)
 
     def _end_if_drained(self) -> None:

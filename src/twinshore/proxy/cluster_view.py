@@ -33,6 +33,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.protocol.framing import negotiate_versions as asks_offered
 from twinshore.kafka.protocol.handshake import ApiVersionsResponse, ClientSoftware
+from twinshore.proxy.core import model
 from twinshore.proxy.core.api_versions import (
     compute_offered_versions,
     intersect_versions,
@@ -40,20 +41,6 @@ from twinshore.proxy.core.api_versions import (
     without_consumer_protocol,
 )
 from twinshore.proxy.core.leader_table import KnownHomes, choose_leader_clusters, find_doubted_leaders
-from twinshore.proxy.core.model import (
-    ApiVersionRanges,
-    BrokerAddressing,
-    BrokerEndpoint,
-    HomeRoute,
-    ProducerTail,
-    ProxiedCluster,
-    ReplicatedTails,
-    RoutingTable,
-    assume_unknown_tails,
-    build_producer_tails,
-    build_routes,
-    merge_pair_homes,
-)
 from twinshore.proxy.lazy_store import LazyStore, describe_unknown_tails, read_replicated_tails
 from twinshore.replication.core.ownership import PAIR_SEPARATOR, pair_name
 from twinshore.routing.core.home_records import HomeConflict, HomeRecord, current_home
@@ -70,7 +57,7 @@ PRODUCER_STATES_KEPT_S: Final = 900.0
 PRODUCER_STATES_TIMEOUT_S: Final = 2.0
 TOPICS_NAMED_MAX: Final = 5
 
-ProducerTails = Mapping[tuple[str, int], Mapping[int, ProducerTail]]
+ProducerTails = Mapping[tuple[str, int], Mapping[int, model.ProducerTail]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +69,7 @@ class HomesUpdate:
     records are unread.
     """
 
-    leads: Mapping[str, HomeRoute] = field(default_factory=dict)
+    leads: Mapping[str, model.HomeRoute] = field(default_factory=dict)
     wrote: ProducerTails = field(default_factory=dict)
     learns: frozenset[str] = frozenset()
     unsure: Mapping[tuple[str, int], int] = field(default_factory=dict)
@@ -180,9 +167,9 @@ class HomeWatcher:
             self._tell(self._update.leads)
             return
         self._heard_then = heard
-        leads = build_routes(heard[1], ids, self._update.leads, wall_ms() - int(PRODUCER_STATES_KEPT_S * 1000))
-        come: dict[tuple[str, str], dict[str, HomeRoute]] = {}
-        torn: dict[str, dict[str, HomeRoute]] = {}
+        leads = model.build_routes(heard[1], ids, self._update.leads, wall_ms() - int(PRODUCER_STATES_KEPT_S * 1000))
+        come: dict[tuple[str, str], dict[str, model.HomeRoute]] = {}
+        torn: dict[str, dict[str, model.HomeRoute]] = {}
         for topic, lead in leads.items():
             knows = (topic, lead.term) in self._known or (topic, lead.term) in self._learning
             if knows or lead.cluster not in self._clusters:
@@ -197,12 +184,12 @@ class HomeWatcher:
             self._begin(self._learn_torn(link, topics), topics)
         self._tell(leads)
 
-    def _begin(self, learning: Coroutine[None, None, None], topics: Mapping[str, HomeRoute]) -> None:
+    def _begin(self, learning: Coroutine[None, None, None], topics: Mapping[str, model.HomeRoute]) -> None:
         assert self._loop is not None
         task = self._loop.create_task(learning)
         self._learning |= {(topic, lead.term): task for topic, lead in topics.items()}
 
-    def _tell(self, leads: Mapping[str, HomeRoute]) -> None:
+    def _tell(self, leads: Mapping[str, model.HomeRoute]) -> None:
         now_s = steady_s()
         gone = [
             key
@@ -223,7 +210,7 @@ class HomeWatcher:
         self._update = HomesUpdate(leads, self._wrote, learns, self._unsure, until_s, self._tracker.unheard())
         self.changed(self._update)
 
-    async def _learn(self, old: str, new: str, topics: Mapping[str, HomeRoute]) -> None:
+    async def _learn(self, old: str, new: str, topics: Mapping[str, model.HomeRoute]) -> None:
         """Read the tails at the old home, where no more batches arrive, and of earlier terms at the new one.
 
         Writers wait for this, so all is asked at once and with a short timeout.
@@ -236,7 +223,7 @@ class HomeWatcher:
             for topic, lead in topics.items():
                 told = [one.get(topic, {}) for one in states]
                 found[topic] = {
-                    (topic, number): build_producer_tails(
+                    (topic, number): model.build_producer_tails(
                         [state for one in told for state in one.get(number, ())], lead
                     )
                     for number in {number for one in told for number in one}
@@ -250,9 +237,9 @@ class HomeWatcher:
         finally:
             self._learnt(topics, {topic: _Learnt(steady_s(), wrote) for topic, wrote in found.items()})
 
-    async def _learn_torn(self, link: str, topics: Mapping[str, HomeRoute]) -> None:
+    async def _learn_torn(self, link: str, topics: Mapping[str, model.HomeRoute]) -> None:
         """Read from the store what was replicated; only the mirror knows."""
-        found = {topic: assume_unknown_tails(topic, lead) for topic, lead in topics.items()}
+        found = {topic: model.assume_unknown_tails(topic, lead) for topic, lead in topics.items()}
         try:
             found = await self._crossed(link, topics)
             if why := describe_unknown_tails(found):
@@ -268,7 +255,7 @@ class HomeWatcher:
             learnt = {topic: _Learnt(steady_s(), one.wrote, one.unsure) for topic, one in found.items()}
             self._learnt(topics, learnt)
 
-    async def _crossed(self, link: str, topics: Mapping[str, HomeRoute]) -> dict[str, ReplicatedTails]:
+    async def _crossed(self, link: str, topics: Mapping[str, model.HomeRoute]) -> dict[str, model.ReplicatedTails]:
         """Read the store with a timeout."""
         if self._store is None or self._loop is None:
             raise StoreError("proxy.no-store")
@@ -281,7 +268,7 @@ class HomeWatcher:
         except TimeoutError as error:
             raise StoreError("proxy.store-timeout", seconds=PRODUCER_STATES_TIMEOUT_S) from error
 
-    def _learnt(self, topics: Mapping[str, HomeRoute], learnt: Mapping[str, _Learnt]) -> None:
+    def _learnt(self, topics: Mapping[str, model.HomeRoute], learnt: Mapping[str, _Learnt]) -> None:
         for topic, lead in topics.items():
             self._known[topic, lead.term] = learnt[topic]
             self._learning.pop((topic, lead.term), None)
@@ -303,8 +290,8 @@ class HomeWatcher:
 
 
 def merge_home_records(
-    lines: Sequence[Mapping[str, HomeRecord]], clusters: Mapping[str, ProxiedCluster], settings: Settings
-) -> dict[str, HomeRoute]:
+    lines: Sequence[Mapping[str, HomeRecord]], clusters: Mapping[str, model.ProxiedCluster], settings: Settings
+) -> dict[str, model.HomeRoute]:
     """Returns home routes from these home records; empty if proxies follow no switches."""
     if not settings.of(SECTION).follows_switches:
         return {}
@@ -313,7 +300,7 @@ def merge_home_records(
     # A silent cluster is known from the others' records.
     names = {one.cluster_id: one.home for one in homes.values() if isinstance(one, HomeRecord) and one.home in clusters}
     names |= {cluster.cluster_id: cluster.name for cluster in clusters.values() if cluster.answers}
-    return build_routes(homes, names, {}, 0)
+    return model.build_routes(homes, names, {}, 0)
 
 
 class StoredHomes(NamedTuple):
@@ -343,7 +330,7 @@ def read_stored_homes(links: Sequence[Link], store: Store, clusters: Collection[
     for link in select_same_named_links(links, clusters):
         homes |= {row.topic: link.source for row in store.twins.active(link.name)}
     rows = [row for pair in list_cluster_pairs(links, clusters) for row in store.homes.of(pair).values()]
-    homes |= merge_pair_homes(rows)
+    homes |= model.merge_pair_homes(rows)
     for row in rows:
         if row.home == homes[row.topic]:
             terms[row.topic] = max(row.term, terms.get(row.topic, 0))
@@ -374,15 +361,15 @@ class ClusterWatcher:
     def __init__(
         self,
         clusters: Sequence[Cluster],
-        addressing: BrokerAddressing,
+        addressing: model.BrokerAddressing,
         store: LazyStore,
         *,
         follows: bool = False,
         start_all: bool = False,
         is_own: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        self.table = RoutingTable({cluster.name: _unseen(cluster.name) for cluster in clusters})
-        self.changed: Callable[[RoutingTable], None] = lambda _: None
+        self.table = model.RoutingTable({cluster.name: _unseen(cluster.name) for cluster in clusters})
+        self.changed: Callable[[model.RoutingTable], None] = lambda _: None
         self._clusters = [_Cluster(cluster, addressing) for cluster in clusters]
         self._store, self._told, self._no_link, self._repeat_filter = (
             store,
@@ -394,7 +381,7 @@ class ClusterWatcher:
         self._links: tuple[Link, ...] | None = None
         self._said: tuple[object, ...] = ()
         self._asked: tuple[object, ...] = ()
-        self._found: Mapping[str, ProxiedCluster] = self.table.clusters
+        self._found: Mapping[str, model.ProxiedCluster] = self.table.clusters
         self._stored = StoredHomes()
         self._decided: Mapping[str, LeaderDecision] = {}
         self._torn_s: dict[str, float] = {}
@@ -445,7 +432,7 @@ class ClusterWatcher:
                 await work()
                 await asyncio.sleep(POLL_INTERVAL_MIN_S)
 
-    async def _found_at(self, cluster: _Cluster) -> ProxiedCluster:
+    async def _found_at(self, cluster: _Cluster) -> model.ProxiedCluster:
         return await asyncio.get_running_loop().run_in_executor(self._threads, cluster.look)
 
     async def _look_at(self, cluster: _Cluster) -> None:
@@ -487,7 +474,7 @@ class ClusterWatcher:
         self._said, self._links = said, links
         return found
 
-    def _take(self, clusters: Mapping[str, ProxiedCluster], update: HomesUpdate | None = None) -> None:
+    def _take(self, clusters: Mapping[str, model.ProxiedCluster], update: HomesUpdate | None = None) -> None:
         update = update or self._update
         news = update.leads, update.wrote, update.learns
         same_words = (*news, update.unsure) == (
@@ -506,7 +493,7 @@ class ClusterWatcher:
         if same and clusters == self.table.clusters and same_words and leads == self.table.leads:
             return
         known = [cluster.offers for cluster in clusters.values() if cluster.offers]
-        self.table = RoutingTable(
+        self.table = model.RoutingTable(
             clusters,
             homes,
             compute_offered_versions(known) if known else {},
@@ -519,7 +506,7 @@ class ClusterWatcher:
         self.changed(self.table)
 
     def _decide(
-        self, clusters: Mapping[str, ProxiedCluster], homes: Mapping[str, str], heard: KnownHomes
+        self, clusters: Mapping[str, model.ProxiedCluster], homes: Mapping[str, str], heard: KnownHomes
     ) -> Mapping[str, LeaderDecision]:
         """Choose leaders; the same object until changed.
 
@@ -545,7 +532,7 @@ class ClusterWatcher:
             self._decided = found
         return self._decided
 
-    def _heard(self, leads: Mapping[str, HomeRoute]) -> tuple[Mapping[str, str], Mapping[str, HomeRoute]]:
+    def _heard(self, leads: Mapping[str, model.HomeRoute]) -> tuple[Mapping[str, str], Mapping[str, model.HomeRoute]]:
         """Combine stored homes and home records.
 
         A switch writes home records first. A proxy that follows switches reads them soon, with the producer tails;
@@ -570,11 +557,11 @@ class ClusterWatcher:
             known = self._found.keys()
             overruled = {topic: homes[topic] for topic in higher - waits}
             leads = {**leads} | {
-                t: HomeRoute(home if home in known else None, terms[t]) for t, home in overruled.items()
+                t: model.HomeRoute(home if home in known else None, terms[t]) for t, home in overruled.items()
             }
         return homes, leads
 
-    def _say(self, table: RoutingTable) -> None:
+    def _say(self, table: model.RoutingTable) -> None:
         """Log topics that no link explains, and leaders chosen without a cluster that could disagree."""
         torn = sorted(
             topic
@@ -603,7 +590,7 @@ class ClusterWatcher:
 class _Cluster:
     """One cluster; looks run one at a time."""
 
-    def __init__(self, cluster: Cluster, addressing: BrokerAddressing) -> None:
+    def __init__(self, cluster: Cluster, addressing: model.BrokerAddressing) -> None:
         self.name, self._addressing = cluster.name, addressing
         its_log = logging.LoggerAdapter(log, {"cluster": cluster.name})
         self._repeat_filter, self._crowded = RepeatFilter(its_log), RepeatFilter(its_log)
@@ -611,7 +598,7 @@ class _Cluster:
             cluster, client_id=PROXY_CLIENT_ID, patience_s=CLUSTER_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S
         )
         self._cluster = _unseen(cluster.name)
-        self._offers: dict[tuple[int, BrokerEndpoint], ApiVersionRanges] = {}
+        self._offers: dict[tuple[int, model.BrokerEndpoint], model.ApiVersionRanges] = {}
         self._newer_groups = False
         self._twins, self._no_notes = TwinsTopic(self._kafka), RepeatFilter(its_log)
         self._looked_s = -TOPICS_REFRESH_INTERVAL_S
@@ -623,7 +610,7 @@ class _Cluster:
     def close(self) -> None:
         self._kafka.close()
 
-    def look(self) -> ProxiedCluster:
+    def look(self) -> model.ProxiedCluster:
         """Returns the cluster now, or as last seen."""
         try:
             found = self._look()
@@ -638,7 +625,7 @@ class _Cluster:
         self._cluster = found
         return found
 
-    def _look(self) -> ProxiedCluster:
+    def _look(self) -> model.ProxiedCluster:
         with self._kafka.errand():
             whole = steady_s() - self._looked_s >= TOPICS_REFRESH_INTERVAL_S
             metadata = self._kafka.metadata(None if whole else [])
@@ -648,7 +635,7 @@ class _Cluster:
                     f"cluster {self.name}: brokers {crowded} have no port of their own, as others have the same"
                     f" number modulo [proxy] nodes_per_cluster; what they lead cannot be reached"
                 )
-            brokers = {node: BrokerEndpoint(*metadata.brokers[node]) for node in nodes}
+            brokers = {node: model.BrokerEndpoint(*metadata.brokers[node]) for node in nodes}
             self._learn_offers(brokers, whole=whole)
             if whole:
                 found = {name: topic for name, topic in metadata.topics.items() if not topic.internal}
@@ -659,7 +646,7 @@ class _Cluster:
                 twins = frozenset(name for name, topic_id in ids.items() if name in may_be or topic_id.hex() in noted)
                 self._cluster = replace(self._cluster, topics=frozenset(ids), ids=ids, partitions=counts, twins=twins)
                 self._looked_s = steady_s()
-        offers: ApiVersionRanges = intersect_versions(self._offers.values())
+        offers: model.ApiVersionRanges = intersect_versions(self._offers.values())
         if not self._newer_groups:
             offers = without_consumer_protocol(offers)
         return replace(
@@ -685,7 +672,7 @@ class _Cluster:
         self._no_notes.well()
         return noted
 
-    def _learn_offers(self, brokers: Mapping[int, BrokerEndpoint], *, whole: bool) -> None:
+    def _learn_offers(self, brokers: Mapping[int, model.BrokerEndpoint], *, whole: bool) -> None:
         """Ask new brokers for API versions; one that fails is asked at the next look.
 
         The newer group protocol may be enabled while brokers run: until then each `whole` look asks all. One answer
@@ -709,5 +696,5 @@ def _ask_offers(connection: Connection, timeout_s: float) -> ApiVersionsResponse
     return connection.hold(asks_offered(ClientSoftware(PROXY_SOFTWARE_NAME, __version__)), timeout_s=timeout_s)
 
 
-def _unseen(name: str) -> ProxiedCluster:
-    return ProxiedCluster(name, "", -1, {}, frozenset(), {}, answers=False)
+def _unseen(name: str) -> model.ProxiedCluster:
+    return model.ProxiedCluster(name, "", -1, {}, frozenset(), {}, answers=False)

@@ -32,14 +32,7 @@ from twinshore.proxy.core.breakers import TrafficAlarms
 from twinshore.proxy.core.traffic import TrafficTable, TrafficTotals, merge_flows, select_busiest
 from twinshore.proxy.listeners import Listeners
 from twinshore.routing.core.leader_cluster import NoLeaderReason
-from twinshore.state.core.proxy_values import (
-    LATENCY_BUCKETS_MS,
-    SIZE_BUCKETS_BYTES,
-    ProxyInstanceRow,
-    TrafficCounter,
-    TrafficKey,
-    TrafficRow,
-)
+from twinshore.state.core import proxy_values
 from twinshore.state.store import Store
 
 log = logging.getLogger(__name__)
@@ -125,15 +118,17 @@ class ProxyCollector(Collector):
             yield _family(CounterMetricFamily, f"client_{name}", told, ["client"], clients)
         stands = [((name,), float(standing)) for name, standing in self._alarms.standing.items()]
         yield _family(GaugeMetricFamily, "alarm", "1 while the alarm is open", ["alarm"], stands)
-        yield self._histogram("produce_seconds", "latency of brokers' produce responses", LATENCY_BUCKETS_MS, 0.001)
-        yield self._histogram("produce_request_bytes", "size of produce requests", SIZE_BUCKETS_BYTES, 1)
+        yield self._histogram(
+            "produce_seconds", "latency of brokers' produce responses", proxy_values.LATENCY_BUCKETS_MS, 0.001
+        )
+        yield self._histogram("produce_request_bytes", "size of produce requests", proxy_values.SIZE_BUCKETS_BYTES, 1)
 
     def _histogram(self, name: str, told: str, bounds: Sequence[int], unit: float) -> Metric:
         metric = HistogramMetricFamily(f"twinshore_proxy_{name}", told, labels=["cluster"])
         for cluster, counter in list(self._totals.clusters.items()):
-            counts = counter.latency if bounds is LATENCY_BUCKETS_MS else counter.sizes
+            counts = counter.latency if bounds is proxy_values.LATENCY_BUCKETS_MS else counter.sizes
             ends = [f"{end * unit:g}" for end in bounds] + ["+Inf"]
-            total = counter.answered_us / 1e6 if bounds is LATENCY_BUCKETS_MS else None
+            total = counter.answered_us / 1e6 if bounds is proxy_values.LATENCY_BUCKETS_MS else None
             metric.add_metric([cluster], list(zip(ends, map(float, accumulate(counts)), strict=True)), total)
         return metric
 
@@ -220,7 +215,7 @@ class TrafficTopic:
         self._repeat_filter = RepeatFilter(logging.LoggerAdapter(log, {"cluster": cluster.name, "topic": topic}))
         self._topic = topic
 
-    def take(self, rows: Sequence[TrafficRow]) -> None:
+    def take(self, rows: Sequence[proxy_values.TrafficRow]) -> None:
         """Write the rows. Never raises."""
         if not rows:
             return
@@ -241,7 +236,7 @@ class TrafficTopic:
         self._kafka.close()
 
 
-FlowDeltas = Sequence[tuple[TrafficKey, TrafficCounter]]
+FlowDeltas = Sequence[tuple[proxy_values.TrafficKey, proxy_values.TrafficCounter]]
 T = TypeVar("T")
 
 
@@ -255,7 +250,7 @@ class TrafficReporter:
         self,
         store: Callable[[], Store | None],
         traffic: TrafficTable,
-        serves: ProxyInstanceRow,
+        serves: proxy_values.ProxyInstanceRow,
         *,
         every_s: float,
         keep_hours: int,
@@ -264,7 +259,7 @@ class TrafficReporter:
     ) -> None:
         self._stores, self._traffic, self._serves, self._heard = store, traffic, serves, heard
         self._every_s, self._keep_ms, self._topic = every_s, keep_hours * HOUR_MS, topic
-        self._untold: dict[TrafficKey, TrafficCounter] = {}
+        self._untold: dict[proxy_values.TrafficKey, proxy_values.TrafficCounter] = {}
         self._repeat_filter, self._refused = RepeatFilter(log), RepeatFilter(log)
         self._since_ms = self._looked_ms = wall_ms()
         self._forgot_ms = 0
@@ -313,14 +308,14 @@ class TrafficReporter:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def _rows(self, since_ms: int, now_ms: int, flows: FlowDeltas) -> list[TrafficRow]:
+    def _rows(self, since_ms: int, now_ms: int, flows: FlowDeltas) -> list[proxy_values.TrafficRow]:
         serves = self._serves
         return [
-            TrafficRow(serves.id, serves.name, since_ms, max(now_ms, since_ms + 1), key, counter)
+            proxy_values.TrafficRow(serves.id, serves.name, since_ms, max(now_ms, since_ms + 1), key, counter)
             for key, counter in flows
         ]
 
-    def _store_takes(self, rows: Sequence[TrafficRow], now_ms: int) -> int:
+    def _store_takes(self, rows: Sequence[proxy_values.TrafficRow], now_ms: int) -> int:
         """Returns how many rows the store refused. Without a store rows are dropped."""
         store = self._stores()
         if store is None:

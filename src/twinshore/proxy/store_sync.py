@@ -41,20 +41,12 @@ from twinshore.proxy.core.follower_fetch import (
 from twinshore.proxy.core.model import RoutingTable
 from twinshore.proxy.core.offset_reset import OffsetResets, list_awaited_keys
 from twinshore.proxy.lazy_store import LazyStore
-from twinshore.state.core.proxy_values import (
-    BreakerCountRow,
-    BreakerKey,
-    BreakerRow,
-    DroppedRecordsRow,
-    ProxyInstanceRow,
-    ResetRow,
-    ResetStatusRow,
-)
+from twinshore.state.core import proxy_values
 from twinshore.state.store import Store
 
 log = logging.getLogger(__name__)
 
-_ResetHeard = tuple[int, tuple[ResetRow, ...]]
+_ResetHeard = tuple[int, tuple[proxy_values.ResetRow, ...]]
 SYNC_INTERVAL_S: Final = 0.5
 # Without changes, as a sign of life.
 REPORT_INTERVAL_S: Final = 2.0
@@ -91,7 +83,7 @@ class ResetSync:
         if self._resets.tick(now_ms):
             self._changed()
 
-    def words(self, instance: str, now_ms: int) -> list[ResetStatusRow]:
+    def words(self, instance: str, now_ms: int) -> list[proxy_values.ResetStatusRow]:
         """Returns reports due: a group is held once no earlier request is pending; `waits` members wait."""
         held = self._resets.held()
         self._told = {row.run: self._told[row.run] for row in held if row.run in self._told}
@@ -99,19 +91,19 @@ class ResetSync:
         for row in held:
             waits = self._resets.waiting[row.group]
             if self._told.get(row.run) != waits and (row.run in self._told or not self._is_busy(row)):
-                found.append(ResetStatusRow(instance, row.run, waits, now_ms))
+                found.append(proxy_values.ResetStatusRow(instance, row.run, waits, now_ms))
         return found
 
-    def _is_busy(self, row: ResetRow) -> bool:
+    def _is_busy(self, row: proxy_values.ResetRow) -> bool:
         return any(map(self._on_its_way, list_awaited_keys(row)))
 
-    def told(self, words: Sequence[ResetStatusRow]) -> None:
+    def told(self, words: Sequence[proxy_values.ResetStatusRow]) -> None:
         """Note that the store has these reports."""
         self._told |= {row.run: row.waiting_members for row in words}
 
 
 T = TypeVar("T")
-_Heard = tuple[int, tuple[BreakerRow, ...]]
+_Heard = tuple[int, tuple[proxy_values.BreakerRow, ...]]
 _FUSES: Final = TypeAdapter(_Heard)
 
 
@@ -125,7 +117,7 @@ class StoreSync:
         self,
         store: Callable[[], Store | None],
         breakers: CircuitBreakers,
-        serves: ProxyInstanceRow,
+        serves: proxy_values.ProxyInstanceRow,
         resets: ResetSync | None = None,
         memory: Path | None = None,
     ) -> None:
@@ -133,11 +125,14 @@ class StoreSync:
         self._resets = resets or ResetSync()
         self._stores, self._breakers, self._serves = store, breakers, serves
         self._store: Store | None = None
-        self._repeat_filter, self._rows = RepeatFilter(log), dict[BreakerKey, BreakerCountRow]()
+        self._repeat_filter, self._rows = (
+            RepeatFilter(log),
+            dict[proxy_values.BreakerKey, proxy_values.BreakerCountRow](),
+        )
         self._dropped: dict[tuple[str, str, int], int] = {}
         self._told_s, self._told_revision = -REPORT_INTERVAL_S, -1
         self._threads = ThreadPoolExecutor(1, "control")
-        self._last: set[BreakerKey] = set()
+        self._last: set[proxy_values.BreakerKey] = set()
 
     async def first(self) -> None:
         """Read the breakers before clients are served."""
@@ -245,11 +240,11 @@ class StoreSync:
             self._breakers.ended.remove(one)
             self._dropped.pop((one[0], one[1], one[2].since_ms), None)
 
-    def _counts(self, now_ms: int) -> dict[BreakerKey, BreakerCountRow]:
+    def _counts(self, now_ms: int) -> dict[proxy_values.BreakerKey, proxy_values.BreakerCountRow]:
         """Returns counts changed since the last report."""
-        found: dict[BreakerKey, BreakerCountRow] = {}
+        found: dict[proxy_values.BreakerKey, proxy_values.BreakerCountRow] = {}
         for key, tally in self._breakers.tallies.items():
-            row = BreakerCountRow(
+            row = proxy_values.BreakerCountRow(
                 self._serves.id, *key, tally.requests, tally.records, tally.bytes, self._breakers.tripped(key), now_ms
             )
             known = self._rows.get(key)
@@ -257,22 +252,22 @@ class StoreSync:
                 found[key] = row
         return found
 
-    def _drops(self) -> list[DroppedRecordsRow]:
+    def _drops(self) -> list[proxy_values.DroppedRecordsRow]:
         open_now = [(topic, client, dropped) for (topic, client), dropped in self._breakers.drops.items()]
         rows = [self._row(topic, client, dropped) for topic, client, dropped in [*self._breakers.ended, *open_now]]
         return [row for row in rows if self._dropped.get((row.topic, row.client, row.since_ms)) != row.records]
 
-    def _row(self, topic: str, client: str, dropped: DroppedRecords) -> DroppedRecordsRow:
+    def _row(self, topic: str, client: str, dropped: DroppedRecords) -> proxy_values.DroppedRecordsRow:
         partitions = ",".join(map(str, sorted(dropped.partitions)))
         where = (self._serves.id, topic, client, dropped.since_ms, dropped.breaker, partitions)
-        return DroppedRecordsRow(*where, dropped.records, dropped.bytes, dropped.until_ms)
+        return proxy_values.DroppedRecordsRow(*where, dropped.records, dropped.bytes, dropped.until_ms)
 
     def _leave(self, store: Store) -> None:
         store.proxies.leave(self._serves.id)
         store.proxies.forget_before(wall_ms())
 
 
-def _named(key: BreakerKey) -> str:
+def _named(key: proxy_values.BreakerKey) -> str:
     return f"the {key.kind} breaker of {key.topic} for clients {key.client}"
 
 
