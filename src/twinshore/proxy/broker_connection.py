@@ -15,7 +15,7 @@ from asyncio import sslproto
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Final, NamedTuple, Protocol, TypeVar, cast
 
 from twinshore.config.errors import KafkaError, TwinshoreError, WireError
 from twinshore.config.frozen import PROXY_CLIENT_ID
@@ -43,12 +43,6 @@ _TLS_BYTES: Final = 16 << 10
 SESSION_LIFETIME_MIN_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    token: Token
-    until_s: float
-
-
 class TokenCache:
     """OAuth tokens of a process, one for each cluster's user, not for each client.
 
@@ -62,7 +56,7 @@ class TokenCache:
         now_s: Callable[[], float] = lambda: wall_ms() / 1000,
     ) -> None:
         self._fetch, self._now_s = fetch, now_s
-        self._kept: dict[Security, _Kept] = {}
+        self._kept: dict[Security, tuple[str, float]] = {}  # tokens, and until when they serve
         self._turns: dict[Security, threading.Lock] = {}
         self._lock = threading.Lock()
 
@@ -73,12 +67,12 @@ class TokenCache:
         with self._lock:
             turn = self._turns.setdefault(security, threading.Lock())
         with turn:
-            kept, now_s = self._kept.get(security), self._now_s()
-            if kept is None or now_s >= kept.until_s:
+            now_s = self._now_s()
+            if security not in self._kept or now_s >= self._kept[security][1]:
                 token = self._fetch(security, timeout_s)
                 lasts_s = (token.expires_s - now_s) / 2 if token.expires_s else OPAQUE_TOKEN_LIFETIME_S
-                kept = self._kept[security] = _Kept(token, now_s + lasts_s)
-            return kept.token.text
+                self._kept[security] = token.text, now_s + lasts_s
+            return self._kept[security][0]
 
 
 LoginResult = TypeVar("LoginResult")
@@ -115,38 +109,28 @@ class BrokerAccess:
             return str(error)
         if isinstance(error, ssl.SSLError):
             return str(explain_tls_error(error, self._place(broker)))
-        reason = getattr(error, "strerror", "") or str(error)
-        if not reason:
-            reason = (
-                f"no answer within {CONNECT_TIMEOUT_S:g} s"
-                if isinstance(error, TimeoutError)
-                else "it closed the connection"
-            )
+        late = isinstance(error, TimeoutError)
+        silent = f"no answer within {CONNECT_TIMEOUT_S:g} s" if late else "it closed the connection"
+        reason = getattr(error, "strerror", "") or str(error) or silent
         return f"{self._place(broker)} cannot be reached: {reason}"
 
     def _place(self, broker: BrokerEndpoint) -> str:
         return f"{self.cluster.name} {broker.host}:{broker.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class _End(Generic[LoginResult]):
-    learnt: LoginResult
-
-
-def _step(talk: Dialogue[LoginResult], answer: memoryview | None) -> RequestBody | _End[LoginResult]:
+def _step(talk: Dialogue[LoginResult], answer: memoryview | None) -> tuple[RequestBody | None, LoginResult | None]:
+    """Returns the next request, or else the result. A StopIteration cannot leave a thread."""
     try:
-        return next(talk) if answer is None else talk.send(answer)
+        return (next(talk) if answer is None else talk.send(answer)), None
     except StopIteration as end:
-        return _End(end.value)
+        return None, end.value
 
 
 async def _hold(talk: Dialogue[LoginResult], ask: SendQuestion) -> LoginResult:
-    answer: memoryview | None = None
-    while True:
-        found = await asyncio.to_thread(_step, talk, answer)
-        if isinstance(found, _End):
-            return found.learnt
-        answer = await ask(found)
+    request, result = await asyncio.to_thread(_step, talk, None)
+    while request is not None:
+        request, result = await asyncio.to_thread(_step, talk, await ask(request))
+    return cast(LoginResult, result)
 
 
 def shrink_tls_buffers() -> None:
@@ -243,19 +227,28 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def dial(self, broker: BrokerEndpoint) -> None:
         """Start connecting; requests wait."""
         self._broker = broker
-        self._dialling = asyncio.get_running_loop().create_task(self._dial())
+        self._dialling = asyncio.get_running_loop().create_task(self._open_session(again=False))
 
-    async def _dial(self) -> None:
-        loop, broker, context = asyncio.get_running_loop(), self._broker, self._access.context
-        named = broker.host if context is not None else None
+    async def _open_session(self, *, again: bool) -> None:
+        """Connect, unless `again`, and log in."""
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                await loop.create_connection(lambda: self, broker.host, broker.port, ssl=context, server_hostname=named)
+                if not again:
+                    await self._connect()
                 await self._log_in()
         except (OSError, TimeoutError, TwinshoreError) as error:
-            self._fail("", error)
+            # A broker without TLS, or with other TLS settings, closes the connection during the handshake.
+            self.was_refused = isinstance(error, ssl.SSLError | TwinshoreError | ConnectionResetError)
+            why = self._access.why(error, self._broker)
+            self._end(f"it could not log in again: {why}" if again else why)
         else:
             self._begin()
+
+    async def _connect(self) -> None:
+        broker, context = self._broker, self._access.context
+        named = broker.host if context is not None else None
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: self, broker.host, broker.port, ssl=context, server_hostname=named)
 
     async def _log_in(self) -> None:
         # Read even if paused for a slow client, which must not lose the connection. No other response is pending.
@@ -277,21 +270,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _log_in_if_idle(self) -> None:
         if self._expired and not self._asked and not self._ended:
             self._expired = False
-            self._dialling = asyncio.get_running_loop().create_task(self._log_in_again())
-
-    async def _log_in_again(self) -> None:
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                await self._log_in()
-        except (OSError, TimeoutError, TwinshoreError) as error:
-            self._fail("it could not log in again: ", error)
-        else:
-            self._begin()
-
-    def _fail(self, what: str, error: Exception) -> None:
-        # A broker without TLS, or with other TLS settings, closes the connection during the handshake.
-        self.was_refused = isinstance(error, ssl.SSLError | TwinshoreError | ConnectionResetError)
-        self._end(what + self._access.why(error, self._broker))
+            self._dialling = asyncio.get_running_loop().create_task(self._open_session(again=True))
 
     async def _ask_first(self, question: RequestBody) -> memoryview:
         """Send a login request and return the response body."""
@@ -304,9 +283,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 heard.set_result(None if found is None else memoryview(bytes(found)))
 
         self._asked.append(PendingBrokerRequest(question.key, number, deadline_after(CONNECT_TIMEOUT_S), done))
-        body = [question.body]
-        parts = framed(question.key, question.version, number, PROXY_CLIENT_ID, body, shape.tags_in_request)
-        transport.write(b"".join(parts))
+        header = question.key, question.version, number, PROXY_CLIENT_ID
+        transport.write(b"".join(framed(*header, [question.body], shape.tags_in_request)))
         found = await heard
         if found is None:
             raise KafkaError(self.end_reason, retriable=True)

@@ -138,7 +138,7 @@ class BrokerConnections:
         nodes = list(self._context.table.clusters[cluster].brokers)
         return BrokerId(cluster, random.choice(nodes) if nodes else ANY_BROKER)
 
-    def ask(self, ask: BrokerRequest, client_id: str, wait_s: float, heard: Callable[[BrokerResponse], None]) -> None:
+    def ask(self, client_id: str, wait_s: float, ask: BrokerRequest, heard: Callable[[BrokerResponse], None]) -> None:
         broker = self.to(ask.place)
         if broker is None:
             # Not at once: the fan-out has more requests to send before it gets a response.

@@ -560,7 +560,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._context.counts.errands += 1
                 self._writing.begins(topics)
                 back = partial(self._come_back, self._turns.begin(request), topics, self._context.leases(topics))
-                self._errand = RunningFanOut(errand, partial(self._ask, request.client_id or "", wait_s), back, self)
+                ask = partial(self._brokers.ask, request.client_id or "", wait_s)
+                self._errand = RunningFanOut(errand, ask, back, self)
                 self._errand.begin()
             case model.ParkRequest():
                 self._held.keep(whole, move)
@@ -689,11 +690,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             transport.write(part)
         if owner is not None and self._kept and transport.get_write_buffer_size():
             owner.frame_reader.let_go()
-
-    def _ask(
-        self, client: str, wait_s: float, ask: model.BrokerRequest, heard: Callable[[model.BrokerResponse], None]
-    ) -> None:
-        self._brokers.ask(ask, client, wait_s, heard)
 
     def _end_if_drained(self) -> None:
         """Send EOF once drained. The client closes: a close from here could discard the last response."""

@@ -44,8 +44,7 @@ from twinshore.proxy.core.leader_table import KnownHomes, choose_leader_clusters
 from twinshore.proxy.lazy_store import LazyStore, describe_unknown_tails, read_replicated_tails
 from twinshore.replication.core.ownership import PAIR_SEPARATOR, pair_name
 from twinshore.routing.core.home_records import HomeConflict, HomeRecord, current_home
-from twinshore.routing.core.leader_cluster import Leader, LeaderDecision, NoLeader, NoLeaderReason
-from twinshore.routing.core.leader_cluster import describe_decision as led_in_words
+from twinshore.routing.core.leader_cluster import Leader, LeaderDecision, NoLeader, NoLeaderReason, describe_decision
 from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S
 from twinshore.routing.homes_topic import TwinsTopic
 from twinshore.state.store import Store
@@ -75,6 +74,11 @@ class HomesUpdate:
     unsure: Mapping[tuple[str, int], int] = field(default_factory=dict)
     until_s: Mapping[str, float] = field(default_factory=dict)
     unheard: frozenset[str] = frozenset()
+
+    @property
+    def routing(self) -> tuple[object, ...]:
+        """What the routing table depends on."""
+        return self.leads, self.wrote, self.learns, self.unsure
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +150,8 @@ class HomeWatcher:
         silent = sorted(name for name, until_s in self._update.until_s.items() if now_s >= until_s)
         if not silent or now_s < self._began_s + 2 * SUBSCRIPTION_LEASE_S:
             return ""
-        return (
-            f"{join_names(silent, TOPICS_NAMED_MAX)} was not read, or told that this proxy follows switches, for some"
-            " seconds: writers to topics there wait"
-        )
+        names = join_names(silent, TOPICS_NAMED_MAX)
+        return f"this proxy could not read {names}, or register there, for some seconds: writers to topics there wait"
 
     def _heard(self) -> None:
         """Take news in the tracker's thread."""
@@ -215,25 +217,20 @@ class HomeWatcher:
 
         Writers wait for this, so all is asked at once and with a short timeout.
         """
-        found: dict[str, ProducerTails] = {topic: {} for topic in topics}
+        found: dict[str, dict[tuple[str, int], Mapping[int, model.ProducerTail]]] = {topic: {} for topic in topics}
         try:
             assert self._loop is not None
             asked = [self._loop.run_in_executor(self._threads, self._ask, name, list(topics)) for name in (old, new)]
             states = await asyncio.gather(*asked)
             for topic, lead in topics.items():
                 told = [one.get(topic, {}) for one in states]
-                found[topic] = {
-                    (topic, number): model.build_producer_tails(
-                        [state for one in told for state in one.get(number, ())], lead
-                    )
-                    for number in {number for one in told for number in one}
-                }
+                for number in {number for one in told for number in one}:
+                    states_there = [state for one in told for state in one.get(number, ())]
+                    found[topic][topic, number] = model.build_producer_tails(states_there, lead)
         except Exception as error:  # the topics' writers would wait for ever
             names = join_names(sorted(topics), TOPICS_NAMED_MAX)
-            log.warning(
-                f"{old} or {new} does not say who wrote to {names} there: {describe_error(error)}; a batch whose"
-                f" acknowledgement was lost may be written twice"
-            )
+            unknown = f"the producers of {names} at {old} and {new} are unknown: {describe_error(error)}"
+            log.warning(f"{unknown}; a batch whose acknowledgement was lost may be written twice")
         finally:
             self._learnt(topics, {topic: _Learnt(steady_s(), wrote) for topic, wrote in found.items()})
 
@@ -246,11 +243,8 @@ class HomeWatcher:
                 log.warning(why)
         except Exception as error:  # the topics' writers would wait for ever
             names = join_names(sorted(topics), TOPICS_NAMED_MAX)
-            log.warning(
-                f"{names} came by force, and what had crossed is not known: {describe_error(error)}; what their "
-                "producers had"
-                f" sent before, and send again, may be written twice"
-            )
+            unknown = f"forced switch of {names}: the replicated offsets are unknown: {describe_error(error)}"
+            log.warning(f"{unknown}; records that producers send again may be written twice")
         finally:
             learnt = {topic: _Learnt(steady_s(), one.wrote, one.unsure) for topic, one in found.items()}
             self._learnt(topics, learnt)
@@ -371,12 +365,8 @@ class ClusterWatcher:
         self.table = model.RoutingTable({cluster.name: _unseen(cluster.name) for cluster in clusters})
         self.changed: Callable[[model.RoutingTable], None] = lambda _: None
         self._clusters = [_Cluster(cluster, addressing) for cluster in clusters]
-        self._store, self._told, self._no_link, self._repeat_filter = (
-            store,
-            RepeatFilter(log),
-            RepeatFilter(log),
-            RepeatFilter(log),
-        )
+        self._store, self._told = store, RepeatFilter(log)
+        self._no_link, self._repeat_filter = RepeatFilter(log), RepeatFilter(log)
         self._start_all, self._is_own, self._began_s = start_all, is_own, steady_s()
         self._links: tuple[Link, ...] | None = None
         self._said: tuple[object, ...] = ()
@@ -463,11 +453,8 @@ class ClusterWatcher:
         said: tuple[object, ...] = links, {}, {}
         if store is not None:
             versions = {pair: store.homes.version(pair) for pair in list_cluster_pairs(links, names)}
-            said = (
-                links,
-                versions,
-                {link.name: store.twins.count(link.name) for link in select_same_named_links(links, names)},
-            )
+            counts = {link.name: store.twins.count(link.name) for link in select_same_named_links(links, names)}
+            said = links, versions, counts
         if said == self._said:
             return None
         found = read_stored_homes(links, store, names) if store is not None else StoredHomes()
@@ -476,13 +463,7 @@ class ClusterWatcher:
 
     def _take(self, clusters: Mapping[str, model.ProxiedCluster], update: HomesUpdate | None = None) -> None:
         update = update or self._update
-        news = update.leads, update.wrote, update.learns
-        same_words = (*news, update.unsure) == (
-            self._update.leads,
-            self._update.wrote,
-            self._update.learns,
-            self._update.unsure,
-        )
+        same_update = update.routing == self._update.routing
         self._update, self._found = update, clusters
         homes, leads = self._heard(update.leads)
         heard = KnownHomes(self._links, update.unheard, steady_s() - self._began_s, self._start_all)
@@ -490,17 +471,13 @@ class ClusterWatcher:
         words = {topic: str(lead.cluster) for topic, lead in leads.items() if lead.cluster in clusters}
         doubted = find_doubted_leaders(words, clusters.values(), homes, heard)
         same = decided is self.table.by_copies and doubted == self.table.not_believed and homes == self.table.homes
-        if same and clusters == self.table.clusters and same_words and leads == self.table.leads:
+        if same and clusters == self.table.clusters and same_update and leads == self.table.leads:
             return
         known = [cluster.offers for cluster in clusters.values() if cluster.offers]
+        offers = compute_offered_versions(known) if known else {}
+        told = leads, update.wrote, update.learns
         self.table = model.RoutingTable(
-            clusters,
-            homes,
-            compute_offered_versions(known) if known else {},
-            *(leads, update.wrote, update.learns),
-            unsure=update.unsure,
-            by_copies=decided,
-            not_believed=doubted,
+            clusters, homes, offers, *told, unsure=update.unsure, by_copies=decided, not_believed=doubted
         )
         self._say(self.table)
         self.changed(self.table)
@@ -518,13 +495,8 @@ class ClusterWatcher:
         if asked == self._asked and not self._torn_s:
             return self._decided
         found = choose_leader_clusters(clusters.values(), homes, heard)
-        torn = [
-            topic
-            for topic, one in found.items()
-            if isinstance(one, NoLeader)
-            and one.lacks is NoLeaderReason.LINK
-            and isinstance(self._decided.get(topic), Leader)
-        ]
+        unexplained = [topic for topic, leader in found.items() if _lacks_link(leader)]
+        torn = [topic for topic in unexplained if isinstance(self._decided.get(topic), Leader)]
         self._torn_s = {topic: self._torn_s.get(topic, now_s) for topic in torn}
         found |= {topic: self._decided[topic] for topic in torn if now_s < self._torn_s[topic] + TWIN_RECORD_GRACE_S}
         self._asked = asked
@@ -543,48 +515,37 @@ class ClusterWatcher:
         if all(until_s == -math.inf for until_s in self._update.until_s.values()):
             return homes, leads
         was, now_s = self.table.routes, steady_s()
-        higher = {
-            topic
-            for topic, term in terms.items()
-            if topic in leads and term > leads[topic].term and homes[topic] != leads[topic].cluster
-        }
+        later = {topic for topic, term in terms.items() if topic in leads and term > leads[topic].term}
+        higher = {topic for topic in later if homes[topic] != leads[topic].cluster}
         moved = [topic for topic, home in homes.items() if topic not in leads and was.get(topic, home) != home]
         self._moves = {topic: self._moves.get(topic, now_s) for topic in (*moved, *higher)}
         waits = {topic for topic, since_s in self._moves.items() if now_s < since_s + HOME_RECORDS_INTERVAL_S}
         if held := {topic: was[topic] for topic in waits if topic not in leads}:
             homes = {**homes, **held}
-        if higher - waits:
-            known = self._found.keys()
-            overruled = {topic: homes[topic] for topic in higher - waits}
-            leads = {**leads} | {
-                t: model.HomeRoute(home if home in known else None, terms[t]) for t, home in overruled.items()
-            }
+        if overruled := {topic: homes[topic] if homes[topic] in self._found else None for topic in higher - waits}:
+            leads = {**leads, **{topic: model.HomeRoute(home, terms[topic]) for topic, home in overruled.items()}}
         return homes, leads
 
     def _say(self, table: model.RoutingTable) -> None:
         """Log topics that no link explains, and leaders chosen without a cluster that could disagree."""
-        torn = sorted(
-            topic
-            for topic, leader in table.leaderless.items()
-            if leader.lacks is NoLeaderReason.LINK and not self._is_own(topic)
-        )
+        leaderless = table.leaderless
+        torn = sorted(topic for topic, one in leaderless.items() if _lacks_link(one) and not self._is_own(topic))
         if torn and self._links is not None:
             more = f", and so have {len(torn) - 1} more" if len(torn) > 1 else ""
-            self._no_link.say(
-                f"{led_in_words(torn[0], table.leaderless[torn[0]])}{more}; delete the copy that is none, or name the"
-                " topic in a link"
-            )
+            remedy = "delete the copy that is none, or name the topic in a link"
+            self._no_link.say(f"{describe_decision(torn[0], leaderless[torn[0]])}{more}; {remedy}")
         else:
             self._no_link.well("every topic of several clusters has a leader again")
-        unheard = table.unconfirmed_leaders
-        if unheard:
-            topic, leader = next(iter(sorted(unheard.items())))
-            more = (
-                f"; {len(unheard)} topics in all: {join_names(sorted(unheard), NAMED_MAX)}" if len(unheard) > 1 else ""
-            )
-            self._repeat_filter.say(f"{led_in_words(topic, leader)}{more}")
+        if unheard := table.unconfirmed_leaders:
+            names = sorted(unheard)
+            more = f"; {len(names)} topics in all: {join_names(names, NAMED_MAX)}" if len(names) > 1 else ""
+            self._repeat_filter.say(f"{describe_decision(names[0], unheard[names[0]])}{more}")
         else:
             self._repeat_filter.well("all clusters have answered that could say another home")
+
+
+def _lacks_link(leader: LeaderDecision) -> bool:
+    return isinstance(leader, NoLeader) and leader.lacks is NoLeaderReason.LINK
 
 
 class _Cluster:
@@ -631,10 +592,8 @@ class _Cluster:
             metadata = self._kafka.metadata(None if whole else [])
             nodes, crowded = self._addressing.apart(metadata.brokers)
             if crowded:
-                self._crowded.say(
-                    f"cluster {self.name}: brokers {crowded} have no port of their own, as others have the same"
-                    f" number modulo [proxy] nodes_per_cluster; what they lead cannot be reached"
-                )
+                why = "others have the same number modulo [proxy] nodes_per_cluster; what they lead cannot be reached"
+                self._crowded.say(f"cluster {self.name}: brokers {crowded} have no port of their own, as {why}")
             brokers = {node: model.BrokerEndpoint(*metadata.brokers[node]) for node in nodes}
             self._learn_offers(brokers, whole=whole)
             if whole:
@@ -649,14 +608,8 @@ class _Cluster:
         offers: model.ApiVersionRanges = intersect_versions(self._offers.values())
         if not self._newer_groups:
             offers = without_consumer_protocol(offers)
-        return replace(
-            self._cluster,
-            cluster_id=metadata.cluster_id,
-            controller=metadata.controller,
-            brokers=brokers,
-            offers=offers,
-            answers=True,
-        )
+        cluster = replace(self._cluster, cluster_id=metadata.cluster_id, controller=metadata.controller)
+        return replace(cluster, brokers=brokers, offers=offers, answers=True)
 
     def _noted(self) -> frozenset[str]:
         """Returns the ids of twins; none if the topic of twins may not be read."""
@@ -665,9 +618,7 @@ class _Cluster:
         except KafkaError as error:
             if error.retriable:
                 raise
-            self._no_notes.say(
-                f"cluster {self.name}: {describe_error(error)}; which of its topics are twins is not known"
-            )
+            self._no_notes.say(f"cluster {self.name}: {describe_error(error)}; its twins are not known")
             return frozenset()
         self._no_notes.well()
         return noted

@@ -87,12 +87,8 @@ class ProxyContext:
         self.holding: set[ConnectedClient] = set()
         self.quiet: Callable[[str], None] = lambda _: None
         self.breakers, self.quotas, self.crowd = CircuitBreakers(), ByteQuotas(0), ConnectionLimits()
-        self.at_work, self.resets, self.traffic, self.follower_fetch = (
-            ActiveMembers(),
-            OffsetResets(steady_s),
-            TrafficTable(),
-            FollowerFetch(),
-        )
+        self.at_work, self.resets = ActiveMembers(), OffsetResets(steady_s)
+        self.traffic, self.follower_fetch = TrafficTable(), FollowerFetch()
         self.balancers: NetworkTable | None = None
         self.budget = RequestMemory(ProxySettings().queued_bytes_max)
         self.lapses = Counter[str]()

@@ -37,6 +37,8 @@ from twinshore.state.store import Store
 
 log = logging.getLogger(__name__)
 
+_Rows = Iterable[tuple[Iterable[str], float]]
+
 
 class ProxyCollector(Collector):
     """Collects in another thread than the one that counts, so each number is of some moment."""
@@ -45,17 +47,28 @@ class ProxyCollector(Collector):
         self._context, self._doors, self._totals, self._alarms = context, doors, totals, alarms
 
     def collect(self) -> Iterator[Metric]:
-        counts, table, again = self._context.counts, self._context.table, self._context.traffic.again
-        rows = [((api_name(key),), count) for key, count in sorted(dict(counts.requests).items())]
-        yield _family(CounterMetricFamily, "requests", "requests of clients, by API", ["api"], rows)
-        for name, told, value in (
+        for name, told, value in self._counts():
+            yield CounterMetricFamily(f"twinshore_proxy_{name}", told, value=value)
+        for name, told, value in self._levels():
+            yield GaugeMetricFamily(f"twinshore_proxy_{name}", told, value=value)
+        for name, told, labels, counts in self._labelled_counts():
+            yield _with_rows(CounterMetricFamily(f"twinshore_proxy_{name}", told, labels=labels), counts)
+        for name, told, label, levels in self._labelled_levels():
+            yield _with_rows(GaugeMetricFamily(f"twinshore_proxy_{name}", told, labels=label), levels)
+        latency, sizes = "latency of brokers' produce responses", "size of produce requests"
+        yield self._histogram("produce_seconds", latency, proxy_values.LATENCY_BUCKETS_MS, 0.001)
+        yield self._histogram("produce_request_bytes", sizes, proxy_values.SIZE_BUCKETS_BYTES, 1)
+
+    def _counts(self) -> Iterable[tuple[str, str, int]]:
+        counts, again, reads = self._context.counts, self._context.traffic.again, self._context.follower_fetch
+        return (
             ("clients", "client connections accepted", counts.clients),
             ("forwarded_requests", "requests for which the proxy asked other brokers", counts.errands),
             ("paused_requests", "requests that waited for a switch or an offset reset", counts.held),
             ("deduplicated_records", "records resent after a forced switch that were not written again", again.known),
             (
                 "possible_duplicate_records",
-                "records written after a forced switch that may be duplicates",
+                "records written after a forced switch that may repeat others",
                 again.unsure,
             ),
             ("throttled", "pauses of clients above their quota", counts.slowed),
@@ -65,63 +78,72 @@ class ProxyCollector(Collector):
             ("brokers_lost", "broker connections lost", counts.brokers_lost),
             ("received_bytes", "bytes received from clients", counts.bytes_in),
             ("sent_bytes", "bytes sent to clients", counts.bytes_out),
-        ):
-            yield CounterMetricFamily(f"twinshore_proxy_{name}", told, value=value)
-        yield GaugeMetricFamily(
-            "twinshore_proxy_connections", "client connections open now", value=len(self._context.guests)
+            ("follower_redirects", "responses that sent a reader to a twin", reads.led),
+            ("home_redirects", "partitions whose reader was sent home because of an error", reads.redirected_home),
         )
-        heard = GaugeMetricFamily(
-            "twinshore_proxy_registered",
-            "1 while the proxy is registered at the cluster, so that switches wait for it; else writers of its"
-            " topics wait",
-            labels=["cluster"],
-        )
-        for name, until_s in dict(self._context.until_s).items():
-            heard.add_metric([name], float(steady_s() < until_s))
-        yield heard
-        yield GaugeMetricFamily(
-            "twinshore_proxy_waiting_clients",
-            "clients with a request that waits for a switch or for a topic's home",
-            value=len(self._context.holding),
-        )
-        answer = [((cluster.name,), float(cluster.answers)) for cluster in list(table.clusters.values())]
-        yield _family(GaugeMetricFamily, "cluster_up", "1 where the cluster answers", ["cluster"], answer)
-        leaderless = Counter(leader.lacks for leader in table.leaderless.values())
-        why = [((reason.name.lower(),), leaderless[reason]) for reason in NoLeaderReason]
-        yield _family(GaugeMetricFamily, "leaderless_topics", "topics without a leader, by reason", ["why"], why)
-        yield GaugeMetricFamily(
-            "twinshore_proxy_assumed_homes",
-            "topics whose home was decided without a cluster that has not answered since the start",
-            value=len(table.unconfirmed_leaders),
-        )
-        yield from self._near()
-        yield from self._breakers()
-        yield from self._traffic()
 
-    def _traffic(self) -> Iterator[Metric]:
-        """Traffic as of the last window."""
-        labels = ["topic", "cluster", "kind"]
+    def _levels(self) -> Iterable[tuple[str, str, float]]:
+        context = self._context
+        waiting, assumed = len(context.holding), len(context.table.unconfirmed_leaders)
+        known = float(context.breakers.known)
+        return (
+            ("connections", "client connections open now", len(context.guests)),
+            ("waiting_clients", "clients with a request that waits for a switch or for a topic's home", waiting),
+            (
+                "assumed_homes",
+                "topics whose home was decided without an answer of each cluster since the start",
+                assumed,
+            ),
+            ("follower_partitions", "partitions of twins that serve readers now", len(context.follower_fetch.served)),
+            ("breakers_known", "0 while the breakers are unknown, since no store has answered", known),
+        )
+
+    def _labelled_counts(self) -> Iterator[tuple[str, str, Sequence[str], _Rows]]:
+        """Traffic is as of the last window."""
+        requests, read = dict(self._context.counts.requests), dict(self._context.follower_fetch.bytes_read)
+        yield "requests", "requests of clients, by API", ["api"], [((api_name(key),), n) for key, n in requests.items()]
+        yield (
+            "follower_bytes",
+            "bytes of records read at twins",
+            ["cluster"],
+            [((name,), n) for name, n in read.items()],
+        )
+        tallies = list(self._context.breakers.tallies.items())
+        for name, told in (
+            ("requests", "requests answered by a breaker"),
+            ("records", "records kept out by a breaker"),
+        ):
+            yield f"breaker_{name}", told, ["topic", "client", "kind"], [(key, getattr(n, name)) for key, n in tallies]
+        topics = list(self._totals.topics.items())
         for name, told in (
             ("requests", "produce requests and fetch responses of the topic"),
             ("bytes", "bytes of records produced and fetched"),
             ("records", "records produced"),
             ("errors", "partitions answered with an error"),
         ):
-            topics = [(key, getattr(counter, name)) for key, counter in list(self._totals.topics.items())]
-            yield _family(CounterMetricFamily, f"topic_{name}", told, labels, topics)
+            yield f"topic_{name}", told, ["topic", "cluster", "kind"], [(key, getattr(n, name)) for key, n in topics]
+        clients = list(self._totals.clients.items())
         for name, told in (
             ("requests", "requests of the client id"),
             ("bytes", "bytes sent and received by its clients"),
             ("connections", "connections opened by its clients"),
         ):
-            clients = [((client,), getattr(counter, name)) for client, counter in list(self._totals.clients.items())]
-            yield _family(CounterMetricFamily, f"client_{name}", told, ["client"], clients)
-        stands = [((name,), float(standing)) for name, standing in self._alarms.standing.items()]
-        yield _family(GaugeMetricFamily, "alarm", "1 while the alarm is open", ["alarm"], stands)
-        yield self._histogram(
-            "produce_seconds", "latency of brokers' produce responses", proxy_values.LATENCY_BUCKETS_MS, 0.001
-        )
-        yield self._histogram("produce_request_bytes", "size of produce requests", proxy_values.SIZE_BUCKETS_BYTES, 1)
+            yield f"client_{name}", told, ["client"], [((client,), getattr(n, name)) for client, n in clients]
+
+    def _labelled_levels(self) -> Iterator[tuple[str, str, Sequence[str], _Rows]]:
+        now_s, table, breakers = steady_s(), self._context.table, self._context.breakers
+        registered = [((name,), float(now_s < until_s)) for name, until_s in dict(self._context.until_s).items()]
+        why = "1 while the proxy is registered at the cluster, so that switches wait for it; else writers there wait"
+        yield "registered", why, ["cluster"], registered
+        answer = [((cluster.name,), float(cluster.answers)) for cluster in list(table.clusters.values())]
+        yield "cluster_up", "1 where the cluster answers", ["cluster"], answer
+        leaderless = Counter(leader.lacks for leader in table.leaderless.values())
+        reasons = [((reason.name.lower(),), leaderless[reason]) for reason in NoLeaderReason]
+        yield "leaderless_topics", "topics without a leader, by reason", ["why"], reasons
+        is_open = [(key, float(key in breakers.open)) for key in list(breakers.tallies)]
+        yield "breaker_open", "1 while the breaker is open", ["topic", "client", "kind"], is_open
+        alarms = [((name,), float(standing)) for name, standing in self._alarms.standing.items()]
+        yield "alarm", "1 while the alarm is open", ["alarm"], alarms
 
     def _histogram(self, name: str, told: str, bounds: Sequence[int], unit: float) -> Metric:
         metric = HistogramMetricFamily(f"twinshore_proxy_{name}", told, labels=["cluster"])
@@ -131,41 +153,6 @@ class ProxyCollector(Collector):
             total = counter.answered_us / 1e6 if bounds is proxy_values.LATENCY_BUCKETS_MS else None
             metric.add_metric([cluster], list(zip(ends, map(float, accumulate(counts)), strict=True)), total)
         return metric
-
-    def _near(self) -> Iterator[Metric]:
-        follower_fetch = self._context.follower_fetch
-        read = [((cluster,), count) for cluster, count in sorted(dict(follower_fetch.bytes_read).items())]
-        told = "bytes of records read at twins"
-        yield _family(CounterMetricFamily, "follower_bytes", told, ["cluster"], read)
-        yield CounterMetricFamily(
-            "twinshore_proxy_follower_redirects", "responses that sent a reader to a twin", value=follower_fetch.led
-        )
-        yield CounterMetricFamily(
-            "twinshore_proxy_home_redirects",
-            "partitions whose reader was sent home because of an error",
-            value=follower_fetch.redirected_home,
-        )
-        yield GaugeMetricFamily(
-            "twinshore_proxy_follower_partitions",
-            "partitions of twins that serve readers now",
-            value=len(follower_fetch.served),
-        )
-
-    def _breakers(self) -> Iterator[Metric]:
-        breakers, labels = self._context.breakers, ["topic", "client", "kind"]
-        tallies = list(breakers.tallies.items())
-        requests, records = (
-            [(key, getattr(counts, name)) for key, counts in tallies] for name in ("requests", "records")
-        )
-        cut = [(key, float(key in breakers.open)) for key, _ in tallies]
-        yield _family(CounterMetricFamily, "breaker_requests", "requests answered by a breaker", labels, requests)
-        yield _family(CounterMetricFamily, "breaker_records", "records kept out by a breaker", labels, records)
-        yield _family(GaugeMetricFamily, "breaker_open", "1 while the breaker is open", labels, cut)
-        yield GaugeMetricFamily(
-            "twinshore_proxy_breakers_known",
-            "0 while the breakers are unknown, since no store has answered",
-            value=float(breakers.known),
-        )
 
     def clusters(self) -> dict[str, Any]:
         """Returns each cluster's state, for /health."""
@@ -183,14 +170,7 @@ class ProxyCollector(Collector):
         return next(iter(list(self._doors.shut.values())), "")
 
 
-def _family(
-    kind: type[CounterMetricFamily | GaugeMetricFamily],
-    name: str,
-    told: str,
-    labels: Sequence[str],
-    rows: Iterable[tuple[Iterable[str], float]],
-) -> Metric:
-    metric = kind(f"twinshore_proxy_{name}", told, labels=labels)
+def _with_rows(metric: CounterMetricFamily | GaugeMetricFamily, rows: _Rows) -> Metric:
     for values, number in rows:
         metric.add_metric([*values], number)
     return metric

@@ -10,7 +10,6 @@ Its messages are lines on standard output.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import json
 import logging
@@ -181,18 +180,11 @@ def select_clusters(settings: Settings) -> list[Cluster]:
     return clusters
 
 
-def build_addressing(proxy_settings: ProxySettings, clusters: Sequence[Cluster]) -> BrokerAddressing:
-    names = tuple(cluster.name for cluster in clusters)
-    new_topics = NewTopicRules(proxy_settings.new_topics, proxy_settings.new_topics_by_name)
-    return BrokerAddressing(
-        proxy_settings.advertised_host,
-        proxy_settings.port,
-        names,
-        proxy_settings.nodes_per_cluster,
-        proxy_settings.cluster_id,
-        new_topics,
-        proxy_settings.node_hosts,
-    )
+def build_addressing(settings: ProxySettings, clusters: Sequence[Cluster]) -> BrokerAddressing:
+    address, names = (settings.advertised_host, settings.port), tuple(cluster.name for cluster in clusters)
+    new_topics = NewTopicRules(settings.new_topics, settings.new_topics_by_name)
+    identity = settings.nodes_per_cluster, settings.cluster_id
+    return BrokerAddressing(*address, names, *identity, new_topics, settings.node_hosts)
 
 
 def build_follower_fetch(near_settings: near.NearSettings, clusters: Sequence[Cluster]) -> FollowerFetch:
@@ -222,11 +214,9 @@ class _Serving:
         addressing = build_addressing(proxy_settings, clusters)
         gate = Authenticator(proxy_settings, clusters)
         rules = build_follower_fetch(settings.of(near.SECTION), clusters)
+        follows, start_all = proxy_settings.follows_switches, proxy_settings.start == START_AFTER_ALL
         self._lookout = ClusterWatcher(
-            *(clusters, addressing, store),
-            follows=proxy_settings.follows_switches,
-            start_all=proxy_settings.start == START_AFTER_ALL,
-            is_own=rules.rules.is_own,
+            clusters, addressing, store, follows=follows, start_all=start_all, is_own=rules.rules.is_own
         )
         self._context = ProxyContext(addressing, self._lookout.table, self._lookout.news, gate)
         self._context.quotas = ByteQuotas(proxy_settings.client_bytes_s)
@@ -240,9 +230,8 @@ class _Serving:
         self._levels = MirrorLagPoller(clusters, self._context.follower_fetch, lambda: self._context.table, store)
         self._doors = Listeners(proxy_settings.address, self._context, shared=part is not None)
         name = f"proxy {proxy_settings.advertised_host}:{proxy_settings.port}"
-        if part is not None:
-            name = f"{name}, {part.name}"
-        self._follows = HomeWatcher(name, clusters, store) if proxy_settings.follows_switches else None
+        name = f"{name}, {part.name}" if part is not None else name
+        self._follows = HomeWatcher(name, clusters, store) if follows else None
         serves = ProxyInstanceRow(uuid4().hex, name, socket.gethostname(), proxy_settings.port, wall_ms(), 0, wall_ms())
         context = self._context
         resets = ResetSync(
@@ -275,18 +264,15 @@ class _Serving:
             self._context.quiet = self._follows.quiet
             self._follows.changed = self._led
             self._follows.start()
-        tasks: list[asyncio.Task[None]] = []
+        serving, ending = loop.create_task(self._begin(server)), loop.create_task(self._asked_to_end.wait())
         try:
-            tasks.append(loop.create_task(self._begin(server)))
-            ending = loop.create_task(self._ended())
-            await asyncio.wait([*tasks, ending], return_when=asyncio.FIRST_COMPLETED)
-            if tasks[0].done() and not ending.done():
-                tasks[0].result()
+            await asyncio.wait([serving, ending], return_when=asyncio.FIRST_COMPLETED)
+            if serving.done() and not ending.done():
+                serving.result()
             ending.cancel()
             await self._drain()
         finally:
-            for task in tasks:
-                task.cancel()
+            serving.cancel()
             await self._telling.end()
             await self._control.end()
             self._lookout.stop()
@@ -298,9 +284,6 @@ class _Serving:
             if server is not None:
                 server.close()
         log.info("ended")
-
-    async def _ended(self) -> None:
-        await self._asked_to_end.wait()
 
     async def _begin(self, server: MetricsServer | None) -> None:
         """Open the ports once clusters are known, and then those of new brokers.
@@ -458,7 +441,7 @@ class WorkerProcess:
         self._heard_s = self._since_s + WORKER_START_TIMEOUT_S - WORKER_STALL_TIMEOUT_S
         threading.Thread(target=self._hear, args=(child,), name=f"part {self.number}", daemon=True).start()
         assert child.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended already
+        with suppress(OSError):  # it has ended already
             child.stdin.write(self._task)
             child.stdin.flush()
 
@@ -494,12 +477,12 @@ class WorkerProcess:
         if child is not None:
             for pipe in (child.stdin, child.stdout):
                 if pipe is not None:
-                    with contextlib.suppress(OSError):
+                    with suppress(OSError):
                         pipe.close()
 
     def _hear(self, child: subprocess.Popen[bytes]) -> None:
         assert child.stdout is not None
-        with contextlib.suppress(OSError, ValueError):  # the pipe is closed under it
+        with suppress(OSError, ValueError):  # the pipe is closed under it
             for line in child.stdout:
                 if child is not self._child:
                     return
@@ -518,7 +501,7 @@ class WorkerProcess:
     def ask_to_end(self) -> None:
         """Ask the worker to answer what was read, and end."""
         if self._child is not None and self._child.stdin is not None:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self._child.stdin.close()
 
     def end(self) -> None:
