@@ -65,13 +65,7 @@ class OffsetStep:
 
 
 def commit_offsets(
-    store: Store,
-    writer: OffsetClient,
-    link: str,
-    wanted: Mapping[str, WantedOffsets],
-    *,
-    by: str,
-    lower: bool = False,
+    store: Store, writer: OffsetClient, link: str, wanted: Mapping[str, WantedOffsets], *, by: str, lower: bool = False
 ) -> dict[str, list[OffsetStep]]:
     """Commits in one request per coordinator, and audits each outcome. An offset that has moved on since it was read is
     not set back; if `lower` was requested, that counts as refused.
@@ -205,11 +199,9 @@ def set_offsets(
             if notes:
                 sync.begin(time.monotonic())
             writer = sync.source_groups if at_source else sync.target_groups
-            wished = {
-                name: build_wanted_offsets(goals, COMMIT_MARK if marks and not sync.rules_for(name).notes else "")
-                for name, goals in ours.items()
-            }
-            for name, done in commit_offsets(store, writer, link.name, wished, by=by, lower=lower).items():
+            marked = {name for name in ours if marks and not sync.rules_for(name).notes}
+            wanted = {n: build_wanted_offsets(goals, COMMIT_MARK if n in marked else "") for n, goals in ours.items()}
+            for name, done in commit_offsets(store, writer, link.name, wanted, by=by, lower=lower).items():
                 steps.setdefault(name, []).extend(done)
     return steps
 
@@ -224,14 +216,7 @@ def restore_offsets(
     """Restores earlier offsets; those on twins follow the home again. Where the group had none, the current offset
     stays.
     """
-    before = {
-        name: [
-            replace(goal, has=goal.to, to=goal.to if goal.has is None else goal.has)
-            for goal in goals
-            if goal.has != goal.to
-        ]
-        for name, goals in moves.items()
-    }
+    before = {name: [goal.undone() for goal in goals if goal.has != goal.to] for name, goals in moves.items()}
     return set_offsets(links, settings, store, before, by, mark=True)
 
 
@@ -239,12 +224,5 @@ def resume_sync(
     links: Iterable[Link], settings: Settings, store: Store, moves: GoalsByGroup, by: str
 ) -> dict[str, list[OffsetStep]]:
     """Marks offsets on twins that groups leave for their home, so that the mirror moves them."""
-    left = {
-        name: [
-            replace(goal, back=False, topic=goal.left_topic, has=goal.left, to=goal.left, short=0)
-            for goal in goals
-            if goal.back
-        ]
-        for name, goals in moves.items()
-    }
+    left = {name: [goal.left_behind() for goal in goals if goal.back] for name, goals in moves.items()}
     return set_offsets(links, settings, store, left, by, mark=True, lower=True)

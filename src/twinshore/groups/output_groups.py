@@ -229,12 +229,8 @@ class LinkOutputReplication:
     def topics(self) -> Mapping[str, int]:
         """Includes known topics that are hidden from this user, or that do not answer."""
         topics = self._source.metadata(None, refresh=True).topics
-        found = {
-            name: topic_metadata
-            for name, topic_metadata in topics.items()
-            if not topic_metadata.error and admits(self._link(), name)
-        }
-        counts = {name: len(topic_metadata.partitions) for name, topic_metadata in found.items()}
+        found = {name: topic for name, topic in topics.items() if not topic.error and admits(self._link(), name)}
+        counts = {name: len(topic.partitions) for name, topic in found.items()}
         for topic, number in self._scope().parts:
             self._counts[topic] = max(self._counts.get(topic, 0), number + 1)
         unseen = sorted(name for name in self._counts.keys() - counts.keys() if admits(self._link(), name))
@@ -246,7 +242,7 @@ class LinkOutputReplication:
             else:
                 counts[name] = self._counts[name]
         self._counts |= counts
-        self._ids |= {name: topic_metadata.topic_id.hex() for name, topic_metadata in found.items()}
+        self._ids |= {name: topic.topic_id.hex() for name, topic in found.items()}
         self._ids = {name: one for name, one in self._ids.items() if name in counts}
         away = self._elsewhere()
         return {name: 0 if name in away else count for name, count in counts.items()}

@@ -37,13 +37,7 @@ from twinshore.groups.core.sync_state import (
 from twinshore.groups.output_groups import LinkOutputReplication, OutputAwareGroups
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.consumer_groups import (
-    SHARE_TYPE,
-    ConsumerGroups,
-    GroupListing,
-    ShareGroups,
-    always_allowed,
-)
+from twinshore.kafka.consumer_groups import SHARE_TYPE, ConsumerGroups, GroupListing, ShareGroups, always_allowed
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple
 from twinshore.replication.core.link_config import effective_link
@@ -66,20 +60,6 @@ RETENTION_DEFAULT_S = 7 * 86_400.0
 RETENTION_UNKNOWN_S = 3_600.0
 RENEWALS_IN_RETENTION = 4
 RENEW_S_MIN = 2.0
-STATUSES_WORST_FIRST = (
-    GroupSyncStatus.REFUSED,
-    GroupSyncStatus.AWAY,
-    GroupSyncStatus.UNKNOWN,
-    GroupSyncStatus.AHEAD,
-    GroupSyncStatus.OWN,
-    GroupSyncStatus.SETTING_BACK,
-    GroupSyncStatus.SET_BACK,
-    GroupSyncStatus.BEHIND,
-    GroupSyncStatus.WAITS,
-    GroupSyncStatus.MOVES,
-    GroupSyncStatus.SAME,
-    GroupSyncStatus.LIVE,
-)
 
 
 def group_names_row(link: str, kind: str, names: Collection[str], now_ms: int) -> LinkStateRow:
@@ -133,16 +113,10 @@ class GroupSync:
         self.link, self._begins, self._store = link, link, store
         self._clients = LinkClients(link, settings, patience_s=5.0, shared=LONG_TIMEOUT_CONNECTIONS)
         self.source, self.target = self._clients.source, self._clients.target
-        self.source_groups, self.target_groups = (
-            ConsumerGroups(self.source, stable=stable),
-            ConsumerGroups(self.target, stable=stable),
-        )
+        self.source_groups = ConsumerGroups(self.source, stable=stable)
+        self.target_groups = ConsumerGroups(self.target, stable=stable)
         crossing = LinkOutputReplication(
-            *(self.source, self.target),
-            lambda: self.link,
-            lambda: self.scope,
-            self._crossed,
-            lambda: self._elsewhere,
+            *(self.source, self.target), lambda: self.link, lambda: self.scope, self._crossed, lambda: self._elsewhere
         )
         self._together = OutputAwareGroups(self.source_groups, link.groups.outputs, crossing)
         self._retention_s = retention_s
@@ -383,7 +357,7 @@ def worst_status(group: GroupState) -> tuple[GroupSyncStatus, int, float]:
     if not group.standing:
         return GroupSyncStatus.SAME, 0, -1.0
     states = [state for state, _, _ in group.standing.values()]
-    worst = next(state for state in STATUSES_WORST_FIRST if state in states)
+    worst = next(state for state in GroupSyncStatus if state in states)
     behind = sum(max(0, count) for _, count, _ in group.standing.values())
     return worst, behind, min(since_s for _, _, since_s in group.standing.values())
 

@@ -26,7 +26,7 @@ from twinshore.groups.core.commit_rules import (
     decide_commit,
 )
 from twinshore.groups.core.sync_state import describe_code
-from twinshore.groups.sync import STATUSES_WORST_FIRST, GroupSync, build_run_translation, parse_group_names
+from twinshore.groups.sync import GroupSync, build_run_translation, parse_group_names
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.consumer_groups import (
@@ -305,7 +305,7 @@ def _worst(states: Iterable[str]) -> str:
     seen = set(states)
     if seen == {GroupSyncStatus.SAME.value, ONLY_ON_TARGET}:
         return PARTLY_ONLY_ON_TARGET
-    return next((state.value for state in STATUSES_WORST_FIRST if state.value in seen), ONLY_ON_TARGET)
+    return next((state.value for state in GroupSyncStatus if state.value in seen), ONLY_ON_TARGET)
 
 
 class OffsetTranslator:

@@ -614,13 +614,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         asked = None
         if move.answered:
             self._writing.begins(move.topics)
-            done = partial(
-                self._passed_back,
-                self._turns.begin(request),
-                broker,
-                move,
-                self._context.leases(move.topics, move.place.cluster),
-            )
+            leases = self._context.leases(move.topics, move.place.cluster)
+            done = partial(self._passed_back, self._turns.begin(request), broker, move, leases)
             heard = with_breaker_timing(done, self._context.breakers, move, request.client_id)
             asked = PendingBrokerRequest(request.key, request.number, deadline_after(move.wait_s), heard)
         else:

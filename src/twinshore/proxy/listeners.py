@@ -117,11 +117,7 @@ class TlsHandshake(asyncio.BufferedProtocol):
     """
 
     def __init__(
-        self,
-        guest: ClientConnection,
-        context: ssl.SSLContext,
-        proxy_context: ProxyContext,
-        address: str = "",
+        self, guest: ClientConnection, context: ssl.SSLContext, proxy_context: ProxyContext, address: str = ""
     ) -> None:
         self._guest, self._context, self._house, self._peer = guest, context, proxy_context, address
         self._gone = False

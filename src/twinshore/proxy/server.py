@@ -201,13 +201,7 @@ def _topic_of(proxy_settings: ProxySettings, clusters: list[Cluster]) -> Traffic
 
 
 class _Serving:
-    def __init__(
-        self,
-        settings: Settings,
-        clusters: list[Cluster],
-        store: LazyStore,
-        part: Worker | None,
-    ) -> None:
+    def __init__(self, settings: Settings, clusters: list[Cluster], store: LazyStore, part: Worker | None) -> None:
         self._settings, self._deaf, self._part = settings.of(SECTION), RepeatFilter(log), part
         self._store = store
         proxy_settings = self._settings

@@ -125,10 +125,8 @@ class StoreSync:
         self._resets = resets or ResetSync()
         self._stores, self._breakers, self._serves = store, breakers, serves
         self._store: Store | None = None
-        self._repeat_filter, self._rows = (
-            RepeatFilter(log),
-            dict[proxy_values.BreakerKey, proxy_values.BreakerCountRow](),
-        )
+        self._repeat_filter = RepeatFilter(log)
+        self._rows: dict[proxy_values.BreakerKey, proxy_values.BreakerCountRow] = {}
         self._dropped: dict[tuple[str, str, int], int] = {}
         self._told_s, self._told_revision = -REPORT_INTERVAL_S, -1
         self._threads = ThreadPoolExecutor(1, "control")
@@ -401,14 +399,8 @@ class MirrorLagPoller:
 
 def _exact(links: Iterable[Link], clusters: Mapping[str, object]) -> list[Link]:
     """Returns links behind the proxy whose twins have the source's names and offsets."""
-    return [
-        link
-        for link in links
-        if link.naming is TwinNaming.SAME
-        and link.mode is OffsetMode.EXACT
-        and link.source in clusters
-        and link.target in clusters
-    ]
+    exact = [link for link in links if link.naming is TwinNaming.SAME and link.mode is OffsetMode.EXACT]
+    return [link for link in exact if link.source in clusters and link.target in clusters]
 
 
 def _each(twins: Mapping[str, Iterable[ExactTwin]]) -> Iterator[tuple[str, ExactTwin]]:

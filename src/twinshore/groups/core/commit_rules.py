@@ -209,10 +209,8 @@ def build_scope(
         twin = link.twin_of(row.topic)
         if source_ids.get(row.topic) == row.source_topic_id and target_ids.get(twin) == row.target_topic_id:
             where = (row.topic, row.partition)
-            parts[where] = (
-                (twin, row.partition),
-                mapped.get(where) or ReplicatedTranslation(where, carried, row.inherited_end),
-            )
+            translation = mapped.get(where) or ReplicatedTranslation(where, carried, row.inherited_end)
+            parts[where] = (twin, row.partition), translation
             names.add((row.topic, twin, row.source_topic_id, row.target_topic_id))
     return SyncScope(parts, tuple(sorted(names)))
 
@@ -222,18 +220,20 @@ RESET_CONFIRMATIONS = 2
 
 
 class GroupSyncStatus(StrEnum):
-    SAME = "same"
-    MOVES = "moves"
-    WAITS = "waits"  # until its output is replicated
-    BEHIND = "behind"  # at the end of the twin, which ends before the group's offset
-    SET_BACK = "set back"
-    SETTING_BACK = "setting back"  # lower than it was, seen once
-    AHEAD = "ahead"  # ahead of the source; left alone
-    OWN = "on its own"  # not ahead, and not set by this link; left alone
-    LIVE = "has members"  # left alone
-    UNKNOWN = "unknown"  # before the first record that the link replicated
+    """Worst first: a group has the first of its offsets' statuses."""
+
     REFUSED = "refused"
     AWAY = "away"  # no coordinator answers for it there
+    UNKNOWN = "unknown"  # before the first record that the link replicated
+    AHEAD = "ahead"  # ahead of the source; left alone
+    OWN = "on its own"  # not ahead, and not set by this link; left alone
+    SETTING_BACK = "setting back"  # lower than it was, seen once
+    SET_BACK = "set back"
+    BEHIND = "behind"  # at the end of the twin, which ends before the group's offset
+    WAITS = "waits"  # until its output is replicated
+    MOVES = "moves"
+    SAME = "same"
+    LIVE = "has members"  # left alone
 
 
 class PartitionMemory(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from twinshore.config.errors import WireError
 from twinshore.config.model import Link
@@ -34,6 +34,14 @@ class OffsetGoal:
     def within(self) -> int:
         """The goal within the log end."""
         return self.to - self.short
+
+    def undone(self) -> OffsetGoal:
+        """Returns the goal that restores the earlier offset; without one, the current offset stays."""
+        return replace(self, has=self.to, to=self.to if self.has is None else self.has)
+
+    def left_behind(self) -> OffsetGoal:
+        """Returns the goal that commits the offset on the side to leave once more."""
+        return replace(self, back=False, topic=self.left_topic, has=self.left, to=self.left, short=0)
 
     @property
     def moves(self) -> bool:

@@ -33,11 +33,7 @@ PROXY_GONE_MS: Final = 10_000
 def list_serving_proxies(store: Store) -> list[ProxyInstanceRow]:
     """Returns proxies that reported lately."""
     now_ms = wall_ms()
-    return [
-        proxy_instance_row
-        for proxy_instance_row in store.proxies.instances()
-        if now_ms - proxy_instance_row.seen_ms < PROXY_GONE_MS
-    ]
+    return [row for row in store.proxies.instances() if now_ms - row.seen_ms < PROXY_GONE_MS]
 
 
 def list_proxy_instances(store: Store) -> list[dict[str, Any]]:
@@ -113,15 +109,8 @@ def describe_scope(row: BreakerRow) -> str:
 def describe_breaker(row: BreakerRow) -> str:
     policy = "" if row.kind is BreakerKind.FETCH else f", {row.policy}"
     until = f" for {max(0, row.until_ms - row.since_ms) // 1000} s" if row.until_ms else ""
-    limits = [
-        f"{value} {unit}"
-        for value, unit in (
-            (row.limits.records_s, "records/s"),
-            (row.limits.bytes_s, "bytes/s"),
-            (row.limits.latency_ms, "ms"),
-        )
-        if value
-    ]
+    numbers = {"records/s": row.limits.records_s, "bytes/s": row.limits.bytes_s, "ms": row.limits.latency_ms}
+    limits = [f"{number} {unit}" for unit, number in numbers.items() if number]
     trips = f", trips at {' or '.join(limits)}" if limits else ""
     return f"{row.state}{until}{policy if row.state is BreakerState.OPEN or limits else ''}{trips}"
 
@@ -203,15 +192,15 @@ def plan_close(selection: BreakerSelection, store: Store, *, by: str) -> Plan[Br
     if not ours:
         raise ConfigError("proxy.no-such-breaker", topic=selection.topic)
     steps = [
-        BreakerStep(
-            replace(row, state=BreakerState.CLOSED, set_by=by, since_ms=wall_ms(), until_ms=0, limits=BreakerLimits()),
-            describe_breaker(row),
-            seen,
-        )
+        BreakerStep(_closed(row, by), describe_breaker(row), seen)
         for row in ours
         if row.state is BreakerState.OPEN or row.limits.any
     ]
     return Plan(tuple(steps), remarks=() if steps else (f"the breaker of {selection.topic} is closed already",))
+
+
+def _closed(row: BreakerRow, by: str) -> BreakerRow:
+    return replace(row, state=BreakerState.CLOSED, set_by=by, since_ms=wall_ms(), until_ms=0, limits=BreakerLimits())
 
 
 def _check(selection: BreakerSelection, reason: str) -> None:
@@ -233,11 +222,9 @@ def _unseen(selection: BreakerSelection, store: Store) -> tuple[str, ...]:
 def list_unknown_names(topic: str, client: str, rows: Iterable[TrafficRow], lately: str) -> tuple[str, ...]:
     """Returns a sentence for each of topic and client without traffic in `rows`."""
     keys = [row.key for row in rows]
-    said = (
-        describe_unknown_name("topic", topic, {key.topic for key in keys} - {""}, lately),
-        describe_unknown_name("client", client, {key.client for key in keys}, lately),
-    )
-    return tuple(one for one in said if one)
+    unknown_topic = describe_unknown_name("topic", topic, {key.topic for key in keys} - {""}, lately)
+    unknown_client = describe_unknown_name("client", client, {key.client for key in keys}, lately)
+    return tuple(filter(None, (unknown_topic, unknown_client)))
 
 
 def _warning(policy: BreakerPolicy, selection: BreakerSelection) -> tuple[str, ...]:
@@ -266,17 +253,8 @@ def act(plan: Plan[BreakerStep], store: Store, *, by: str) -> Iterator[BreakerSt
 
 def _told(step: BreakerStep, by: str) -> AuditRow:
     row, subject = step.row, f"{step.row.kind} {describe_scope(step.row)}"
-    return AuditRow(
-        wall_ms(),
-        "",
-        AUDIT_KIND,
-        subject,
-        step.before,
-        f"{describe_breaker(row)}: {row.reason}",
-        "done",
-        by,
-        topic=row.topic,
-    )
+    after = f"{describe_breaker(row)}: {row.reason}"
+    return AuditRow(wall_ms(), "", AUDIT_KIND, subject, step.before, after, "done", by, topic=row.topic)
 
 
 def wait_until_in_force(store: Store, within_s: float = IN_FORCE_TIMEOUT_S) -> str:
@@ -302,24 +280,16 @@ def list_breakers(store: Store) -> list[dict[str, Any]]:
     live = {row.id for row in list_serving_proxies(store)}
     found = []
     for row in store.proxies.breakers()[1]:
-        ours = [breaker_count_row for breaker_count_row in counts if breaker_count_row.key == row.key]
-        cuts = row.state is BreakerState.OPEN and (not row.until_ms or now_ms < row.until_ms)
-        sums = {
-            name: sum(getattr(breaker_count_row, name) for breaker_count_row in ours)
-            for name in ("requests", "records", "bytes")
+        ours = [count for count in counts if count.key == row.key]
+        is_open = row.state is BreakerState.OPEN and (not row.until_ms or now_ms < row.until_ms)
+        ended = row.state is not BreakerState.CLOSED and not is_open
+        values = asdict(row) | {
+            "open": is_open,
+            "tripped_at": sum(one.tripped and one.instance in live for one in ours),
         }
+        values["status"] = "closed: its time is over" if ended else describe_breaker(row)
         found.append(
-            asdict(row)
-            | {
-                "open": cuts,
-                "tripped_at": sum(
-                    breaker_count_row.tripped and breaker_count_row.instance in live for breaker_count_row in ours
-                ),
-                "status": describe_breaker(row)
-                if cuts or row.state is BreakerState.CLOSED
-                else "closed: its time is over",
-                **sums,
-            }
+            values | {name: sum(getattr(one, name) for one in ours) for name in ("requests", "records", "bytes")}
         )
     return found
 

@@ -26,13 +26,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.consumer_groups import CONSUMER_TYPE, ConsumerGroups, read_group_members, remove_members
 from twinshore.proxy.operations.reset_offsets import check_no_reset_under_way, list_groups
 from twinshore.replication.core.filters import INTERNAL_TOPICS
-from twinshore.routing.core.home_records import (
-    HomeConflict,
-    HomeRecord,
-    HomeState,
-    current_home,
-    homes_place,
-)
+from twinshore.routing.core.home_records import HomeConflict, HomeRecord, HomeState, current_home, homes_place
 from twinshore.routing.core.subscribers import SubscriberLog
 from twinshore.routing.homes_topic import HomesTopic, SubscribersTopic
 from twinshore.state.store import Store
@@ -146,11 +140,7 @@ class GroupsHomeRecords:
 
     def lacking(self, record: HomeRecord) -> list[str]:
         """Returns clusters that answered and have another record."""
-        return [
-            name
-            for name, homes_topic in self._homes_topics.items()
-            if name in self._heard and homes_topic.homes.get(GROUPS_HOME) != record
-        ]
+        return [name for name in self._heard if self._homes_topics[name].homes.get(GROUPS_HOME) != record]
 
     def gathering(self, record: HomeRecord) -> list[str]:
         """Returns some groups with members that have not gathered, and proxies without this record."""

@@ -60,11 +60,8 @@ def query_traffic(query: TrafficQuery, store: Store) -> TrafficPage:
     """Returns a page over the windows that ended in the period."""
     now_ms = wall_ms()
     rows = store.traffic.rows(now_ms - query.last_s * 1000, now_ms)
-    meant = [
-        row
-        for row in rows
-        if pattern_matches(query.topic, row.key.topic) and pattern_matches(query.client, row.key.client)
-    ]
+    of_topic = [row for row in rows if pattern_matches(query.topic, row.key.topic)]
+    meant = [row for row in of_topic if pattern_matches(query.client, row.key.client)]
     lines = aggregate_traffic(meant, query.by, query.sort)
     first = (query.page - 1) * query.size
     pages = max(1, -(-len(lines) // query.size))
