@@ -39,7 +39,7 @@ def test_a_place_that_the_mirror_leaves_alone_is_shown_so() -> None:
 
 def test_what_the_settings_and_the_store_say_of_places_holds_here_too() -> None:
     assert shown(CommittedOffset(60)) == GroupSyncStatus.OWN
-    for rules in (CommitRules(marks=False), CommitRules(notes=True), CommitRules(trusts=True)):
+    for rules in (CommitRules(marks=False), CommitRules(notes=True)):
         assert shown(CommittedOffset(60), rules) == GroupSyncStatus.MOVES
 
 

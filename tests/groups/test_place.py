@@ -29,7 +29,7 @@ MEMORIES = st.builds(
     st.booleans(),
     st.none() | st.builds(CommittedOffset, OFFSETS, NOTES),
 )
-RULES = st.builds(CommitRules, st.booleans(), st.booleans(), st.booleans(), st.just(True), st.booleans())
+RULES = st.builds(CommitRules, st.booleans(), st.booleans(), st.just(True), st.booleans())
 
 
 def ours(offset: int) -> CommittedOffset:
@@ -92,9 +92,6 @@ def test_a_place_that_was_never_seen_before_is_the_links_by_its_mark_its_note_or
     assert found(CommittedOffset(20, None)) is GroupSyncStatus.OWN
     assert found(ours(20)) is GroupSyncStatus.MOVES
     assert found(CommittedOffset(20, "a consumer's note, which nobody may write over")) is GroupSyncStatus.MOVES
-    assert found(CommittedOffset(20), CommitRules(trusts=True)) is GroupSyncStatus.MOVES, (
-        "the link left no marks before"
-    )
     same = decide_commit(CommittedOffset(50), TranslatedOffset(50), 99, CommittedOffset(50))
     assert (same.state, same.to) == (GroupSyncStatus.SAME, ours(50))
     assert decide_commit(CommittedOffset(50, COMMIT_MARK), TranslatedOffset(50), 99, None).to == ours(50), (

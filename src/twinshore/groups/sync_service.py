@@ -8,7 +8,9 @@ import json
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Any
 
@@ -56,7 +58,7 @@ def build_status(
     refused offsets. `waiting`: groups held back: since when, and additional lag.
     """
     differ: dict[str, list[Any]] = {}
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     behind = 0
     for name in (*entries, *(waiting.keys() - entries.keys())):
         group = entries.get(name, UNKNOWN_GROUP)
@@ -66,7 +68,7 @@ def build_status(
             records += later
             if state is GroupSyncStatus.SAME:
                 state, since_s = GroupSyncStatus.WAITS, waits_s
-        counts[state] = counts.get(state, 0) + 1
+        counts[state] += 1
         behind += records
         if state is not GroupSyncStatus.SAME and len(differ) < GROUPS_LISTED_MAX:
             since_ms = now_ms - int((now_s - since_s) * 1000) if since_s >= 0 else None
@@ -80,7 +82,7 @@ def build_status(
         "groups": done.groups,
         "took_ms": round(done.took_s * 1000, 1),
         "requests": dict(done.asked),
-        "states": counts,
+        "states": dict(counts),
         "behind": behind,
         "differ": differ,
         "waits": sorted(waiting)[:GROUPS_LISTED_MAX],
@@ -252,16 +254,9 @@ class GroupSyncService:
             self._log.warning(str(error))
 
 
-class NoGroupSync:
-    """For a link without offset sync."""
-
-    def close(self) -> None:
-        """Does nothing."""
-
-
 def start_group_sync(context: LinkContext) -> LinkService:
     if not context.link.groups.enabled:
-        return NoGroupSync()
+        return ExitStack()  # with nothing to close
     return GroupSyncService(
         context.link, context.settings, context.store, active=context.active, outages=context.outages
     )

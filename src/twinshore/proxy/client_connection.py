@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, assert_never, cast
 
@@ -271,40 +271,6 @@ class ResponseSlot:
         self.parts: model.Parts | None = None
 
 
-class ResponseOrderer:
-    """Keeps one client's responses in order. A list, since an empty deque takes ten times the memory."""
-
-    __slots__ = ("_due",)
-
-    def __init__(self) -> None:
-        self._due: list[ResponseSlot] = []
-
-    def __len__(self) -> int:
-        return len(self._due)
-
-    def begin(self, request: Request) -> ResponseSlot:
-        slot = ResponseSlot(request)
-        self._due.append(slot)
-        return slot
-
-    def take(self, slot: ResponseSlot, parts: model.Parts) -> bool:
-        """Whether to send the response now; else it is copied for `ready`."""
-        if self._due and self._due[0] is slot:
-            del self._due[0]
-            return True
-        slot.parts = [b"".join(parts)]
-        return False
-
-    def ready(self) -> Iterator[model.Parts]:
-        """Yields responses that waited for the one just sent."""
-        while self._due and (parts := self._due[0].parts) is not None:
-            del self._due[0]
-            yield parts
-
-    def clear(self) -> None:
-        self._due.clear()
-
-
 class ClientQuota:
     """Counts one client's traffic, and pauses a client above the quota.
 
@@ -359,7 +325,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._context, self._told_address, self._is_in = context, address, is_in
         self._session = context.session(place)
         self._handshake = context.gate.entry()
-        self._framer, self._turns = RequestFramer(context.budget, self._go_on), ResponseOrderer()
+        self._framer = RequestFramer(context.budget, self._go_on)
+        # Responses due, in order. A list, since an empty deque takes ten times the memory.
+        self._turns: list[ResponseSlot] = []
         self._spending = ClientQuota(context, self._go_on)
         self._brokers = BrokerConnections(context, self._pace, self._flows)
         self._errand: RunningFanOut | None = None
@@ -545,21 +513,21 @@ class ClientConnection(asyncio.BufferedProtocol):
             if refusal is None:
                 self.hang_up("its request was held for too long")
             else:
-                self._answer(self._turns.begin(request), refusal)
+                self._answer(self._begin_turn(request), refusal)
 
     def _carry_out(self, request: Request, move: model.RequestDecision, whole: memoryview) -> None:
         match move:
             case model.ForwardRequest():
                 self._pass_on(request, move, whole)
             case model.RespondNow(body):
-                self._answer(self._turns.begin(request), body)
+                self._answer(self._begin_turn(request), body)
             case model.RespondLater(body, wait_s):
-                slot = self._turns.begin(request)
+                slot = self._begin_turn(request)
                 asyncio.get_running_loop().call_later(wait_s, self._answer, slot, body)
             case model.FanOut(errand, wait_s, topics):
                 self._context.counts.errands += 1
                 self._writing.begins(topics)
-                back = partial(self._come_back, self._turns.begin(request), topics, self._context.leases(topics))
+                back = partial(self._come_back, self._begin_turn(request), topics, self._context.leases(topics))
                 ask = partial(self._brokers.ask, request.client_id or "", wait_s)
                 self._errand = RunningFanOut(errand, ask, back, self)
                 self._errand.begin()
@@ -615,7 +583,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if move.answered:
             self._writing.begins(move.topics)
             leases = self._context.leases(move.topics, move.place.cluster)
-            done = partial(self._passed_back, self._turns.begin(request), broker, move, leases)
+            done = partial(self._passed_back, self._begin_turn(request), broker, move, leases)
             heard = with_breaker_timing(done, self._context.breakers, move, request.client_id)
             asked = PendingBrokerRequest(request.key, request.number, deadline_after(move.wait_s), heard)
         else:
@@ -657,16 +625,23 @@ class ClientConnection(asyncio.BufferedProtocol):
         else:
             self._finish(slot, response_frame(request.key, request.version, request.number, parts), broker)
 
+    def _begin_turn(self, request: Request) -> ResponseSlot:
+        self._turns.append(ResponseSlot(request))
+        return self._turns[-1]
+
     def _answer(self, slot: ResponseSlot, body: model.Parts) -> None:
         request = slot.request
         self._finish(slot, response_frame(request.key, request.version, request.number, body), None)
 
     def _finish(self, slot: ResponseSlot, parts: Sequence[Buffer], owner: BrokerConnection | None) -> None:
         """Send a response in its turn. `owner`: the connection whose buffer may hold the bytes."""
-        if not self._turns.take(slot, parts):
+        if not self._turns or self._turns[0] is not slot:
+            slot.parts = [b"".join(parts)]
             return
+        del self._turns[0]
         self._write(parts, owner)
-        for ready in self._turns.ready():
+        while self._turns and (ready := self._turns[0].parts) is not None:
+            del self._turns[0]
             self._write(ready, None)
         if self._paused and not self._reading:
             self._go_on()

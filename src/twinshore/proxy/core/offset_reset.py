@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from twinshore.config.errors import ConfigError
 from twinshore.kafka.protocol.apis import OFFSET_COMMIT
@@ -359,17 +359,17 @@ class OffsetResets:
     def was_just_reset(self, group: str) -> bool:
         """Whether members were removed seconds ago, and may commit as from outside."""
         row = self._rows.get(group)
-        return row is not None and row.state in _OVER and bool(row.members) and self._now_ms < row.until_ms
+        return _has_removed_members(row) and self._now_ms < row.until_ms
 
     def doubts(self, group: str) -> bool:
         """Whether members were removed lately, and may not know."""
         row = self._rows.get(group)
-        return (
-            row is not None
-            and row.state in _OVER
-            and bool(row.members)
-            and self._now_ms < row.since_ms + MEMBERS_DOUBTED_MS
-        )
+        return _has_removed_members(row) and self._now_ms < row.since_ms + MEMBERS_DOUBTED_MS
+
+
+def _has_removed_members(row: ResetRow | None) -> TypeGuard[ResetRow]:
+    """Whether this reset is over, and had members removed."""
+    return row is not None and row.state in _OVER and bool(row.members)
 
 
 class ResetFilter:
@@ -424,13 +424,8 @@ class ResetFilter:
             self._wait_for(group)
             return ParkRequest(build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS))
         self._wait_for("")
-        if (
-            request.key == HEARTBEAT
-            and isinstance(move, ForwardRequest)
-            and self._resets.may_be_former_member(group, member)
-        ):
-            if not self._gives_up(asked):
-                return move
+        former = request.key == HEARTBEAT and self._resets.may_be_former_member(group, member)
+        if former and isinstance(move, ForwardRequest) and self._gives_up(asked):
             return move._replace(rewrite=partial(_rebalances, version=request.version))
         return move
 

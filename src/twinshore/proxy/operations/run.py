@@ -6,9 +6,11 @@ import asyncio
 import json
 import logging
 import secrets
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
+from logging.handlers import BufferingHandler
 
 from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.model import Cluster, SaslMechanism, Secret
@@ -36,7 +38,7 @@ def preview_proxy(settings: Settings, topics: Sequence[str] = ()) -> ProxyPrevie
     proxy_settings, clusters = settings.of(SECTION), select_clusters(settings)
     addressing = build_addressing(proxy_settings, clusters)
     with ExitStack() as stack:
-        remarks = stack.enter_context(_logged())
+        logged = stack.enter_context(_logged())
         stack.enter_context(closing(Authenticator(proxy_settings, clusters)))
         store = stack.enter_context(closing(LazyStore(settings)))
         lookout = stack.enter_context(closing(ClusterWatcher(clusters, addressing, store)))
@@ -46,9 +48,8 @@ def preview_proxy(settings: Settings, topics: Sequence[str] = ()) -> ProxyPrevie
     table = replace(table, leads=merge_home_records(lines, table.clusters, settings))
     is_own = FollowerFetchRules(own_topics=settings.of(near.SECTION).own_topics).is_own
     tls = bool(proxy_settings.certificate_file)
-    return ProxyPreview(
-        table, addressing, tuple(topics), is_own, tls, tuple(proxy_settings.sasl), tuple(dict.fromkeys(remarks))
-    )
+    remarks = tuple(dict.fromkeys(record.getMessage() for record in logged))
+    return ProxyPreview(table, addressing, tuple(topics), is_own, tls, tuple(proxy_settings.sasl), remarks)
 
 
 def _lines(cluster: Cluster) -> Mapping[str, HomeRecord]:
@@ -61,23 +62,14 @@ def _lines(cluster: Cluster) -> Mapping[str, HomeRecord]:
     return {}
 
 
-class _Keeper(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
 @contextmanager
-def _logged() -> Iterator[list[str]]:
-    """Keeps the proxy's log lines within the block; no other handler gets them."""
-    log, keeper = logging.getLogger("twinshore.proxy"), _Keeper()
+def _logged() -> Iterator[list[logging.LogRecord]]:
+    """Keeps what the proxy logs within the block; no other handler gets it."""
+    log, keeper = logging.getLogger("twinshore.proxy"), BufferingHandler(sys.maxsize)
     log.addHandler(keeper)
     log.propagate = False
     try:
-        yield keeper.lines
+        yield keeper.buffer
     finally:
         log.propagate = True
         log.removeHandler(keeper)
