@@ -20,7 +20,8 @@ from testkit.figures import StageError
 from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import Cluster, Link
 from twinshore.config.settings import Settings, parse_settings
-from twinshore.groups.sync import GroupSync, SyncRoundResult
+from twinshore.groups.core.sync_state import SyncRoundResult
+from twinshore.groups.sync import GroupSync
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.consumer_groups import ConsumerGroups
 from twinshore.kafka.protocol.error_codes import Code

@@ -12,8 +12,8 @@ from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import TopicPartition
 from twinshore.groups.cluster_groups import TARGET_READ_MAX_AGE_S, SyncDirection
 from twinshore.groups.core.commit_rules import EXACT_TRANSLATION, GroupSyncStatus, SyncScope, decide_commit_back
-from twinshore.groups.core.sync_state import DirectionResult, SyncState
-from twinshore.groups.sync import SyncRoundResult, worst_status
+from twinshore.groups.core.sync_state import SyncRoundResult, SyncState
+from twinshore.groups.sync import worst_status
 from twinshore.groups.sync_service import build_status, compared_groups, last_compared_status
 from twinshore.kafka.consumer_groups import GroupListing
 from twinshore.kafka.leader_queries import OffsetKind
@@ -52,7 +52,7 @@ class Stage:
         place = self.west.groups.get(group, {}).get(TWINS[where])
         return place.offset if place else None
 
-    def turn(self) -> DirectionResult:
+    def turn(self) -> SyncRoundResult:
         self.now_s += 1.0
         here, there = self.east.listed(), self.west.listed()
         may, holds = (lambda: self.ours), (lambda: self.holds())
@@ -334,7 +334,7 @@ def test_a_twins_partition_without_a_leader_holds_up_no_other_topic() -> None:
     for where in parts:
         stage.commit("g", 10, where)
 
-    def turn() -> DirectionResult:
+    def turn() -> SyncRoundResult:
         stage.now_s += 1.0
         stage.clock_s += 1.0
         here, there = stage.east.listed(), stage.west.listed()

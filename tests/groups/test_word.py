@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from twinshore.groups.core.commit_rules import GroupSyncStatus
-from twinshore.groups.core.sync_state import GroupState
-from twinshore.groups.sync import NAMES_MAX, SyncRoundResult, group_names_row, parse_group_names
+from twinshore.groups.core.sync_state import GroupState, SyncRoundResult
+from twinshore.groups.sync import NAMES_MAX, group_names_row, parse_group_names
 from twinshore.groups.sync_service import (
     COMPARED_KIND,
     GROUPS_LISTED_MAX,

@@ -10,7 +10,7 @@ from typing import Protocol
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import TopicPartition
 from twinshore.groups.core import commit_rules
-from twinshore.groups.core.sync_state import DirectionResult, GroupState, PlannedCommit, SyncState, describe_code
+from twinshore.groups.core.sync_state import GroupState, PlannedCommit, SyncRoundResult, SyncState, describe_code
 from twinshore.kafka.consumer_groups import (
     COORDINATOR_UNAVAILABLE_CODES,
     GroupCoordinators,
@@ -114,11 +114,11 @@ class SyncDirection:
         *,
         may: Callable[[], bool] = always_allowed,
         holds: Callable[[], bool] = always_allowed,
-    ) -> DirectionResult:
+    ) -> SyncRoundResult:
         """Runs one round. `may`: whether this process still owns the link. `holds`: whether the scope is still valid;
         called after log ends are read, since no offset up to such an end is wrong.
         """
-        direction, sync_state = DirectionResult(), self.sync_state
+        direction, sync_state = SyncRoundResult(), self.sync_state
         if scope is not sync_state.scope or now_s >= self._ends_until_s:
             # A log end is trusted for a while: a twin's log can be lost like any other.
             self._ends.clear()
@@ -166,7 +166,7 @@ class SyncDirection:
                 some, names = names[: self._at_once], names[self._at_once :]
                 yield node, some
 
-    def _fresh(self, node: int, read_at_s: float, direction: DirectionResult) -> bool:
+    def _fresh(self, node: int, read_at_s: float, direction: SyncRoundResult) -> bool:
         """Returns whether the offsets read there are recent enough to commit: this process may have stalled."""
         fresh = self._clock() - read_at_s < TARGET_READ_MAX_AGE_S
         self._at_once = min(GROUPS_PER_COMMIT_MAX, self._at_once * 2) if fresh else max(1, self._at_once // 2)
@@ -178,7 +178,7 @@ class SyncDirection:
     # -- the reading side
 
     def _listen(
-        self, reading: GroupListings, admits: Callable[[GroupListing], bool], now_s: float, direction: DirectionResult
+        self, reading: GroupListings, admits: Callable[[GroupListing], bool], now_s: float, direction: SyncRoundResult
     ) -> None:
         nodes = {one.group: one.coordinator for one in reading.groups.values() if admits(one)}
         found, away = self._reader.places(group_by_coordinator(nodes), self._known)
@@ -230,7 +230,7 @@ class SyncDirection:
     # -- what should be
 
     def _spots(
-        self, due: Mapping[str, GroupState], now_s: float, direction: DirectionResult
+        self, due: Mapping[str, GroupState], now_s: float, direction: SyncRoundResult
     ) -> dict[str, dict[TopicPartitionTuple, tuple[commit_rules.TranslatedOffset, int]]]:
         """Returns translated offset and log end, by group and partition. Offsets that cannot have moved on are skipped;
         without a log end the group waits.
@@ -274,7 +274,7 @@ class SyncDirection:
         group.standing[where] = (state, spot.offset - goal, since_s)
         return True
 
-    def _ask_ends(self, short: Iterable[TopicPartitionTuple], direction: DirectionResult) -> None:
+    def _ask_ends(self, short: Iterable[TopicPartitionTuple], direction: SyncRoundResult) -> None:
         named = {TopicPartition(*where): where for where in short if self._clock() >= self._endless.get(where[0], 0.0)}
         if not named:
             return
@@ -296,7 +296,7 @@ class SyncDirection:
         node: int,
         spots: Mapping[str, Mapping[TopicPartitionTuple, object]],
         now_s: float,
-        direction: DirectionResult,
+        direction: SyncRoundResult,
     ) -> dict[str, Mapping[TopicPartitionTuple, CommittedOffset]]:
         """Returns the groups' offsets on the writing side; those without an answer wait for the next round. Unlisted
         groups are asked for too: their coordinator may be moving.
@@ -359,7 +359,7 @@ class SyncDirection:
         node: int,
         wishes: Mapping[str, Mapping[TopicPartitionTuple, PlannedCommit]],
         now_s: float,
-        direction: DirectionResult,
+        direction: SyncRoundResult,
         may: Callable[[], bool],
     ) -> None:
         places = {name: {twin: commit.place for twin, commit in ours.items()} for name, ours in wishes.items()}
@@ -379,7 +379,7 @@ class SyncDirection:
         direction.commits += len(answers)
 
     def _answered(
-        self, name: str, group: GroupState, commit: PlannedCommit, code: int, now_s: float, direction: DirectionResult
+        self, name: str, group: GroupState, commit: PlannedCommit, code: int, now_s: float, direction: SyncRoundResult
     ) -> None:
         if not code:
             direction.moved[commit.decision.state] += 1
@@ -395,7 +395,7 @@ class SyncDirection:
                 direction.told[f"group {name}"] = sentence
 
     def _nodes(
-        self, names: Sequence[str], listed: Mapping[str, GroupListing], now_s: float, direction: DirectionResult
+        self, names: Sequence[str], listed: Mapping[str, GroupListing], now_s: float, direction: SyncRoundResult
     ) -> dict[str, int]:
         found = {name: listed[name].coordinator for name in names if name in listed}
         new = [name for name in names if name not in listed]

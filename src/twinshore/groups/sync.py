@@ -6,9 +6,7 @@ import base64
 import json
 import time
 import zlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 
 from twinshore.config.errors import KafkaError
@@ -29,8 +27,8 @@ from twinshore.groups.core.commit_rules import (
 )
 from twinshore.groups.core.sync_state import (
     REPORT_REFUSAL_AFTER_S,
-    DirectionResult,
     GroupState,
+    SyncRoundResult,
     SyncState,
     describe_refusals,
 )
@@ -73,26 +71,6 @@ def parse_group_names(rows: Iterable[LinkStateRow]) -> frozenset[str]:
     for row in rows:
         return frozenset(json.loads(zlib.decompress(base64.b85decode(row.value))) if row.value else ())
     return frozenset()
-
-
-@dataclass(slots=True)
-class SyncRoundResult:
-    """Result and cost of one round. `asked`: requests by name, on both clusters."""
-
-    groups: int = 0
-    changed: int = 0
-    moved: Counter[str] = field(default_factory=Counter)
-    commits: int = 0
-    asked: Counter[str] = field(default_factory=Counter)
-    took_s: float = 0.0
-    told: dict[str, str] = field(default_factory=dict)
-
-    def add(self, direction: DirectionResult, prefix: str = "") -> None:
-        self.groups += direction.groups
-        self.changed += direction.changed
-        self.commits += direction.commits
-        self.moved.update({f"{prefix}{state}": count for state, count in direction.moved.items()})
-        self.told.update(direction.told)
 
 
 class GroupSync:

@@ -19,9 +19,9 @@ from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Link
 from twinshore.config.settings import Settings
 from twinshore.groups.core.commit_rules import GroupSyncStatus
-from twinshore.groups.core.sync_state import REPORT_REFUSAL_AFTER_S, GroupState
+from twinshore.groups.core.sync_state import REPORT_REFUSAL_AFTER_S, GroupState, SyncRoundResult
 from twinshore.groups.home import GroupsHomeAnnouncer
-from twinshore.groups.sync import GroupSync, SyncRoundResult, group_names_row, worst_status
+from twinshore.groups.sync import GroupSync, group_names_row, worst_status
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.protocol.offsets import GroupOffsets, TopicPartitionTuple
 from twinshore.replication.core.lag import GROUPS_KIND

@@ -47,14 +47,25 @@ class PlannedCommit:
 
 
 @dataclass(slots=True)
-class DirectionResult:
-    """`told`: sentences for operators."""
+class SyncRoundResult:
+    """Result and cost of one round, in one direction or all. `asked`: requests by name, on both clusters. `told`:
+    sentences for operators.
+    """
 
     groups: int = 0
     changed: int = 0
-    moved: Counter[GroupSyncStatus] = field(default_factory=Counter)
+    moved: Counter[str] = field(default_factory=Counter)
     commits: int = 0
+    asked: Counter[str] = field(default_factory=Counter)
+    took_s: float = 0.0
     told: dict[str, str] = field(default_factory=dict)
+
+    def add(self, direction: SyncRoundResult, prefix: str = "") -> None:
+        self.groups += direction.groups
+        self.changed += direction.changed
+        self.commits += direction.commits
+        self.moved.update({f"{prefix}{state}": count for state, count in direction.moved.items()})
+        self.told.update(direction.told)
 
 
 def describe_refusals(refused: Mapping[str, tuple[float, str]], now_s: float) -> str:
