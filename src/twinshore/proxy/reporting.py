@@ -59,7 +59,7 @@ class ProxyCollector(Collector):
         yield self._histogram("produce_seconds", latency, proxy_values.LATENCY_BUCKETS_MS, 0.001)
         yield self._histogram("produce_request_bytes", sizes, proxy_values.SIZE_BUCKETS_BYTES, 1)
 
-    def _counts(self) -> Iterable[tuple[str, str, int]]:
+    def _counts(self) -> Iterable[tuple[str, str, float]]:
         counts, again, reads = self._context.counts, self._context.traffic.again, self._context.follower_fetch
         return (
             ("clients", "client connections accepted", counts.clients),
