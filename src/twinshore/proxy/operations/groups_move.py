@@ -103,10 +103,11 @@ class GroupsHomeRecords:
 
         If the home stays, the term rises further: a silent cluster may have newer records.
         """
-        before = self._current(told)
-        term = before.term + (1 if before.home != to else UNSEEN_TERMS_MAX)
+        before = told.one if isinstance(told, HomeConflict) else told
+        term, source = (before.term, before.home) if before is not None else (FIRST_TERM, self._first)
+        term += 1 if source != to else UNSEEN_TERMS_MAX
         record = HomeRecord(topic=GROUPS_HOME, home=to, cluster_id=self._clusters[to].cluster_id(), term=term)
-        return replace(record, switch=switch, source=before.home, since_ms=wall_ms(), set_by=by)
+        return replace(record, switch=switch, source=source, since_ms=wall_ms(), set_by=by)
 
     def say(self, record: HomeRecord, names: Sequence[str], may: Callable[[], None] | None = None) -> None:
         """Write the record. RefusedError if another one came between. `may`: as in `HomesTopic.say`."""
