@@ -62,7 +62,7 @@ def test_a_look_changes_nothing_and_names_all(folder: Path) -> None:
     ]
     head, bills, _ = seen.sentences()
     assert head.startswith(f"{folder}: 4 records of 2 topics to send, ")
-    assert head.endswith("; no producer has it")
+    assert head.endswith("; no producer holds it")
     assert bills.startswith("bills: 2 records, ")
     assert bills.endswith(" bytes, kept since 1970-01-01 00:00:05 UTC")
     assert seen.as_values()["records"] == 4

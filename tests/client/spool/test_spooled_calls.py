@@ -208,7 +208,7 @@ def test_what_a_broker_refuses_is_told_to_whoever_called_and_else_stays(
         assert producer.close(60) == 1, "what was refused is left"
     assert told == [KafkaError.MSG_SIZE_TOO_LARGE]
     (sentence,) = log_lines.of("twinshore.client")
-    assert sentence.startswith(f"a record of topic {unique_topic} that was kept in {tmp_path} is refused, and stays")
+    assert sentence.startswith(f"a record of topic {unique_topic} in {tmp_path} is refused, and stays")
     assert [one.value() for one in read(east, unique_topic, 2)] == [b"value 0", b"value 2"]
     spool = Spool(tmp_path)
     assert numbers(taken(spool, unique_topic)) == [1]
