@@ -39,13 +39,7 @@ REFUSED_PAUSE_S = 30.0
 class HeartbeatTask:
     """Writes heartbeats while `may_beat`, apart from the controller, which a slow source must not hold up."""
 
-    def __init__(
-        self,
-        link: Link,
-        source: KafkaCluster,
-        every_s: float,
-        may_beat: Callable[[], object],
-    ) -> None:
+    def __init__(self, link: Link, source: KafkaCluster, every_s: float, may_beat: Callable[[], object]) -> None:
         self._link, self._cluster, self._every_s = link, source, every_s
         self._may_beat = may_beat
         self._repeat_filter = RepeatFilter(LinkLogger(log, link.name))

@@ -53,13 +53,7 @@ class ProcessLease:
 class LinkClaim:
     """Logs what is missing, once, and when lost records are written again."""
 
-    def __init__(
-        self,
-        link: Link,
-        store: Store,
-        target: KafkaCluster,
-        holding: ProcessLease = ProcessLease(),
-    ) -> None:
+    def __init__(self, link: Link, store: Store, target: KafkaCluster, holding: ProcessLease = ProcessLease()) -> None:
         self._link, self._store, self._target = link, store, target
         self._holding, self._log = holding, LinkLogger(log, link.name)
         self._repeat_filter = RepeatFilter(self._log)

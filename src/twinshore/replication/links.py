@@ -149,10 +149,7 @@ def check_naming(before: Iterable[LinkRow], after: Iterable[LinkRow], store: Sto
             {twin_row.topic for twin_row in store.twins.of(name) if not is_heartbeats_topic(twin_row.topic)}
         ):
             raise ConfigError(
-                "replication.naming-fixed",
-                link=name,
-                twins=join_names(twins, NAMED_MAX),
-                naming=str(was[name]),
+                "replication.naming-fixed", link=name, twins=join_names(twins, NAMED_MAX), naming=str(was[name])
             )
 
 

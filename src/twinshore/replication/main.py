@@ -375,11 +375,7 @@ class Mirror:
         parts = (store, registry, recorder, instruments, engine, coordinator, task_pool, self._outages)
         shared = MirrorContext(self._owner, leases, tasks, *parts)
         roster = LinkSupervisor(
-            registry,
-            lambda link: self._begin(link, shared),
-            shared.leave,
-            links_max=links_max,
-            stop_s=mirror.stop_s,
+            registry, lambda link: self._begin(link, shared), shared.leave, links_max=links_max, stop_s=mirror.stop_s
         )
         supervise(lambda: registry.follow(self._stop), "links")
         try:

@@ -76,10 +76,7 @@ LINK_RECORDS_S = Metric(
 )
 LINK_BYTES_S = Metric("twinshore_link_bytes_per_second", MetricKind.GAUGE, LINK, "Current rate of replicated bytes.")
 LINK_THROTTLE = Metric(
-    "twinshore_link_throttle_bytes_per_second",
-    MetricKind.GAUGE,
-    LINK,
-    "The link's throttle; 0: none.",
+    "twinshore_link_throttle_bytes_per_second", MetricKind.GAUGE, LINK, "The link's throttle; 0: none."
 )
 LINK_QUOTA = Metric(
     "twinshore_link_quota_bytes_per_second",
@@ -132,10 +129,7 @@ GROUPS_BEHIND = Metric(
 GROUPS_ROUND = Metric("twinshore_groups_sync_seconds", MetricKind.GAUGE, LINK, "Duration of the last sync of groups.")
 GROUPS_ROUND = Metric("twinshore_groups_sync_seconds", MetricKind.GAUGE, LINK, "Duration of the last sync of groups.")
 GROUPS_STATUS_AGE = Metric(
-    "twinshore_groups_status_age_seconds",
-    MetricKind.GAUGE,
-    LINK,
-    "Age of the last status report of groups.",
+    "twinshore_groups_status_age_seconds", MetricKind.GAUGE, LINK, "Age of the last status report of groups."
 )
 SWITCHES_OPEN = Metric(
     "twinshore_switches_open", MetricKind.GAUGE, (), "Switches that are neither done nor rolled back."

@@ -443,12 +443,7 @@ class MetricsService:
     """Measures, and serves metrics once the port is free: the mirror for which this one stands by may have the port."""
 
     def __init__(
-        self,
-        settings: MirrorSettings,
-        links: Sequence[Link],
-        store: Store,
-        recorder: ProgressSink,
-        meters: Meters,
+        self, settings: MirrorSettings, links: Sequence[Link], store: Store, recorder: ProgressSink, meters: Meters
     ) -> None:
         self._settings, self._store, self._recorder, self._meters = settings, store, recorder, meters
         self._looks: dict[str, EndOffsetPoller] = {}

@@ -74,11 +74,7 @@ class SwitchRequests:
     """`leaving`: topics that a switch asked for, until its end, each with a sentence."""
 
     def __init__(
-        self,
-        link: Callable[[], Link],
-        store: Store,
-        coordinator: WithdrawableTasks,
-        recorder: ProgressWriter,
+        self, link: Callable[[], Link], store: Store, coordinator: WithdrawableTasks, recorder: ProgressWriter
     ) -> None:
         self._now, self._store, self._coordinator, self._recorder = link, store, coordinator, recorder
         self._log = LinkLogger(log, link().name)

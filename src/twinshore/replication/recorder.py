@@ -119,11 +119,7 @@ class ProgressRecorder:
     """`take` only queues; a thread writes. `lag`: a link's lag by recent log ends, None: unknown."""
 
     def __init__(
-        self,
-        store: Store,
-        owner: str,
-        every_s: float,
-        lag: Callable[[str], int | None] = lambda _: None,
+        self, store: Store, owner: str, every_s: float, lag: Callable[[str], int | None] = lambda _: None
     ) -> None:
         self._lag = lag
         self._store = store

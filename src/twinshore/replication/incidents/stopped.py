@@ -278,12 +278,7 @@ class RefusedTopics:
     """
 
     def __init__(
-        self,
-        link: str,
-        store: Store,
-        recorder: IncidentWriter,
-        *,
-        doubt: Callable[[Iterable[str]], object],
+        self, link: str, store: Store, recorder: IncidentWriter, *, doubt: Callable[[Iterable[str]], object]
     ) -> None:
         self._link, self._store, self._recorder, self._doubt = link, store, recorder, doubt
         self._log = LinkLogger(log, link)

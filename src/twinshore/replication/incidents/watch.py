@@ -169,12 +169,7 @@ class LogStartWatch:
     """Finds twins that lost their beginning. For one link and one thread."""
 
     def __init__(
-        self,
-        link: Link,
-        source: KafkaCluster,
-        target: KafkaCluster,
-        store: Store,
-        reported: ReportedLogStarts,
+        self, link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, reported: ReportedLogStarts
     ) -> None:
         self._link, self._source, self._target = link, source, target
         self._store, self._reported, self._log = store, reported, LinkLogger(log, link.name)

@@ -331,12 +331,7 @@ class Adopter:
     """Adopts topics of one link. `made` gets the rows of empty twins."""
 
     def __init__(
-        self,
-        link: Link,
-        source: KafkaCluster,
-        target: KafkaCluster,
-        store: Store,
-        made: set[TwinRow],
+        self, link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, made: set[TwinRow]
     ) -> None:
         self._link, self._source, self._target, self._store = link, source, target, store
         self._made, self._log = made, LinkLogger(log, link.name)

@@ -331,10 +331,7 @@ def act(planned: RecoverPlan, settings: Settings, store: Store, *, by: str) -> I
     if planned.recovery is None or not planned.steps:
         return
     link = settings.link(planned.link)
-    with (
-        hold_mirror_lease(store, link.name, planned.lease, by),
-        open_recoverer(settings, link, store) as recoverer,
-    ):
+    with hold_mirror_lease(store, link.name, planned.lease, by), open_recoverer(settings, link, store) as recoverer:
         recoverer.recover(planned.recovery, by)
     yield from planned.steps
 

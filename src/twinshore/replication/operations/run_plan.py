@@ -16,12 +16,7 @@ from twinshore.config.settings import Settings
 from twinshore.replication.core.mapping import Cost, translate_to_source, translate_to_target
 from twinshore.replication.core.model import AtHome, CarryTopic, Create, Grow, PlanStep, Refuse, Rest, Settle, Stay
 from twinshore.replication.links import effective_links
-from twinshore.replication.preview import (
-    check_chosen_links,
-    describe_step,
-    preview_link,
-    twin_label,
-)
+from twinshore.replication.preview import check_chosen_links, describe_step, preview_link, twin_label
 from twinshore.replication.sync.core import decisions
 from twinshore.replication.sync.core.decisions import Change, Remark
 from twinshore.replication.sync.syncer import PreviewLine

@@ -8,11 +8,7 @@ from dataclasses import dataclass
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Cluster, Link, SaslMechanism, TopicPartition
 from twinshore.config.settings import Settings
-from twinshore.kafka.admin import (
-    ConfigEntry,
-    read_quotas,
-    read_scram_users,
-)
+from twinshore.kafka.admin import ConfigEntry, read_quotas, read_scram_users
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.access_control import Acl, ResourceType
