@@ -96,7 +96,7 @@ def find_objection(link: Link, topic: str, *, never: str, kept: Collection[str],
     if ALL_TOPICS in kept or topic in kept:
         return "an operator said `twinshore mirror keep`"
     if troubles:
-        return "what operators said of the link is not understood, or clashes with another link"
+        return "an operator's override of the link is invalid, or clashes with another link"
     if link.control.paused:
         return "the link is paused"
     if link.control.pauses(topic):
@@ -112,11 +112,11 @@ def describe_kept(topic: str, kept: Collection[str]) -> str:
         if ALL_TOPICS in kept:
             return "all its twins are kept"
         ours = join_names(sorted(kept), SHOWN_MAX)
-        return f"kept still, each by a word of its own: {ours}" if kept else f"its twins {_FREE}"
+        return f"these twins are still kept, each by its own order: {ours}" if kept else f"its twins {_FREE}"
     if topic in kept:
         return f"the twin of {topic} is kept"
     if ALL_TOPICS in kept:
-        return f"the twin of {topic} is kept still, as all of the link: `twinshore mirror keep --all --undo` ends that"
+        return f"the twin of {topic} is still kept, as all of the link: `twinshore mirror keep --all --undo` ends that"
     return f"the twin of {topic} {_FREE}"
 
 
@@ -125,7 +125,7 @@ def describe_not_kept(topic: str, kept: Collection[str]) -> str:
     if topic in kept or ALL_TOPICS in kept:
         return describe_kept(topic, kept)
     what = "all its twins" if topic == ALL_TOPICS else f"the twin of {topic}"
-    return f"no word keeps {what}: there is nothing to take back"
+    return f"no order keeps {what}: there is nothing to take back"
 
 
 def explain_too_many(waiting: int, lost: int, known: int, at_once_max: int) -> str:
@@ -133,7 +133,7 @@ def explain_too_many(waiting: int, lost: int, known: int, at_once_max: int) -> s
     source.
     """
     if waiting and lost == known and known > 1:
-        return f"all {known} topics of the link are gone from the source at once, as where it was installed anew"
+        return f"all {known} topics of the link are gone from the source at once, as if it was installed again"
     if waiting > at_once_max:
         return f"{waiting} twins would be deleted at once, and [safety] deletions_at_once_max is {at_once_max}"
     return ""
@@ -143,10 +143,7 @@ def describe_ranges(topic: str, spans: Sequence[TwinRange]) -> str:
     held = [span for span in spans if span.end > span.start]
     if not held:
         return "its twin holds nothing"
-    shown = ", ".join(
-        f"{topic}-{offset_range.partition} {offset_range.start} to {offset_range.end - 1}"
-        for offset_range in held[:SHOWN_MAX]
-    )
+    shown = ", ".join(f"{topic}-{span.partition} {span.start} to {span.end - 1}" for span in held[:SHOWN_MAX])
     more = f" and {len(held) - SHOWN_MAX} partitions more" if len(held) > SHOWN_MAX else ""
     return f"its twin holds {shown}{more}"
 
@@ -166,11 +163,11 @@ def find_unreplicated(
 def explain_unsafe(topic: str, spans: Sequence[TwinRange]) -> str:
     """Returns why the twin must not be deleted without approval, or ""."""
     for partition, first, last in find_unreplicated(spans):
-        return f"{topic}-{partition} holds offsets {first} to {last}, of which this link has no receipt"
+        return f"{topic}-{partition} holds offsets {first} to {last}, which this link has no progress of"
     for span in spans:
         if span.source_end > span.carried_to:
             lost = f"{span.carried_to} to {span.source_end - 1}"
-            return f"the source's records of {topic}-{span.partition} from {lost} never crossed"
+            return f"the source's records of {topic}-{span.partition} from {lost} were never replicated"
     return ""
 
 
@@ -199,6 +196,18 @@ class ObservedTopic:
     topic_id: str = ""
     partitions: int = 0
 
+    @property
+    def is_there(self) -> bool:
+        return self.presence is Presence.THERE
+
+    @property
+    def is_gone(self) -> bool:
+        return self.presence is Presence.GONE
+
+    @property
+    def is_hidden(self) -> bool:
+        return self.presence is Presence.HIDDEN
+
 
 @dataclass(frozen=True, slots=True)
 class TopicObservation:
@@ -215,6 +224,15 @@ class TopicObservation:
     missed: int = 0
     doubted: bool = False
     mapped: bool = False
+
+    @property
+    def hidden_side(self) -> str:
+        return "source" if self.source.is_hidden else "target" if self.target.is_hidden else ""
+
+    @property
+    def twin_replaced(self) -> bool:
+        """Whether the target's topic is not the twin that the link made."""
+        return self.target.topic_id != self.known_target_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,34 +271,30 @@ class DeletionRules:
         """When a deletion announced now is due."""
         return now_ms + int(self.rules.delete_after_s * 1000)
 
-    def as_announced(self, lifecycle_state: LifecycleState) -> bool:
-        return lifecycle_state.due_ms == self.due_ms(lifecycle_state.since_ms)
+    def as_announced(self, state: LifecycleState) -> bool:
+        return state.due_ms == self.due_ms(state.since_ms)
 
-    def is_over(self, lifecycle_state: LifecycleState, now_ms: int) -> bool:
+    def is_over(self, state: LifecycleState, now_ms: int) -> bool:
         """Whether the delay has passed, by the announced wall clock and by monotonic clocks: another host's wall clock
         may be ahead.
         """
-        return now_ms >= lifecycle_state.due_ms and lifecycle_state.served_s >= self.rules.delete_after_s
+        return now_ms >= state.due_ms and state.served_s >= self.rules.delete_after_s
 
 
 def adapt_to_mapped(
-    observation: TopicObservation, lifecycle_state: LifecycleState, rules: DeletionRules
+    observation: TopicObservation, state: LifecycleState, rules: DeletionRules
 ) -> tuple[TopicObservation, LifecycleState, DeletionRules]:
     """Adapts to a mapped twin: it holds other data, so it is never deleted, and may have more partitions."""
-    target = replace(observation.target, partitions=min(observation.target.partitions, observation.source.partitions))
-    observation = replace(observation, mapped=True)
-    if observation.source.presence is Presence.THERE:
-        observation = replace(observation, target=target)
-    return (
-        observation,
-        replace(lifecycle_state, begin=None, let=None),
-        replace(rules, against="a mapped twin holds data of others"),
-    )
+    source, target = observation.source, observation.target
+    if source.is_there:
+        target = replace(target, partitions=min(target.partitions, source.partitions))
+    rules = replace(rules, against="a mapped twin holds data of others")
+    return replace(observation, target=target, mapped=True), replace(state, begin=None, let=None), rules
 
 
 def decide_actions(
     observation: TopicObservation,
-    lifecycle_state: LifecycleState,
+    state: LifecycleState,
     rules: DeletionRules,
     spans: Sequence[TwinRange] | None,
     now_ms: int,
@@ -288,59 +302,48 @@ def decide_actions(
     """Decides what to do now, always the same for one observation, so that a killed mirror continues. `spans`: what the
     twin holds, None if not read. If needed and incomplete, returns only AskTwinRanges.
     """
-    if observation.source.presence is Presence.HIDDEN or observation.target.presence is Presence.HIDDEN:
+    if observation.hidden_side:
         return _hidden(observation)
-    if observation.source.presence is Presence.GONE:
-        return (
-            _source_gone(observation, lifecycle_state, rules, spans, now_ms)
-            if observation.missed >= MISSED_POLLS_MIN
-            else []
-        )
+    if observation.source.is_gone:
+        missed = observation.missed >= MISSED_POLLS_MIN
+        return _source_gone(observation, state, rules, spans, now_ms) if missed else []
     if is_source_lost(observation):
-        return _made_again(observation, lifecycle_state, rules, spans, now_ms)
-    return _source_there(observation, lifecycle_state, now_ms)
+        return _made_again(observation, state, rules, spans, now_ms)
+    return _source_there(observation, state, now_ms)
 
 
-def would_delete(
-    observation: TopicObservation, lifecycle_state: LifecycleState, rules: DeletionRules, now_ms: int
-) -> bool:
+def would_delete(observation: TopicObservation, state: LifecycleState, rules: DeletionRules, now_ms: int) -> bool:
     """Whether a policy is about to delete the twin without an approval."""
-    if lifecycle_state.state in (DeletionState.KEPT, DeletionState.ARCHIVED) or not is_source_lost(observation):
+    if state.state in (DeletionState.KEPT, DeletionState.ARCHIVED) or not is_source_lost(observation):
         return False
-    if observation.source.presence is Presence.GONE:
-        return rules.deletes and not _let(lifecycle_state, now_ms)
-    return rules.begins and not _begin(observation, lifecycle_state, now_ms)
+    if observation.source.is_gone:
+        return rules.deletes and not _let(state, now_ms)
+    return rules.begins and not _begin(observation, state, now_ms)
 
 
 def is_source_lost(observation: TopicObservation) -> bool:
-    if observation.source.presence is Presence.THERE:
+    if observation.source.is_there:
         return observation.source.topic_id != observation.known_source_id
-    return observation.source.presence is Presence.GONE
+    return observation.source.is_gone
 
 
-def describe_topic_state(observation: TopicObservation, lifecycle_state: LifecycleState, rules: DeletionRules) -> str:
+def describe_topic_state(observation: TopicObservation, state: LifecycleState, rules: DeletionRules) -> str:
     """Describes a topic without action now; "" if both sides are as known."""
-    if observation.source.presence is Presence.HIDDEN or observation.target.presence is Presence.HIDDEN:
-        return (
-            f"the {'source' if observation.source.presence is Presence.HIDDEN else 'target'} does not show"
-            f" it to the mirror"
-        )
+    if observation.hidden_side:
+        return f"the {observation.hidden_side} does not show the topic to the mirror"
     if not is_source_lost(observation):
         return ""
-    again = observation.source.presence is Presence.THERE
-    became = "was deleted and made again on the source" if again else "was deleted on the source"
-    if lifecycle_state.state is DeletionState.ARCHIVED:
+    again = observation.source.is_there
+    became = "was deleted and created again on the source" if again else "was deleted on the source"
+    if state.state is DeletionState.ARCHIVED:
         return f"{became}; {ARCHIVED_OUTCOME}"
-    if lifecycle_state.state not in (DeletionState.ANNOUNCED, DeletionState.BEGIN_ANNOUNCED):
-        why = rules.against or (
-            "an operator must decide"
-            if lifecycle_state.state in (DeletionState.KEPT, DeletionState.NEEDS_APPROVAL)
-            else ""
-        )
+    if state.state not in (DeletionState.ANNOUNCED, DeletionState.BEGIN_ANNOUNCED):
+        undecided = state.state in (DeletionState.KEPT, DeletionState.NEEDS_APPROVAL)
+        why = rules.against or ("an operator must decide" if undecided else "")
         return f"{became}; the twin is kept" + (f": {why}" if why else "")
-    if observation.target.presence is Presence.THERE and observation.target.topic_id != observation.known_target_id:
-        return f"{became}; the topic that stands in its twin's place is somebody else's, and stays"
-    return f"{became}; {_announced(observation.topic, lifecycle_state.due_ms)}"
+    if observation.target.is_there and observation.twin_replaced:
+        return f"{became}; another user made the topic that has the twin's name now, and it stays"
+    return f"{became}; {_announced(observation.topic, state.due_ms)}"
 
 
 def incident_policies(rules: SyncRules) -> Mapping[IncidentKind, IncidentPolicy]:
@@ -360,33 +363,32 @@ def incident_policies(rules: SyncRules) -> Mapping[IncidentKind, IncidentPolicy]
 def _hidden(observation: TopicObservation) -> list[LifecycleAction]:
     if not observation.doubted:
         return []
-    side = "source" if observation.source.presence is Presence.HIDDEN else "target"
-    sentence = f"the {side} does not show topic {observation.topic} to the mirror; it is not carried meanwhile"
-    return [
-        ReportIncident(observation.topic, IncidentKind.RIGHTS_LOST, sentence, POLICY_TOPIC, side=IncidentSide(side)),
-        WithdrawTopic(observation.topic),
-        ReplanTopic(observation.topic),
-    ]
+    topic, side = observation.topic, observation.hidden_side
+    sentence = f"the {side} does not show topic {topic} to the mirror; it is not replicated until then"
+    incident = ReportIncident(topic, IncidentKind.RIGHTS_LOST, sentence, POLICY_TOPIC, side=IncidentSide(side))
+    return [incident, WithdrawTopic(topic), ReplanTopic(topic)]
 
 
 def _source_gone(
     observation: TopicObservation,
-    lifecycle_state: LifecycleState,
+    state: LifecycleState,
     rules: DeletionRules,
     spans: Sequence[TwinRange] | None,
     now_ms: int,
 ) -> list[LifecycleAction]:
-    topic, state = observation.topic, lifecycle_state.state
-    fresh = state in (None, DeletionState.BEGIN_ANNOUNCED)
-    if not fresh and observation.target.presence is Presence.GONE:
+    topic, decided = observation.topic, state.state
+    fresh = decided in (None, DeletionState.BEGIN_ANNOUNCED)
+    if not fresh and observation.target.is_gone:
         # The twin is deleted too: nothing is left of the topic.
         return [DropTopicState(topic)]
-    if state in (DeletionState.GONE, DeletionState.ANNOUNCED) and rules.rules.deleted is DeletedTopicPolicy.ARCHIVE:
+    if decided in (DeletionState.GONE, DeletionState.ANNOUNCED) and rules.rules.deleted is DeletedTopicPolicy.ARCHIVE:
         return [ArchiveTwin(topic), RememberState(topic, DeletionState.ARCHIVED)]
-    as_told = state is DeletionState.ANNOUNCED and rules.deletes and rules.as_announced(lifecycle_state)
-    agreed = state is DeletionState.NEEDS_APPROVAL and rules.deletes and _let(lifecycle_state, now_ms)
-    told_anew = (state is DeletionState.GONE and rules.deletes) or (state is DeletionState.ANNOUNCED and not as_told)
-    due = as_told and rules.is_over(lifecycle_state, now_ms)
+    as_told = decided is DeletionState.ANNOUNCED and rules.deletes and rules.as_announced(state)
+    agreed = decided is DeletionState.NEEDS_APPROVAL and rules.deletes and _let(state, now_ms)
+    told_anew = (decided is DeletionState.GONE and rules.deletes) or (
+        decided is DeletionState.ANNOUNCED and not as_told
+    )
+    due = as_told and rules.is_over(state, now_ms)
     if not (fresh or told_anew or due or agreed):
         return []
     held = _whole(observation, spans)
@@ -404,7 +406,7 @@ def _source_gone(
 
 def _whole(observation: TopicObservation, spans: Sequence[TwinRange] | None) -> Sequence[TwinRange] | None:
     """What the twin holds; None if any partition is unknown."""
-    if observation.target.presence is Presence.GONE:
+    if observation.target.is_gone:
         return ()
     return None if spans is None or len(spans) < observation.target.partitions else spans
 
@@ -429,33 +431,25 @@ def _announced(topic: str, due_ms: int) -> str:
 
 def _made_again(
     observation: TopicObservation,
-    lifecycle_state: LifecycleState,
+    state: LifecycleState,
     rules: DeletionRules,
     spans: Sequence[TwinRange] | None,
     now_ms: int,
 ) -> list[LifecycleAction]:
     topic = observation.topic
-    approval = None if rules.against else _begin(observation, lifecycle_state, now_ms)
-    same = lifecycle_state.source_id == observation.source.topic_id
+    approval = None if rules.against else _begin(observation, state, now_ms)
+    same = state.source_id == observation.source.topic_id
     # Earlier state is of another topic on the source: if this one is deleted, its twin has the whole delay again.
-    seen: list[LifecycleAction] = [] if lifecycle_state.state is None else [RememberState(topic, None)]
+    seen: list[LifecycleAction] = [] if state.state is None else [RememberState(topic, None)]
     goes = approval is not None or rules.begins
-    if (
-        approval is None
-        and goes
-        and same
-        and lifecycle_state.state in (DeletionState.KEPT, DeletionState.NEEDS_APPROVAL)
-    ):
+    undecided = same and state.state in (DeletionState.KEPT, DeletionState.NEEDS_APPROVAL)
+    if approval is None and goes and undecided:
         return []
-    as_told = (
-        goes
-        and lifecycle_state.state is DeletionState.BEGIN_ANNOUNCED
-        and same
-        and (approval is not None or rules.as_announced(lifecycle_state))
-    )
-    if as_told and approval is None and not rules.is_over(lifecycle_state, now_ms):
+    announced = same and state.state is DeletionState.BEGIN_ANNOUNCED
+    as_told = goes and announced and (approval is not None or rules.as_announced(state))
+    if as_told and approval is None and not rules.is_over(state, now_ms):
         return []
-    if as_told and observation.target.presence is Presence.GONE:
+    if as_told and observation.target.is_gone:
         return [DropTopicState(topic), ReplanTopic(topic)]
     held = _whole(observation, spans)
     if held is None:
@@ -471,7 +465,7 @@ def _made_again(
     if approval is None:
         return _delete_if_safe(observation, rules, held, reason)
     for partition, first, last in find_unreplicated(held, dict(approval.ends)):
-        why = f"{topic}-{partition} holds offsets {first} to {last}: no receipt has them, and nobody agreed to them"
+        why = f"{topic}-{partition} holds offsets {first} to {last}, which neither progress nor an approval covers"
         return [*_held(observation, why, held), RevokeApproval(topic)]
     return _delete(observation, reason)
 
@@ -486,7 +480,7 @@ def _recreated(
 ) -> ReportIncident:
     topic, policy = observation.topic, incident_policies(rules.rules)[RECREATED_KIND]
     sentence = (
-        f"topic {topic} was deleted and made again on the source, its offsets begin anew; "
+        f"topic {topic} was deleted and created again on the source, so its offsets start again; "
         f"{describe_ranges(topic, spans)}"
     )
     if due_ms:
@@ -504,96 +498,70 @@ def _delete_if_safe(
     if why_not:
         return _held(observation, why_not, spans)
     if rules.many:
-        word = "recreate" if observation.source.presence is Presence.THERE else "delete"
-        agrees = (
-            f"`twinshore mirror {word} {observation.topic}` agrees to this one, unless something else forbids it then"
-        )
-        why = f"{rules.many}; {agrees}"
-        return _held(observation, why, spans, DeletionState.NEEDS_APPROVAL)
+        verb = "recreate" if observation.source.is_there else "delete"
+        agrees = f"`twinshore mirror {verb} {observation.topic}` approves it, unless something else forbids it then"
+        return _held(observation, f"{rules.many}; {agrees}", spans, DeletionState.NEEDS_APPROVAL)
     return _delete(observation, reason)
 
 
 def _held(
     observation: TopicObservation, why: str, spans: Sequence[TwinRange], state: DeletionState = DeletionState.KEPT
 ) -> list[LifecycleAction]:
-    topic, again = observation.topic, observation.source.presence is Presence.THERE
+    topic, again = observation.topic, observation.source.is_there
     what = "recreated" if again else "deleted"
     sentence = f"the twin of {what} topic {topic} is kept: {why}"
-    became = "made again on the source, its offsets begin anew" if again else "deleted on the source"
+    became = "created again on the source, so its offsets start again" if again else "deleted on the source"
     kind, policy = (RECREATED_KIND, POLICY_TOPIC) if again else (DELETED_KIND, POLICY_KEEP_TWIN)
-    incident = ReportIncident(
-        topic, kind, f"topic {topic} was {became}; {describe_ranges(topic, spans)}; the twin is kept", policy, anew=True
-    )
+    kept = f"topic {topic} was {became}; {describe_ranges(topic, spans)}; the twin is kept"
+    incident = ReportIncident(topic, kind, kept, policy, anew=True)
     remembered = RememberState(topic, state, source_id=observation.source.topic_id)
     return [incident, ReportIncident(topic, DELETION_HELD_KIND, sentence, POLICY_KEEP_TWIN, anew=True), remembered]
 
 
 def _delete(observation: TopicObservation, reason: str) -> list[LifecycleAction]:
     """Deletes only the twin that this link made, never another topic of its name."""
-    if observation.target.presence is Presence.THERE and observation.target.topic_id == observation.known_target_id:
+    if observation.target.is_there and not observation.twin_replaced:
         return [WithdrawTopic(observation.topic), DeleteTwin(observation.topic, observation.twin, reason)]
     return []
 
 
-def _source_there(observation: TopicObservation, lifecycle_state: LifecycleState, now_ms: int) -> list[LifecycleAction]:
+def _source_there(observation: TopicObservation, state: LifecycleState, now_ms: int) -> list[LifecycleAction]:
     topic, acts = observation.topic, list[LifecycleAction]()
-    if lifecycle_state.state is not None:
+    if state.state is not None:
         acts += [RememberState(topic, None), ReplanTopic(topic)]
-    if observation.target.presence is Presence.GONE and _begin(observation, lifecycle_state, now_ms):
+    if observation.target.is_gone and _begin(observation, state, now_ms):
         return [WithdrawTopic(topic), DropTopicState(topic), ReplanTopic(topic)]
-    lost = _twin_lost(observation)
-    if lost:
-        return [
-            *acts,
-            WithdrawTopic(topic),
-            ReplanTopic(topic),
-            ReportIncident(topic, RECREATED_KIND, lost, POLICY_TOPIC, side=IncidentSide.TARGET),
-        ]
-    if observation.target.partitions > observation.source.partitions:
-        return [*acts, WithdrawTopic(topic), ReplanTopic(topic)]
-    if observation.doubted:
-        # All is as it should be: the task saw a passing state.
-        return [*acts, WithdrawTopic(topic), ReplanTopic(topic)]
-    return acts
+    again: list[LifecycleAction] = [WithdrawTopic(topic), ReplanTopic(topic)]
+    if lost := _twin_lost(observation):
+        incident = ReportIncident(topic, RECREATED_KIND, lost, POLICY_TOPIC, side=IncidentSide.TARGET)
+        return [*acts, *again, incident]
+    # If all is as it should be, a doubting task saw a passing state.
+    grown = observation.target.partitions > observation.source.partitions
+    return [*acts, *again] if grown or observation.doubted else acts
 
 
 def _twin_lost(observation: TopicObservation) -> str:
-    if observation.mapped and (
-        observation.target.presence is Presence.GONE or observation.target.topic_id != observation.known_target_id
-    ):
-        again = (
-            ""
-            if observation.target.presence is Presence.GONE
-            else " and made again by someone else, so no ACL follows to it"
-        )
+    topic, twin, gone = observation.topic, observation.twin, observation.target.is_gone
+    if not (gone or observation.twin_replaced):
+        return ""
+    lost = "was deleted" if gone else "was deleted and created again by another user, so no ACL follows to it"
+    if observation.mapped:
         return (
-            f"the mapped twin {observation.twin} was deleted{again}; to begin with it anew stop the mirror, "
-            f"`twinshore mirror forget {observation.topic}`, start the mirror"
+            f"the mapped twin {twin} {lost}; to start again with it, stop the mirror, "
+            f"`twinshore mirror forget {topic}`, start the mirror"
         )
-    if observation.target.presence is Presence.GONE:
-        return (
-            f"the twin {observation.twin} has been deleted on the target; "
-            f"`twinshore mirror recreate {observation.topic}` begins a new one"
-        )
-    if observation.target.topic_id != observation.known_target_id:
-        return (
-            f"the twin {observation.twin} was deleted and made again by someone else, so no ACL follows to it;"
-            f" delete it on "
-            f"the target, then `twinshore mirror recreate {observation.topic}`"
-        )
-    return ""
+    if gone:
+        return f"the twin {twin} was deleted on the target; `twinshore mirror recreate {topic}` makes a new one"
+    return f"the twin {twin} {lost}; delete it on the target, then `twinshore mirror recreate {topic}`"
 
 
-def _begin(observation: TopicObservation, lifecycle_state: LifecycleState, now_ms: int) -> Approval | None:
-    return (
-        lifecycle_state.begin
-        if lifecycle_state.begin and lifecycle_state.begin.holds(observation.source.topic_id, now_ms)
-        else None
-    )
+def _begin(observation: TopicObservation, state: LifecycleState, now_ms: int) -> Approval | None:
+    holds = state.begin is not None and state.begin.holds(observation.source.topic_id, now_ms)
+    return state.begin if holds else None
 
 
-def _let(lifecycle_state: LifecycleState, now_ms: int) -> bool:
-    return lifecycle_state.let is not None and lifecycle_state.let.holds("", now_ms)
+def _let(state: LifecycleState, now_ms: int) -> bool:
+    return state.let is not None and state.let.holds("", now_ms)
 
 
 COMPACTED_KIND = "compacted"
@@ -619,7 +587,8 @@ def is_compacted_policy(policy: str | None) -> bool:
 
 
 def parse_compacted(rows: Iterable[LinkStateRow]) -> dict[str, CompactedTopic]:
-    return {row.subject: _cleaned(row.value) for row in rows if row.kind == COMPACTED_KIND}
+    values = {row.subject: json.loads(row.value) for row in rows if row.kind == COMPACTED_KIND}
+    return {topic: CompactedTopic(value["source_id"], dict(value["ends"])) for topic, value in values.items()}
 
 
 def compacted_row(link: str, topic: str, cleaned: CompactedTopic, at_ms: int) -> LinkStateRow:
@@ -627,12 +596,7 @@ def compacted_row(link: str, topic: str, cleaned: CompactedTopic, at_ms: int) ->
     return LinkStateRow(link, COMPACTED_KIND, topic, value, "", at_ms)
 
 
-def _cleaned(value: str) -> CompactedTopic:
-    raw = json.loads(value)
-    return CompactedTopic(raw["source_id"], dict(raw["ends"]))
-
-
-def parse_lifecycle_states(rows: Iterable[LinkStateRow]) -> dict[str, LifecycleState]:
+def parse_states(rows: Iterable[LinkStateRow]) -> dict[str, LifecycleState]:
     """By topic. A row of another version counts as none, so that the delay begins again."""
     found: dict[str, dict[str, LinkStateRow]] = {}
     for row in rows:
@@ -660,15 +624,15 @@ class DeletionDelays:
         self._link = link
         self._counts: dict[str, tuple[LifecycleState, float]] = {}
 
-    def served(self, topic: str, lifecycle_state: LifecycleState, now_s: float) -> LifecycleState:
-        if lifecycle_state.state not in (DeletionState.ANNOUNCED, DeletionState.BEGIN_ANNOUNCED):
+    def served(self, topic: str, state: LifecycleState, now_s: float) -> LifecycleState:
+        if state.state not in (DeletionState.ANNOUNCED, DeletionState.BEGIN_ANNOUNCED):
             self._counts.pop(topic, None)
-            return lifecycle_state
-        first, since_s = self._counts.get(topic, (lifecycle_state, now_s))
-        if _announcement(first) != _announcement(lifecycle_state):
-            first, since_s = lifecycle_state, now_s
+            return state
+        first, since_s = self._counts.get(topic, (state, now_s))
+        if _announcement(first) != _announcement(state):
+            first, since_s = state, now_s
         self._counts[topic] = first, since_s
-        return replace(lifecycle_state, served_s=first.served_s + now_s - since_s)
+        return replace(state, served_s=first.served_s + now_s - since_s)
 
     def row(self, topic: str, stored: LifecycleState, served: LifecycleState, delay_s: float) -> LinkStateRow | None:
         """The row to store; None if the stored time is recent."""
@@ -678,23 +642,18 @@ class DeletionDelays:
         return _row(self._link, topic, served)
 
 
-def _announcement(lifecycle_state: LifecycleState) -> tuple[DeletionState | None, int, int, str]:
-    return lifecycle_state.state, lifecycle_state.since_ms, lifecycle_state.due_ms, lifecycle_state.source_id
+def _announcement(state: LifecycleState) -> tuple[DeletionState | None, int, int, str]:
+    return state.state, state.since_ms, state.due_ms, state.source_id
 
 
-def _row(link: str, topic: str, lifecycle_state: LifecycleState) -> LinkStateRow:
-    value = json.dumps(
-        {
-            "due_ms": lifecycle_state.due_ms,
-            "source_id": lifecycle_state.source_id,
-            "served_s": round(lifecycle_state.served_s, 3),
-        }
-    )
-    return LinkStateRow(link, TOPIC_KIND, topic, value, lifecycle_state.state or "", lifecycle_state.since_ms)
+def _row(link: str, topic: str, state: LifecycleState) -> LinkStateRow:
+    served_s = round(state.served_s, 3)
+    value = json.dumps({"due_ms": state.due_ms, "source_id": state.source_id, "served_s": served_s})
+    return LinkStateRow(link, TOPIC_KIND, topic, value, state.state or "", state.since_ms)
 
 
 def _memory(rows: dict[str, LinkStateRow]) -> LifecycleState:
-    begin, let = _word(rows.get(RECREATE_APPROVAL)), _word(rows.get(DELETE_APPROVAL))
+    begin, let = _approval(rows.get(RECREATE_APPROVAL)), _approval(rows.get(DELETE_APPROVAL))
     row = rows.get(TOPIC_KIND)
     if row is None or row.state not in set(DeletionState):
         return LifecycleState(begin=begin, let=let)
@@ -706,5 +665,5 @@ def _memory(rows: dict[str, LinkStateRow]) -> LifecycleState:
     return LifecycleState(DeletionState(row.state), row.since_ms, due_ms, source_id, served_s, begin, let)
 
 
-def _word(row: LinkStateRow | None) -> Approval | None:
+def _approval(row: LinkStateRow | None) -> Approval | None:
     return approval_from_json(row.value, row.since_ms) if row else None
