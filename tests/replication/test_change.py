@@ -15,8 +15,8 @@ from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset, TwinNa
 from twinshore.config.settings import Settings
 from twinshore.replication.core.link_config import new_link_row, removed_link_row
 from twinshore.replication.links import adopt_settings, load_links
+from twinshore.replication.operations import control
 from twinshore.replication.operations import link_admin as change
-from twinshore.replication.operations.control import PauseRequest, ResetRequest, ThrottleRequest
 from twinshore.replication.operations.control import act as act_control
 from twinshore.replication.operations.control import plan as plan_control
 from twinshore.replication.operations.link_admin import AddLink, ChangeLink, LinkRequest, RemoveLink, ReverseLink
@@ -105,7 +105,7 @@ def test_what_stays_of_a_removed_link_is_said_before(settings: Settings, store: 
 
 def test_a_link_is_turned_with_what_operators_said_of_it(settings: Settings, store: Store) -> None:
     adopt_settings(settings, store, by="the settings")
-    paused = plan_control(PauseRequest(LINK), settings, store)
+    paused = plan_control(control.pause(LINK), settings, store)
     assert list(act_control(paused, settings, store, by="anna"))
     (said,) = do(ReverseLink(LINK), settings, store)
     assert mentions(said, LINK, BACK, "paused")
@@ -120,7 +120,7 @@ def test_a_turned_link_has_what_was_said_of_it_last_and_nothing_of_an_earlier_li
 ) -> None:
     """Else a link that was turned back would stand paused, and nobody had said so."""
     adopt_settings(settings, store, by="the settings")
-    for asked in (PauseRequest(LINK), ThrottleRequest(LINK, 1000)):
+    for asked in (control.pause(LINK), control.throttle(LINK, 1000)):
         assert list(act_control(plan_control(asked, settings, store), settings, store, by="anna"))
     seen = store.controls.version(LINK)
     do(ReverseLink(LINK), settings, store)
@@ -131,7 +131,7 @@ def test_a_turned_link_has_what_was_said_of_it_last_and_nothing_of_an_earlier_li
     assert store.controls.of(LINK) == (), "what was said goes with it"
     assert not store.controls.change(LINK, {}, seen=seen, told=[]), "whoever looked before has to look again"
     there = settings.with_links(load_links(settings, store).links)
-    assert list(act_control(plan_control(ResetRequest(BACK, ("paused",)), there, store), there, store, by="anna"))
+    assert list(act_control(plan_control(control.reset(BACK, ("paused",)), there, store), there, store, by="anna"))
     do(ReverseLink(BACK), settings, store)
     assert [(row.name, row.value) for row in store.controls.of(LINK)] == [("throttle_bytes_s", "1000")]
 

@@ -76,9 +76,9 @@ def pause(
     link: str = LINK, topic: list[str] = TOPICS, settings: Path = options.SETTINGS, dry_run: bool = options.DRY_RUN
 ) -> None:
     """Pauses the link, or these topics, until you resume them. Nothing is lost while the source retains it."""
-    from twinshore.replication.operations.control import PauseRequest
+    from twinshore.replication.operations import control
 
-    _change(settings, PauseRequest(link, topic), dry_run=dry_run)
+    _change(settings, control.pause(link, topic), dry_run=dry_run)
 
 
 def resume(
@@ -89,9 +89,9 @@ def resume(
     dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Resumes the link, or these topics; with `--all`, both. Other paused topics stay paused."""
-    from twinshore.replication.operations.control import ResumeRequest
+    from twinshore.replication.operations import control
 
-    _change(settings, ResumeRequest(link, topic, every), dry_run=dry_run)
+    _change(settings, control.resume(link, topic, every=every), dry_run=dry_run)
 
 
 def throttle(
@@ -102,9 +102,9 @@ def throttle(
     dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Limits the throughput of a link, or of each matching topic."""
-    from twinshore.replication.operations.control import ThrottleRequest
+    from twinshore.replication.operations import control
 
-    _change(settings, ThrottleRequest(link, bytes_s, topic), dry_run=dry_run)
+    _change(settings, control.throttle(link, bytes_s, topic), dry_run=dry_run)
 
 
 def priority(
@@ -115,9 +115,9 @@ def priority(
     dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Sets which topics go first when not all can be replicated at once. A higher weight goes first."""
-    from twinshore.replication.operations.control import PriorityRequest
+    from twinshore.replication.operations import control
 
-    _change(settings, PriorityRequest(link, topic, weight), dry_run=dry_run)
+    _change(settings, control.prioritize(link, topic, weight), dry_run=dry_run)
 
 
 def filter_names(
@@ -130,18 +130,18 @@ def filter_names(
     dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Replaces the given filters of a link; its other filters stay."""
-    from twinshore.replication.operations.control import FilterRequest
+    from twinshore.replication.operations import control
 
-    _change(settings, FilterRequest(link, topics, exclude, groups, exclude_groups), dry_run=dry_run)
+    _change(settings, control.set_filters(link, topics, exclude, groups, exclude_groups), dry_run=dry_run)
 
 
 def reset(
     link: str = LINK, name: list[str] = NAMES, settings: Path = options.SETTINGS, dry_run: bool = options.DRY_RUN
 ) -> None:
     """Removes operators' changes: the settings apply again."""
-    from twinshore.replication.operations.control import ResetRequest
+    from twinshore.replication.operations import control
 
-    _change(settings, ResetRequest(link, name), dry_run=dry_run)
+    _change(settings, control.reset(link, name), dry_run=dry_run)
 
 
 def add(
@@ -251,14 +251,14 @@ def _change_links(path: Path, asked: AskedOfLinks, *, dry_run: bool) -> None:
         run_steps(planned, act(planned, settings, store, by=get_operator_name()), dry_run=dry_run)
 
 
-def _change(path: Path, asked: ControlRequest, *, dry_run: bool) -> None:
+def _change(path: Path, request: ControlRequest, *, dry_run: bool) -> None:
     from twinshore.replication.operations.control import act, plan, remarks
     from twinshore.state.opening import open_to_change
 
     settings = load_cli_settings(path)
-    settings.link(asked.link)  # A wrong name must not create a store.
+    settings.link(request.link)  # A wrong name must not create a store.
     with open_to_change(settings, dry_run=dry_run) as store:
-        planned = plan(asked, settings, store)
+        planned = plan(request, settings, store)
         run_steps(planned, act(planned, settings, store, by=get_operator_name()), dry_run=dry_run)
-        for remark in remarks(asked, settings, store, done=not dry_run):
+        for remark in remarks(request, settings, store, done=not dry_run):
             typer.echo(remark)
