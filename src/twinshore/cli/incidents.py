@@ -36,13 +36,13 @@ def incidents(
 
     For older entries, give the last id to --before.
     """
-    from twinshore.replication.operations.incident_admin import IncidentRequest, describe_incident, incident_values
+    from twinshore.replication.operations.incident_admin import describe_incident, incident_values
     from twinshore.replication.operations.incident_admin import list_incidents as found
     from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)
     with open_existing(loaded) as store:
-        rows = found(IncidentRequest(link, kind, topic, open_only, before), loaded, store, last=last + 1)
+        rows = found(link, loaded, store, kind=kind, topic=topic, open_only=open_only, before=before, last=last + 1)
     if json_output:
         typer.echo(json.dumps([incident_values(row) for row in rows[:last]], indent=2))
         return
@@ -66,12 +66,14 @@ def audit(
 
     Also shows what operators changed for links, topics and groups. For older changes, give the last id to --before.
     """
-    from twinshore.replication.operations.recreate_twin import AuditRequest, describe_change, read_audit
+    from twinshore.replication.operations.recreate_twin import describe_change, read_audit
+    from twinshore.state.log import AuditFilter
     from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)
     with open_existing(loaded) as store:
-        rows = read_audit(AuditRequest(link, kind, by, topic, group, before), loaded, store, last=last + 1)
+        wanted = AuditFilter(tuple(link), kind, by, topic, group, before)
+        rows = read_audit(wanted, loaded, store, last=last + 1)
     if json_output:
         typer.echo(json.dumps([asdict(row) for row in rows[:last]], indent=2))
         return

@@ -194,13 +194,13 @@ def recover(link: str = LINK, settings: Path = options.SETTINGS, dry_run: bool =
     If the other store's mirror still runs, stop it first. Restores positions, base sequences and the link's producer
     id. Checks each twin as a task does, and copies nothing again. Refused while a mirror runs the link here.
     """
-    from twinshore.replication.operations.recover import RecoverLink, act, plan
+    from twinshore.replication.operations.recover import act, plan
     from twinshore.state.opening import open_to_change
 
     loaded = load_cli_settings(settings)
     name = loaded.only([link]).name
     with open_to_change(loaded, dry_run=dry_run) as store:
-        planned = plan(RecoverLink(name), loaded, store, tell=typer.echo)
+        planned = plan(name, loaded, store, tell=typer.echo)
         run_steps(planned, act(planned, loaded, store, by=get_operator_name()), dry_run=dry_run)
 
 
@@ -232,12 +232,12 @@ def home(
 
     Refused if a link already replicates the topic: then only a switch can move it.
     """
-    from twinshore.replication.operations.homes import SetHome, act, plan
+    from twinshore.replication.operations.homes import act, plan
     from twinshore.state.opening import open_to_change
 
     loaded = load_cli_settings(settings)
     with open_to_change(loaded, dry_run=dry_run) as store:
-        planned = plan(SetHome(topic, cluster, link), loaded, store)
+        planned = plan(topic, cluster, link, loaded, store)
         run_steps(planned, act(planned, store, by=get_operator_name()), dry_run=dry_run)
 
 

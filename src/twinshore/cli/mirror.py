@@ -96,12 +96,12 @@ def forget(
     Stop the mirror, delete the twin on the target, forget it here, and start the mirror. Refused while a mirror runs
     the link. If several links have the topic, give --link.
     """
-    from twinshore.replication.operations.forget import ForgetTopic, act, plan
+    from twinshore.replication.operations.forget import act, plan
     from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)
     with open_existing(loaded) as store:
-        planned = plan(ForgetTopic(topic, link), loaded, store)
+        planned = plan(topic, link, loaded, store)
         run_steps(planned, act(planned, loaded, store, by=get_operator_name(), tell=typer.echo), dry_run=dry_run)
 
 
@@ -116,12 +116,12 @@ def resume(
 
     Refused if the command sees that the cause persists.
     """
-    from twinshore.replication.operations.incident_admin import ResumeStopped, act, plan
+    from twinshore.replication.operations.incident_admin import act, plan
     from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)
     with open_existing(loaded) as store:
-        planned = plan(ResumeStopped(topic, partition, link), loaded, store)
+        planned = plan(topic, partition, link, loaded, store)
         run_steps(planned, act(planned, store, by=get_operator_name()), dry_run=dry_run)
 
 
@@ -139,13 +139,13 @@ def recreate(
     holds and which records the link did not replicate. You agree only to what is shown. Refused for a mapped topic: its
     twin holds other records and is never deleted. With several links in the settings, give --link.
     """
-    from twinshore.replication.operations.recreate_twin import RecreateTwin, act, plan
+    from twinshore.replication.operations.recreate_twin import act, plan
     from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)
-    name = loaded.only(link).name
+    chosen = loaded.only(link)
     with open_existing(loaded) as store:
-        planned = plan(RecreateTwin(topic, [name], even_unreplicated), loaded, store)
+        planned = plan(topic, chosen, loaded, store, even_unreplicated=even_unreplicated)
         run_steps(planned, act(planned, store, by=get_operator_name()), dry_run=dry_run)
 
 
@@ -160,13 +160,13 @@ def keep(
 
     A running mirror obeys at once: it checks right before each deletion.
     """
-    from twinshore.replication.operations.twin_deletion import KeepTwin, act_keep, plan_keep
+    from twinshore.replication.operations.twin_deletion import act_keep, plan_keep
     from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)
     links = [loaded.only(link).name] if undo else link
     with open_existing(loaded) as store:
-        plan = plan_keep(KeepTwin(topic, links, every, undo), loaded, store)
+        plan = plan_keep(topic, links, loaded, store, every=every, undo=undo)
         run_steps(plan, act_keep(plan, store, by=get_operator_name()), dry_run=False)
 
 
@@ -181,13 +181,13 @@ def delete(
     The running mirror deletes the twin within seconds, unless something else forbids it. With several links in the
     settings, give --link.
     """
-    from twinshore.replication.operations.twin_deletion import AllowDeletion, act_delete, plan_delete
+    from twinshore.replication.operations.twin_deletion import act_delete, plan_delete
     from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)
-    name = loaded.only(link).name
+    chosen = loaded.only(link)
     with open_existing(loaded) as store:
-        plan = plan_delete(AllowDeletion(topic, [name]), loaded, store)
+        plan = plan_delete(topic, chosen, loaded, store)
         run_steps(plan, act_delete(plan, store, by=get_operator_name()), dry_run=dry_run)
 
 

@@ -11,7 +11,7 @@ from testkit.errors import mentions, raises
 from tests.replication.operations.asked import BACK, LINK, settings_of
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.replication.operations import forget
-from twinshore.replication.operations.forget import ForgetTopic, ForgetTopicStep, act, plan
+from twinshore.replication.operations.forget import ForgetTopicStep, act, plan
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store
 
@@ -25,7 +25,7 @@ def twins(store: Store) -> None:
 
 
 def test_a_plan_forgets_nothing_and_its_act_tells_who_asked(store: Store) -> None:
-    planned = plan(ForgetTopic("orders", [LINK, BACK]), SETTINGS, store)
+    planned = plan("orders", [LINK, BACK], SETTINGS, store)
     assert planned.steps == (ForgetTopicStep(LINK, "orders", 1), ForgetTopicStep(BACK, "orders", 1))
     assert len(store.twins.of(LINK)) == 2
     told: list[str] = []
@@ -40,7 +40,7 @@ def test_of_two_links_neither_is_touched_while_one_is_carried(store: Store, monk
     assert held is not None
     # The mirror renews its lease between two looks.
     monkeypatch.setattr(time, "sleep", lambda _: store.leases.renew_each([held], {held.name: held.ttl_ms}))
-    planned = plan(ForgetTopic("orders", [LINK, BACK]), SETTINGS, store)
+    planned = plan("orders", [LINK, BACK], SETTINGS, store)
     told: list[str] = []
     with raises(RefusedError, "replication.link-running", link=BACK, owner="a mirror"):
         list(act(planned, SETTINGS, store, by="anna", tell=told.append))
@@ -50,7 +50,7 @@ def test_of_two_links_neither_is_touched_while_one_is_carried(store: Store, monk
 
 @pytest.mark.claim("topics", "forget-holds-the-lease", "no mirror begins while `mirror forget` deletes")
 def test_a_mirror_that_begins_meanwhile_is_met_by_no_deletion(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = plan(ForgetTopic("orders", [LINK]), SETTINGS, store)
+    planned = plan("orders", [LINK], SETTINGS, store)
     gave_up = store.leases.take(f"link {LINK}", "an earlier mirror", 2_000, row=None)
     assert gave_up is not None
     store.leases.release(gave_up)
@@ -66,7 +66,7 @@ def test_a_mirror_that_begins_meanwhile_is_met_by_no_deletion(store: Store, monk
     free = store.leases.read(f"link {LINK}")
     assert free is not None and free.released
 
-    planned = plan(ForgetTopic("bills", [LINK]), SETTINGS, store)
+    planned = plan("bills", [LINK], SETTINGS, store)
     monkeypatch.setattr(forget, "refuse_while_mirror_runs", lambda *_: gave_up)  # a mirror has taken it since that look
     with pytest.raises(RefusedError, match=LINK):
         list(act(planned, SETTINGS, store, by="anna", tell=print))
@@ -75,6 +75,6 @@ def test_a_mirror_that_begins_meanwhile_is_met_by_no_deletion(store: Store, monk
 
 def test_what_several_links_know_needs_the_links_name(store: Store) -> None:
     with raises(ConfigError, "replication.topic-on-several-links", topic="orders", links=f"{LINK}, {BACK}"):
-        plan(ForgetTopic("orders"), SETTINGS, store)
+        plan("orders", (), SETTINGS, store)
     with raises(ConfigError, "replication.topic-unknown", topic="bill"):
-        plan(ForgetTopic("bill"), SETTINGS, store)
+        plan("bill", (), SETTINGS, store)

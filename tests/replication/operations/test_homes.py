@@ -8,7 +8,7 @@ from testkit.errors import mentions, raises
 from tests.replication.operations.asked import BACK, LINK, settings_of
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
 from twinshore.config.model import Plan
-from twinshore.replication.operations.homes import SetHome, SetHomeStep, act, list_homes, list_link_pairs, plan
+from twinshore.replication.operations.homes import SetHomeStep, act, list_homes, list_link_pairs, plan
 from twinshore.state.core.values import HomeRow, TwinRow
 from twinshore.state.store import Store
 
@@ -38,21 +38,21 @@ def test_what_the_store_knows_is_shown_also_where_no_cluster_answers(store: Stor
 
 def test_what_cannot_be_a_home_is_refused_before_any_cluster_is_asked(store: Store) -> None:
     with raises(ConfigError, "replication.topic-not-in-pair", topic="bills", link=BACK, back=LINK):
-        plan(SetHome("bills", "west"), SETTINGS, store)
+        plan("bills", "west", (), SETTINGS, store)
     with raises(ConfigError, "replication.no-pair", home="west"):
-        plan(SetHome("orders", "west"), settings_of(f'[links."{LINK}"]\n'), store)
+        plan("orders", "west", (), settings_of(f'[links."{LINK}"]\n'), store)
     with pytest.raises(ConfigError, match="south"):
-        plan(SetHome("orders", "south"), SETTINGS, store)
+        plan("orders", "south", (), SETTINGS, store)
     with pytest.raises(KafkaError):
-        plan(SetHome("orders", "west"), SETTINGS, store)
+        plan("orders", "west", (), SETTINGS, store)
 
 
 def test_a_home_is_not_moved_from_under_a_twin(store: Store) -> None:
     store.homes.settle([ROW])
     store.twins.save([TwinRow(LINK, "orders", 0, "aa" * 16, "bb" * 16, 0, 0, 1)])
-    assert plan(SetHome("orders", "east"), SETTINGS, store).steps == ()
+    assert plan("orders", "east", (), SETTINGS, store).steps == ()
     with raises(RefusedError, "replication.home-needs-switch", topic="orders", link=LINK, home="west"):
-        plan(SetHome("orders", "west"), SETTINGS, store)
+        plan("orders", "west", (), SETTINGS, store)
 
 
 def test_what_was_decided_since_the_plan_stays(store: Store) -> None:

@@ -12,7 +12,7 @@ from tests.cli.asking import LINK, opened, write_settings
 from twinshore.config.errors import ConfigError
 from twinshore.config.incident_policy import POLICY_DROP, POLICY_STOP, IncidentKind
 from twinshore.config.settings import load_settings
-from twinshore.replication.operations.incident_admin import IncidentRequest, list_incidents
+from twinshore.replication.operations.incident_admin import list_incidents
 from twinshore.state.core.values import Incident
 
 
@@ -70,5 +70,5 @@ def test_an_empty_ledger_is_told_from_one_that_has_nothing_of_that(tmp_path: Pat
 
 def test_a_kind_that_does_not_exist_is_refused_with_those_that_do(file: Path) -> None:
     with opened(file) as store, pytest.raises(ConfigError, match="no such incident 'stale'") as refused:
-        list_incidents(IncidentRequest(kind="stale"), load_settings(file, {}), store, last=5)
+        list_incidents((), load_settings(file, {}), store, kind="stale", last=5)
     assert "stale dropped" in refused.value.hint

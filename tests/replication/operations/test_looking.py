@@ -7,10 +7,11 @@ from tests.replication.operations.asked import BACK, LINK, settings_of
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
 from twinshore.replication.core.model import Grow
-from twinshore.replication.operations.recreate_twin import AuditRequest, read_audit
+from twinshore.replication.operations.recreate_twin import read_audit
 from twinshore.replication.operations.run_plan import OffsetQuery, RunPlan, look_up_offsets, plan_run
 from twinshore.replication.sync.core.decisions import Remark
 from twinshore.state.core.values import AuditRow, TwinRow
+from twinshore.state.log import AuditFilter
 from twinshore.state.store import Store
 
 SETTINGS = settings_of(f'[links."{LINK}"]\nmode = "mapped"\n[links."{BACK}"]\n')
@@ -41,8 +42,8 @@ def test_an_offset_is_found_from_either_side(store: Store) -> None:
 def test_changes_are_those_of_the_links_that_are_meant(store: Store) -> None:
     for at_ms, link in ((1, LINK), (2, BACK)):
         store.audit.add([AuditRow(at_ms, link, "acl", "a rule", "", "written", "done")])
-    assert [row.link for row in read_audit(AuditRequest(), SETTINGS, store, last=9)] == [BACK, LINK]
-    assert [row.link for row in read_audit(AuditRequest([LINK]), SETTINGS, store, last=9)] == [LINK]
+    assert [row.link for row in read_audit(AuditFilter(), SETTINGS, store, last=9)] == [BACK, LINK]
+    assert [row.link for row in read_audit(AuditFilter((LINK,)), SETTINGS, store, last=9)] == [LINK]
 
 
 def test_a_plan_of_running_has_first_what_nobody_can_tell() -> None:

@@ -10,9 +10,6 @@ from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.incident_policy import POLICY_STOP, POLICY_TOPIC, IncidentKind, IncidentPolicy
 from twinshore.config.model import TopicPartition
 from twinshore.replication.operations import incident_admin, recreate_twin, twin_deletion
-from twinshore.replication.operations.incident_admin import ResumeStopped
-from twinshore.replication.operations.recreate_twin import RecreateTwin
-from twinshore.replication.operations.twin_deletion import AllowDeletion, KeepTwin
 from twinshore.replication.sync.core.decisions import DeletionState, RememberState
 from twinshore.replication.sync.core.lifecycle import (
     DELETE_APPROVAL,
@@ -47,17 +44,17 @@ def incident(store: Store, kind: IncidentKind, partition: int, policy: IncidentP
 
 
 def test_what_is_kept_then_is_in_the_plan_already(store: Store) -> None:
-    (step,) = twin_deletion.plan_keep(KeepTwin("orders"), SETTINGS, store).steps
+    (step,) = twin_deletion.plan_keep("orders", (), SETTINGS, store).steps
     assert step == twin_deletion.KeepTwinStep(LINK, "orders", undo=False, kept=frozenset({"orders"}))
     assert store.link_states.of(LINK, KEEP_TWIN) == ()
-    planned = twin_deletion.plan_keep(KeepTwin(every=True), SETTINGS, store)
+    planned = twin_deletion.plan_keep("", (), SETTINGS, store, every=True)
     (step,) = twin_deletion.act_keep(planned, store, by="anna")
     assert mentions(step.sentence(done=True), LINK, "all its twins")
-    (step,) = twin_deletion.act_keep(twin_deletion.plan_keep(KeepTwin("orders"), SETTINGS, store), store, by="anna")
-    (step,) = twin_deletion.plan_keep(KeepTwin("orders", undo=True), SETTINGS, store).steps
+    (step,) = twin_deletion.act_keep(twin_deletion.plan_keep("orders", (), SETTINGS, store), store, by="anna")
+    (step,) = twin_deletion.plan_keep("orders", (), SETTINGS, store, undo=True).steps
     assert "all of the link" in step.sentence(done=True)
     with raises(ConfigError, "replication.one-of-two"):
-        twin_deletion.plan_keep(KeepTwin("orders", every=True), SETTINGS, store)
+        twin_deletion.plan_keep("orders", (), SETTINGS, store, every=True)
 
 
 def test_nobody_keeps_what_is_gone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,37 +63,37 @@ def test_nobody_keeps_what_is_gone(store: Store, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         twin_deletion, "observe_topics", lambda cluster, names: dict.fromkeys(names, ObservedTopic(seen[cluster.name]))
     )
-    planned = twin_deletion.plan_keep(KeepTwin("orders"), SETTINGS, store)
+    planned = twin_deletion.plan_keep("orders", (), SETTINGS, store)
     assert planned.steps == ()
     assert isinstance(planned.refusal, RefusedError)
     assert (planned.refusal.code, planned.refusal.values) == ("replication.twin-gone", {"topic": "orders"})
     seen["west"] = Presence.HIDDEN
-    planned = twin_deletion.plan_keep(KeepTwin("orders"), SETTINGS, store)
+    planned = twin_deletion.plan_keep("orders", (), SETTINGS, store)
     assert len(planned.steps) == 1, "a no needs no proof"
     assert "does not show it" in planned.shown[0]
 
 
 def test_a_word_that_was_never_said_is_not_taken_back(store: Store) -> None:
-    planned = twin_deletion.plan_keep(KeepTwin("orders", undo=True), SETTINGS, store)
+    planned = twin_deletion.plan_keep("orders", (), SETTINGS, store, undo=True)
     assert [mentions(one, LINK, "orders") for one in planned.shown] == [True]
     assert (planned.steps, store.audit.rows(LINK)) == ((), ())
-    list(twin_deletion.act_keep(twin_deletion.plan_keep(KeepTwin(every=True), SETTINGS, store), store, by="anna"))
-    (line,) = twin_deletion.plan_keep(KeepTwin("orders", undo=True), SETTINGS, store).shown
+    list(twin_deletion.act_keep(twin_deletion.plan_keep("", (), SETTINGS, store, every=True), store, by="anna"))
+    (line,) = twin_deletion.plan_keep("orders", (), SETTINGS, store, undo=True).shown
     assert "all of the link" in line
-    list(twin_deletion.act_keep(twin_deletion.plan_keep(KeepTwin("orders"), SETTINGS, store), store, by="anna"))
+    list(twin_deletion.act_keep(twin_deletion.plan_keep("orders", (), SETTINGS, store), store, by="anna"))
     store.forget_topic(LINK, "orders")
-    (step,) = twin_deletion.plan_keep(KeepTwin("orders", undo=True), SETTINGS, store).steps
+    (step,) = twin_deletion.plan_keep("orders", (), SETTINGS, store, undo=True).steps
     assert step.kept == {""}, "also once its twin is gone"
 
 
 def test_a_deletion_is_agreed_to_only_where_nothing_speaks_against_it(store: Store, held: list[TwinRange]) -> None:
     store.link_states.remember([lifecycle_row(LINK, RememberState("orders", DeletionState.NEEDS_APPROVAL), 1)])
-    planned = twin_deletion.plan_delete(AllowDeletion("orders"), SETTINGS, store)
+    planned = twin_deletion.plan_delete("orders", SETTINGS.only(()), SETTINGS, store)
     assert planned.shown == ("east->west: its twin holds orders-0 0 to 999",)
     list(twin_deletion.act_delete(planned, store, by="anna"))
     assert [row.subject for row in store.link_states.of(LINK, DELETE_APPROVAL)] == ["orders"]
     held[0] = TwinRange(0, 0, 1_001, 1_000, 1_000)
-    planned = twin_deletion.plan_delete(AllowDeletion("orders"), SETTINGS, store)
+    planned = twin_deletion.plan_delete("orders", SETTINGS.only(()), SETTINGS, store)
     assert planned.steps == ()
     assert isinstance(planned.refusal, RefusedError)
     assert "orders-0 holds offsets 1000 to 1000" in planned.refusal.message
@@ -104,13 +101,13 @@ def test_a_deletion_is_agreed_to_only_where_nothing_speaks_against_it(store: Sto
 
 def test_a_beginning_is_agreed_to_with_what_was_seen(store: Store, held: list[TwinRange]) -> None:
     with raises(ConfigError, "replication.topic-not-recreated", topic="orders"):
-        recreate_twin.plan(RecreateTwin("orders"), SETTINGS, store)
+        recreate_twin.plan("orders", SETTINGS.only(()), SETTINGS, store)
     incident(store, IncidentKind.RECREATED_TOPIC, -1, POLICY_TOPIC)
     held[0] = TwinRange(0, 0, 1_200, 1_000, 1_000)
-    planned = recreate_twin.plan(RecreateTwin("orders"), SETTINGS, store)
+    planned = recreate_twin.plan("orders", SETTINGS.only(()), SETTINGS, store)
     assert isinstance(planned.refusal, RefusedError) and planned.refusal.code == "replication.twin-last-copy"
-    assert any("orders-0 1000 to 1199: no receipt" in line for line in planned.shown), "and it is shown all the same"
-    planned = recreate_twin.plan(RecreateTwin("orders", even_unreplicated=True), SETTINGS, store)
+    assert any("orders-0 1000 to 1199: no progress" in line for line in planned.shown), "and it is shown all the same"
+    planned = recreate_twin.plan("orders", SETTINGS.only(()), SETTINGS, store, even_unreplicated=True)
     assert store.link_states.of(LINK, RECREATE_APPROVAL) == ()
     held[0] = TwinRange(0, 0, 9_999, 1_000, 1_000)
     list(recreate_twin.act(planned, store, by="anna"))
@@ -122,7 +119,7 @@ def test_a_stopped_partition_goes_on_and_the_audit_knows_who_said_so(store: Stor
     incident(store, IncidentKind.REFUSED, 0, POLICY_STOP)
     incident(store, IncidentKind.REFUSED, 1, POLICY_STOP)
     store.links.save_identity(LinkIdentity(LINK, 1, 0, "e", "w"))
-    planned = incident_admin.plan(ResumeStopped("orders", 0), SETTINGS, store)
+    planned = incident_admin.plan("orders", 0, (), SETTINGS, store)
     assert [(step.partition, len(step.rows)) for step in planned.steps] == [(TopicPartition("orders", 0), 1)]
     assert len(store.incidents.rows(LINK, open_only=True)) == 2
     (step,) = incident_admin.act(planned, store, by="anna")
@@ -132,4 +129,4 @@ def test_a_stopped_partition_goes_on_and_the_audit_knows_who_said_so(store: Stor
     list(incident_admin.act(planned, store, by="bert"))
     assert len(store.audit.rows()) == 1, "the row was closed already"
     with pytest.raises(ConfigError, match="no incident stops orders-7"):
-        incident_admin.plan(ResumeStopped("orders", 7), SETTINGS, store)
+        incident_admin.plan("orders", 7, (), SETTINGS, store)

@@ -13,19 +13,11 @@ from twinshore.config.sentences import Tell
 from twinshore.config.settings import Settings, parse_link_name
 from twinshore.kafka.clock import wall_ms
 from twinshore.replication.core.incident_kinds import KNOWN_TOPIC_KINDS
-from twinshore.replication.incidents.stopped import read_stopped_partitions
 from twinshore.replication.recovery import hold_mirror_lease, refuse_while_mirror_runs
+from twinshore.replication.sync.core.decisions import FORGOTTEN_OUTCOME
 from twinshore.replication.sync.core.lifecycle import rows_to_forget
 from twinshore.state.core.values import AuditRow
 from twinshore.state.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetTopic:
-    """`links`: empty: the only link that knows the topic."""
-
-    topic: str
-    links: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +29,22 @@ class ForgetTopicStep:
     partitions: int
 
     def sentence(self, *, done: bool) -> str:
-        return (
-            f"{self.link}: {self.partitions} partitions of {self.topic} {'forgotten' if done else 'would be forgotten'}"
-        )
+        forgotten = "forgotten" if done else "would be forgotten"
+        return f"{self.link}: {self.partitions} partitions of {self.topic} {forgotten}"
 
 
-def plan(forget_topic: ForgetTopic, settings: Settings, store: Store) -> Plan[ForgetTopicStep]:
-    """Plans the change; ConfigError when no link knows the topic, or several do and none is named."""
-    topic = forget_topic.topic
-    known = {name: _topics(store, name) for name in _links(forget_topic.links, settings, store)}
-    ours = [name for name in known if topic in known[name]]
-    if not ours:
+def plan(topic: str, links: Sequence[str], settings: Settings, store: Store) -> Plan[ForgetTopicStep]:
+    """Plans the change; without `links`, for the only link that knows the topic. ConfigError when no link knows it, or
+    several do.
+    """
+    known = {name: _topics(store, name) for name in _links(links, settings, store)}
+    knowing = [name for name in known if topic in known[name]]
+    if not knowing:
         known_topics = sorted(set().union(*known.values()))
         raise ConfigError("replication.topic-unknown", topic=topic, near=did_you_mean(topic, known_topics))
-    if len(ours) > 1 and not forget_topic.links:
-        raise ConfigError("replication.topic-on-several-links", topic=topic, links=", ".join(ours))
-    return Plan(tuple(ForgetTopicStep(name, topic, known[name][topic]) for name in ours))
+    if len(knowing) > 1 and not links:
+        raise ConfigError("replication.topic-on-several-links", topic=topic, links=", ".join(knowing))
+    return Plan(tuple(ForgetTopicStep(name, topic, known[name][topic]) for name in knowing))
 
 
 def act(
@@ -72,17 +64,21 @@ def act(
 
 def _forget(store: Store, link: str, topic: str, by: str) -> None:
     now_ms = wall_ms()
-    row = AuditRow(now_ms, link, "topic", topic, "", "forgotten: a new twin may begin", f"by {by}", by, topic)
-    store.forget_topic(link, topic, rows_to_forget(link, topic), [row])
+    told = AuditRow(now_ms, link, "topic", topic, "", FORGOTTEN_OUTCOME, f"by {by}", by, topic)
+    store.forget_topic(link, topic, rows_to_forget(link, topic), [told])
     # Incidents of the old twin do not stop the new one.
-    _close_forgotten(store, link, topic, now_ms)
+    for row in store.incidents.rows(link, open_only=True):
+        incident = row.incident
+        stops = incident.policy.stops if incident.partition >= 0 else incident.kind in KNOWN_TOPIC_KINDS
+        if incident.topic == topic and stops:
+            store.incidents.close(row.id, now_ms=now_ms)
 
 
 def _links(names: Sequence[str], settings: Settings, store: Store) -> list[str]:
     """Returns the chosen links, also ones that only the store knows."""
-    arrows = [parse_link_name(name) for name in names]
-    gone = [name for name in arrows if all(link.name != name for link in settings.links) and store.twins.count(name)]
-    chosen = [name for name in arrows if name not in gone]
+    parsed = [parse_link_name(name) for name in names]
+    gone = [name for name in parsed if all(link.name != name for link in settings.links) and store.twins.count(name)]
+    chosen = [name for name in parsed if name not in gone]
     return gone + [link.name for link in (settings.chosen(chosen) if chosen or not names else [])]
 
 
@@ -93,20 +89,3 @@ def _topics(store: Store, link: str) -> dict[str, int]:
     for row in store.twins.of(link):
         known[row.topic] = known.get(row.topic, 0) + 1
     return known
-
-
-def _close_forgotten(store: Store, link: str, topic: str, now_ms: int) -> None:
-    """Closes incidents that stop a partition, and those of the whole topic."""
-    stops = [
-        row
-        for partition, rows in read_stopped_partitions(store, link).items()
-        if partition.topic == topic
-        for row in rows
-    ]
-    of_all = [
-        row
-        for row in store.incidents.rows(link, open_only=True)
-        if row.incident.topic == topic and row.incident.partition < 0 and row.incident.kind in KNOWN_TOPIC_KINDS
-    ]
-    for row in [*stops, *of_all]:
-        store.incidents.close(row.id, now_ms=now_ms)

@@ -51,15 +51,6 @@ class HomeOverview:
 
 
 @dataclass(frozen=True, slots=True)
-class SetHome:
-    """Make this cluster the topic's home. `links`: one of the pair, when the cluster is in several."""
-
-    topic: str
-    home: str
-    links: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class SetHomeStep:
     """`seen`: the term that was planned on, 0: none."""
 
@@ -77,9 +68,8 @@ class SetHomeStep:
 
 def list_link_pairs(settings: Settings, store: Store | None, links: Sequence[str] = ()) -> list[tuple[Link, Link]]:
     """Returns each pair with one of these links, as in effect; all if none is named."""
-    held = effective_links(settings.links, store) if store else {one.name: None for one in settings.links}
-    now = [effective.link if effective else settings.link(name) for name, effective in held.items()]
-    chosen = {one.name for one in settings.chosen(links)}
+    now = [one.link for one in effective_links(settings.links, store).values()] if store else list(settings.links)
+    chosen = {link.name for link in settings.chosen(links)}
     found: dict[str, tuple[Link, Link]] = {}
     for link in now:
         back = ownership.find_reverse_link(link, now)
@@ -103,23 +93,25 @@ def list_homes(links: Sequence[str], settings: Settings, store: Store) -> HomeOv
     return HomeOverview(tuple(sorted(topics, key=lambda entry: (entry.pair, entry.topic))), tuple(away))
 
 
-def plan(set_home: SetHome, settings: Settings, store: Store) -> Plan[SetHomeStep]:
-    """Plans the change. RefusedError when a link replicates the topic already, or when records contradict the home."""
-    link, back = _pair_with(set_home, settings, store)
-    topic, pair, links = set_home.topic, ownership.pair_name(link), (link.name, back.name)
+def plan(topic: str, home: str, links: Sequence[str], settings: Settings, store: Store) -> Plan[SetHomeStep]:
+    """Plans to make cluster `home` the topic's home. `links`: one of the pair, when the cluster is in several.
+    RefusedError when a link replicates the topic already, or when records contradict the home.
+    """
+    link, back = _pair_with(home, links, settings, store)
+    pair, names = ownership.pair_name(link), (link.name, back.name)
     if not (admits(link, topic) and ownership.is_shared_topic(topic, back)):
         raise ConfigError("replication.topic-not-in-pair", topic=topic, link=link.name, back=back.name)
     row = store.homes.of(pair).get(topic)
-    if row is not None and row.home == set_home.home:
+    if row is not None and row.home == home:
         return Plan(shown=(f"{pair}: topic {topic} is at home on {row.home} already",))
-    for name in links:
-        if any(twin_row.topic == topic for twin_row in store.twins.active(name)):
-            raise RefusedError("replication.home-needs-switch", topic=topic, link=name, home=set_home.home)
-    held = _held(link, [topic], settings, store)[topic]
-    if held.target and held.source is False:
+    for name in names:
+        if any(twin.topic == topic for twin in store.twins.active(name)):
+            raise RefusedError("replication.home-needs-switch", topic=topic, link=name, home=home)
+    evidence = _evidence(link, [topic], settings, store)[topic]
+    if evidence.target and evidence.source is False:
         raise RefusedError("replication.home-elsewhere", topic=topic, cluster=link.target)
-    step = SetHomeStep(pair, topic, row.home if row else "", set_home.home, row.term if row else 0, links)
-    return Plan((step,), tuple(_remarks(topic, link, held)))
+    step = SetHomeStep(pair, topic, row.home if row else "", home, row.term if row else 0, names)
+    return Plan((step,), tuple(_remarks(topic, link, evidence)))
 
 
 def act(plan: Plan[SetHomeStep], store: Store, *, by: str) -> Iterator[SetHomeStep]:
@@ -136,20 +128,16 @@ def act(plan: Plan[SetHomeStep], store: Store, *, by: str) -> Iterator[SetHomeSt
         yield step
 
 
-def _pair_with(set_home: SetHome, settings: Settings, store: Store) -> tuple[Link, Link]:
+def _pair_with(home: str, links: Sequence[str], settings: Settings, store: Store) -> tuple[Link, Link]:
     """The link from the home, and the reverse link."""
-    settings.cluster(set_home.home)  # ConfigError: unknown cluster
-    found = [
-        (link, other)
-        for pair in list_link_pairs(settings, store, set_home.links)
-        for link, other in (pair, pair[::-1])
-        if link.source == set_home.home
-    ]
+    settings.cluster(home)  # ConfigError: unknown cluster
+    pairs = list_link_pairs(settings, store, links)
+    found = [(link, back) for pair in pairs for link, back in (pair, pair[::-1]) if link.source == home]
     if not found:
-        raise ConfigError("replication.no-pair", home=set_home.home)
+        raise ConfigError("replication.no-pair", home=home)
     if len(found) > 1:
         several = ", ".join(ownership.pair_name(link) for link, _ in found)
-        raise ConfigError("replication.several-pairs", home=set_home.home, pairs=several)
+        raise ConfigError("replication.several-pairs", home=home, pairs=several)
     return found[0]
 
 
@@ -161,14 +149,10 @@ def _without_row(
     shared = [
         name for name in names if name not in rows and admits(link, name) and ownership.is_shared_topic(name, back)
     ]
-    for name, held in _held(link, shared, settings, store).items():
-        first_home = ownership.decide_first_home(link, held)
-        sentence = (
-            f"once a mirror runs: {first_home.why.value}"
-            if first_home.home
-            else ownership.explain_no_home(link, name, first_home)
-        )
-        yield TopicHomeEntry(ownership.pair_name(link), name, first_home.home, 0, sentence)
+    for name, evidence in _evidence(link, shared, settings, store).items():
+        first = ownership.decide_first_home(link, evidence)
+        why = f"once a mirror runs: {first.why.value}" if first.home else ownership.explain_no_home(link, name, first)
+        yield TopicHomeEntry(ownership.pair_name(link), name, first.home, 0, why)
 
 
 def _names(cluster: KafkaCluster) -> list[str]:
@@ -176,7 +160,7 @@ def _names(cluster: KafkaCluster) -> list[str]:
     return [name for name, topic in topics.items() if not topic.error and not topic.internal]
 
 
-def _held(link: Link, topics: Sequence[str], settings: Settings, store: Store) -> dict[str, HomeEvidence]:
+def _evidence(link: Link, topics: Sequence[str], settings: Settings, store: Store) -> dict[str, HomeEvidence]:
     ours, theirs = (
         {row.topic for row in store.twins.active(name)} for name in (link.name, f"{link.target}->{link.source}")
     )
@@ -186,11 +170,11 @@ def _held(link: Link, topics: Sequence[str], settings: Settings, store: Store) -
     return {name: HomeEvidence(source[name], target[name], name in ours, name in theirs) for name in topics}
 
 
-def _remarks(topic: str, link: Link, held: HomeEvidence) -> Iterator[str]:
-    if held.target:
+def _remarks(topic: str, link: Link, evidence: HomeEvidence) -> Iterator[str]:
+    if evidence.target:
         yield (
-            f"what {link.target} holds of {topic} stands in the twin's way: {link.name} refuses the topic until it is "
-            f'deleted there, unless the link carries it on behind that (mode = "mapped")'
+            f"{link.target} holds records of {topic}, so no exact twin can be made: {link.name} refuses the topic until"
+            f' it is deleted there, or until the link replicates it behind them (mode = "mapped")'
         )
-    if held.source is None or held.target is None:
-        yield f"whether both clusters hold records of {topic} cannot be told now"
+    if evidence.source is None or evidence.target is None:
+        yield f"whether both clusters hold records of {topic} is unknown now"

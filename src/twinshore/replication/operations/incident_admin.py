@@ -31,43 +31,36 @@ PATIENCE_S = 5.0
 StoppedRows = dict[TopicPartition, list[IncidentRow]]
 
 
-@dataclass(frozen=True, slots=True)
-class IncidentRequest:
-    """Incidents of these links, or all, by these filters; only rows older than id `before`."""
-
-    links: Sequence[str] = ()
-    kind: str = ""
-    topic: str = ""
-    open_only: bool = False
-    before: int = 0
-
-
-def list_incidents(request: IncidentRequest, settings: Settings, store: Store, *, last: int) -> tuple[IncidentRow, ...]:
-    """Returns rows, newest first; for the next page, set `before` to the last id."""
-    kinds = [incident_kind.value for incident_kind in IncidentKind]
-    if request.kind and request.kind not in kinds:
-        raise ConfigError("replication.no-such-incident", kind=request.kind, known=join_names(kinds, len(kinds)))
-    links = tuple(one.name for one in settings.chosen(request.links))
-    kind = IncidentKind(request.kind) if request.kind else None
-    wanted = IncidentFilter(links, kind, request.topic, open_only=request.open_only, before=request.before)
-    return store.incidents.page(wanted, limit=last)
+def list_incidents(
+    links: Sequence[str],
+    settings: Settings,
+    store: Store,
+    *,
+    kind: str = "",
+    topic: str = "",
+    open_only: bool = False,
+    before: int = 0,
+    last: int,
+) -> tuple[IncidentRow, ...]:
+    """Returns the `last` incidents of these links, or all, newest first; for the next page, set `before` to the last
+    id.
+    """
+    kinds = [known.value for known in IncidentKind]
+    if kind and kind not in kinds:
+        raise ConfigError("replication.no-such-incident", kind=kind, known=join_names(kinds, len(kinds)))
+    names, chosen = tuple(link.name for link in settings.chosen(links)), IncidentKind(kind) if kind else None
+    return store.incidents.page(IncidentFilter(names, chosen, topic, open_only=open_only, before=before), limit=last)
 
 
 def describe_incident(row: IncidentRow) -> str:
     """Describes a row; the last offset is inclusive."""
     incident = row.incident
     place = f"{incident.topic}-{incident.partition}" if incident.partition >= 0 else incident.topic
-    where = f" {place}:" if place else ""
-    offsets = (
-        f", offsets {incident.from_offset} to {incident.to_offset - 1}"
-        if incident.to_offset > incident.from_offset >= 0
-        else ""
-    )
+    what = f" {place}: {incident.kind}" if place else f" {incident.kind}"
+    if incident.to_offset > incident.from_offset >= 0:
+        what += f", offsets {incident.from_offset} to {incident.to_offset - 1}"
     ended = f"closed {format_time(row.closed_ms)}" if row.closed_ms is not None else "open"
-    return (
-        f"{row.id} {format_time(row.opened_ms)} {incident.link}:{where} {incident.kind}{offsets}:"
-        f" {incident.sentence} ({ended})"
-    )
+    return f"{row.id} {format_time(row.opened_ms)} {incident.link}:{what}: {incident.sentence} ({ended})"
 
 
 def incident_values(row: IncidentRow) -> dict[str, object]:
@@ -104,9 +97,8 @@ def explain_still_stopped(
 
 
 def _log_end(tp: TopicPartition, row: TwinRow, twin: TopicPartition, sides: LinkAccess, stand: EpochOffset) -> str:
-    identity, inherited = sides.identity, {tp: row.inherited_end}
-    asked = {tp: twin}, {tp: stand}, inherited
-    state = inspect_target(sides.source, sides.target, identity.producer_id, *asked)[tp]
+    identity, place = sides.identity, ({tp: twin}, {tp: stand}, {tp: row.inherited_end})
+    state = inspect_target(sides.source, sides.target, identity.producer_id, *place)[tp]
     stamp = SequenceMap.of((identity.producer_id, identity.producer_epoch), row)
     verdict = judge_position(state, stamp, row.inherited_end, carried=stand.end > 0)
     return verdict.sentence if isinstance(verdict, StopAt) else ""
@@ -133,15 +125,6 @@ def _size(tp: TopicPartition, offset: int, twin: TopicPartition, sides: LinkAcce
 
 
 @dataclass(frozen=True, slots=True)
-class ResumeStopped:
-    """The topic's stopped partitions, or one, on these links, or on all that know the topic."""
-
-    topic: str
-    partition: int | None = None
-    links: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class ResumeStep:
     """`rows`: the open incidents that stop the partition."""
 
@@ -153,34 +136,27 @@ class ResumeStep:
         return f"{self.link}: {self.partition} {'is' if done else 'would be'} resumed"
 
 
-def plan(resume_stopped: ResumeStopped, settings: Settings, store: Store) -> Plan[ResumeStep]:
-    """Plans to resume; refuses partitions whose cause is seen to persist."""
+def plan(topic: str, partition: int | None, links: Sequence[str], settings: Settings, store: Store) -> Plan[ResumeStep]:
+    """Plans to resume the topic's stopped partitions, or one, on these links, or all; refuses partitions whose cause is
+    seen to persist.
+    """
     steps: list[ResumeStep] = []
     refused: list[str] = []
     stopped: set[str] = set()
-    for link in settings.chosen(resume_stopped.links):
+    for link in settings.chosen(links):
         found = read_stopped_partitions(store, link.name)
         stopped |= {tp.topic for tp in found}
-        ours = {
-            tp: rows
-            for tp, rows in sorted(found.items())
-            if tp.topic == resume_stopped.topic and resume_stopped.partition in (None, tp.partition)
-        }
-        if ours:
-            reasons = _reasons(link, settings, store, ours)
+        chosen = {tp: found[tp] for tp in sorted(found) if tp.topic == topic and partition in (None, tp.partition)}
+        if chosen:
+            reasons = _reasons(link, settings, store, chosen)
             refused += [f"{tp}: {why}" for tp, why in reasons.items() if why]
-            steps += [ResumeStep(link.name, tp, tuple(ours[tp])) for tp, why in reasons.items() if not why]
+            steps += [ResumeStep(link.name, tp, tuple(chosen[tp])) for tp, why in reasons.items() if not why]
     if not steps and not refused:
-        place = (
-            resume_stopped.topic
-            if resume_stopped.partition is None
-            else f"{resume_stopped.topic}-{resume_stopped.partition}"
-        )
-        near = "" if resume_stopped.topic in stopped else did_you_mean(resume_stopped.topic, sorted(stopped))
+        place = topic if partition is None else f"{topic}-{partition}"
+        near = "" if topic in stopped else did_you_mean(topic, sorted(stopped))
         raise ConfigError("replication.not-stopped", place=place, near=near)
-    return Plan(
-        tuple(steps), refusal=RefusedError("replication.not-resumed", reasons="; ".join(refused)) if refused else None
-    )
+    refusal = RefusedError("replication.not-resumed", reasons="; ".join(refused)) if refused else None
+    return Plan(tuple(steps), refusal=refusal)
 
 
 def act(plan: Plan[ResumeStep], store: Store, *, by: str) -> Iterator[ResumeStep]:
@@ -189,19 +165,9 @@ def act(plan: Plan[ResumeStep], store: Store, *, by: str) -> Iterator[ResumeStep
         now_ms = wall_ms()
         for row in step.rows:
             if store.incidents.close(row.id, now_ms=now_ms):  # Else another process has closed the row.
-                change = f"{row.incident.kind} at offset {row.incident.from_offset}"
-                audit_row = AuditRow(
-                    now_ms,
-                    step.link,
-                    "resume",
-                    str(step.partition),
-                    change,
-                    "resumed",
-                    f"by {by}",
-                    by,
-                    step.partition.topic,
-                )
-                store.audit.add([audit_row])
+                change = (f"{row.incident.kind} at offset {row.incident.from_offset}", "resumed", f"by {by}", by)
+                place = (step.link, "resume", str(step.partition))
+                store.audit.add([AuditRow(now_ms, *place, *change, step.partition.topic)])
         yield step
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.model import Link, Plan
@@ -18,38 +18,16 @@ from twinshore.state.log import AuditFilter
 from twinshore.state.store import Store
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRequest:
-    """Audit rows of these links, or all, by these filters; only rows older than id `before`."""
-
-    links: Sequence[str] = ()
-    kind: str = ""
-    actor: str = ""
-    topic: str = ""
-    group: str = ""
-    before: int = 0
-
-
-def read_audit(request: AuditRequest, settings: Settings, store: Store, *, last: int) -> tuple[AuditRow, ...]:
-    """Returns rows, newest first; for the next page, set `before` to the last id."""
-    links = tuple(one.name for one in settings.chosen(request.links))
-    wanted = AuditFilter(links, request.kind, request.actor, request.topic, request.group, request.before)
-    return store.audit.page(wanted, limit=last)
+def read_audit(wanted: AuditFilter, settings: Settings, store: Store, *, last: int) -> tuple[AuditRow, ...]:
+    """Returns rows, newest first, of all links if none is named; for the next page, set `before` to the last id."""
+    links = tuple(link.name for link in settings.chosen(wanted.links))
+    return store.audit.page(replace(wanted, links=links), limit=last)
 
 
 def describe_change(row: AuditRow) -> str:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.at_ms / 1000))
     change = f"{row.before or '-'} -> {row.after or '-'}"
     return f"{when} {row.link}: {row.kind} {row.subject}: {change} ({row.outcome})"
-
-
-@dataclass(frozen=True, slots=True)
-class RecreateTwin:
-    """`even_unreplicated` approves deleting records that the link did not replicate."""
-
-    topic: str
-    links: Sequence[str] = ()
-    even_unreplicated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,31 +39,32 @@ class RecreateStep:
     preview: TwinPreview
 
     def sentence(self, *, done: bool) -> str:
-        word = "begins" if done else "would begin"
-        return f"{self.link}: {self.topic} {word} again; the running mirror does it within seconds"
+        starts = "starts" if done else "would start"
+        return f"{self.link}: {self.topic} {starts} again; the running mirror does it within seconds"
 
 
-def plan(again: RecreateTwin, settings: Settings, store: Store) -> Plan[RecreateStep]:
-    """Plans an approval, only for a topic stopped as recreated. Asks both clusters what would be deleted."""
-    link, topic = settings.only(again.links), again.topic
+def plan(
+    topic: str, link: Link, settings: Settings, store: Store, *, even_unreplicated: bool = False
+) -> Plan[RecreateStep]:
+    """Plans an approval, only for a topic stopped as recreated. Asks both clusters what would be deleted.
+    `even_unreplicated` approves deleting records that the link did not replicate.
+    """
     _refuse_unstopped(store, link, topic)
     preview = preview_twin(link, settings, store, topic)
     shown = tuple(f"{link.name}: {line}" for line in preview.lines())
-    refused = _refusal(link, topic, preview, even_unreplicated=again.even_unreplicated)
-    if refused:
-        return Plan(shown=shown, refusal=refused)
-    return Plan((RecreateStep(link.name, topic, preview),), shown)
+    refused = _refusal(link, topic, preview, even_unreplicated=even_unreplicated)
+    steps = () if refused else (RecreateStep(link.name, topic, preview),)
+    return Plan(steps, shown, refusal=refused)
 
 
 def act(plan: Plan[RecreateStep], store: Store, *, by: str) -> Iterator[RecreateStep]:
     """Stores the approval; the running mirror begins again if the twin is still as approved."""
     for step in plan.steps:
         now_ms = wall_ms()
-        row = AuditRow(now_ms, step.link, "topic", step.topic, "", "begins again", f"agreed by {by}", by, step.topic)
-        word = step.preview.word(now_ms).to_json()
-        store.link_states.remember(
-            [LinkStateRow(step.link, RECREATE_APPROVAL, step.topic, word, "agreed", now_ms)], [row]
-        )
+        row = AuditRow(now_ms, step.link, "topic", step.topic, "", "starts again", f"agreed by {by}", by, step.topic)
+        approval = step.preview.approval(now_ms).to_json()
+        state = LinkStateRow(step.link, RECREATE_APPROVAL, step.topic, approval, "agreed", now_ms)
+        store.link_states.remember([state], [row])
         yield step
 
 
