@@ -94,7 +94,7 @@ def test_a_lost_store_is_recovered_without_copying_anything_again(
     for more in ((), ("--dry-run",)):
         code, said = asked(rig, "link", "recover", LINK, *more)
         assert code == 0 and mentions(said, "nothing is lost"), said
-        assert "lost for good" not in said and "put back" not in said
+        assert "lost for good" not in said and "restored" not in said
     ends = {topic: spans(west.cluster, topic, count) for topic, count in EXACT.items()}
 
     for file in rig.folder.glob("store.db*"):
@@ -107,9 +107,9 @@ def test_a_lost_store_is_recovered_without_copying_anything_again(
     code, said = asked(rig, "link", "recover", LINK, "--dry-run")
     assert code == 0, said
     end = ends["lost-orders"][0][1]
-    assert f"would be put back: lost-orders-0 stands at {end}, the source at {end + 11}" in said
+    assert f"would be restored: lost-orders-0 ends at {end}, the source at {end + 11}" in said
     assert mentions(said, "lost-mapped is mapped")
-    assert "lost for good" in said and "words of `twinshore mirror keep`" in said and "delete the twin" not in said
+    assert "lost for good" in said and "orders of `twinshore mirror keep`" in said and "delete the twin" not in said
     for file in rig.folder.glob("store.db*"):
         file.unlink()
     for words in (("link", "recover", LINK, "--dry-run"), ("mirror", "plan")):
@@ -119,7 +119,7 @@ def test_a_lost_store_is_recovered_without_copying_anything_again(
     assert asked(rig, "link", "recover", LINK)[0] == 0
     code, said = asked(rig, "link", "recover", LINK)
     assert code == 0 and mentions(said, "nothing is lost"), said
-    assert ": put back" not in said and "not put back: lost-mapped is mapped" in said, said
+    assert ": restored" not in said and "not restored: lost-mapped is mapped" in said, said
     found = positions(rig)
     assert {place[0] for place in found} == set(EXACT)
 

@@ -17,8 +17,8 @@ IDENTITY = LinkIdentity(LINK, 7, 0, "e", "w")
 
 def seen(holder: StoreClaim | None) -> Recovery:
     row = TwinRow(LINK, "orders", 0, "aa", "bb", 40, 4, 0)
-    found = RecoveredPartition(row, 90, 95, "stands at 90, the source at 95")
-    return Recovery("own", "e", holder, IDENTITY, None, (found,), (("bills", "is not on east"),), "west")
+    found = RecoveredPartition(row, 90, 95, "ends at 90, the source at 95")
+    return Recovery("own", "e", holder, IDENTITY, None, (found,), (("bills", "is not on east"),))
 
 
 def test_each_step_says_what_it_is_or_would_be(store: Store) -> None:
@@ -26,15 +26,15 @@ def test_each_step_says_what_it_is_or_would_be(store: Store) -> None:
     assert [step.sentence(done=True) for step in recover.build_recover_steps(LINK, seen(claim), store)] == [
         "east->west: taken over from store 01234567 (host a-host, since 1970-01-01 00:00:00 UTC) by this store,"
         f" {store.place}, as producer 7",
-        "east->west: put back: orders-0 stands at 90, the source at 95; sequence 4 at offset 40",
-        "east->west: not put back: bills is not on east",
+        "east->west: restored: orders-0 ends at 90, the source at 95; sequence 4 at offset 40",
+        "east->west: not restored: bills is not on east",
     ]
     would = [
         step.sentence(done=False)
         for step in recover.build_recover_steps(LINK, seen(StoreClaim("own", "a-host", 0)), store)
     ]
     assert mentions(would[0], LINK, "would be kept", "producer 7")
-    assert [mentions(one, "would be put back") for one in would] == [False, True, False]
+    assert [mentions(one, "would be restored") for one in would] == [False, True, False]
 
 
 def test_a_mirror_that_has_begun_since_the_plan_is_not_disturbed(store: Store) -> None:

@@ -183,9 +183,9 @@ def test_another_delay_is_announced_before_it_counts() -> None:
 @pytest.mark.parametrize(
     ("span", "why"),
     [
-        (TwinRange(1, 0, 12, 10, 10), "orders-1 holds offsets 10 to 11, of which this link has no receipt"),
-        (TwinRange(1, 0, 10, 10, 15), "the source's records of orders-1 from 10 to 14 never crossed"),
-        (TwinRange(1, 0, 5, 0, 0), "orders-1 holds offsets 0 to 4, of which this link has no receipt"),
+        (TwinRange(1, 0, 12, 10, 10), "orders-1 holds offsets 10 to 11, which this link has no progress of"),
+        (TwinRange(1, 0, 10, 10, 15), "the source's records of orders-1 from 10 to 14 were never replicated"),
+        (TwinRange(1, 0, 5, 0, 0), "orders-1 holds offsets 0 to 4, which this link has no progress of"),
     ],
 )
 def test_a_twin_that_is_more_or_less_than_a_copy_is_never_deleted(span: TwinRange, why: str) -> None:
@@ -286,7 +286,7 @@ def test_a_topic_made_again_stops_unless_the_operator_said_otherwise() -> None:
     assert (withdraw, again) == (WithdrawTopic("orders"), ReplanTopic("orders"))
     assert isinstance(tell, ReportIncident)
     assert (tell.kind, tell.policy.words) == ("recreated topic", "stop the topic")
-    assert tell.sentence.endswith("its offsets begin anew; its twin holds orders-0 0 to 9")
+    assert tell.sentence.endswith("so its offsets start again; its twin holds orders-0 0 to 9")
 
 
 def test_it_begins_again_at_the_announced_time_and_only_on_the_twin_that_was_ours() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
 from twinshore.config.model import Link, Plan, TopicPartition
-from twinshore.config.sentences import Tell
+from twinshore.config.sentences import Tell, format_time
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
@@ -35,15 +35,14 @@ PATIENCE_S = 10.0
 RETRY_INTERVAL_S = 0.3
 PARTITIONS_PER_INSPECTION = 200
 MAPPED_NOT_RECOVERED = (
-    "is mapped: where its records lie was known to the lost store alone; restore a backup, or start "
-    'the mirror with mode = "mapped", so that it goes on where its records show that it stands'
+    "is mapped: only the lost store knew its offset map; restore a backup, or start "
+    'the mirror with mode = "mapped", so that it continues where its records show'
 )
 LOST_FOR_GOOD = (
-    "lost for good, as the target does not have it: the source's producers, the ledger and "
-    "what stopped there, audit, proofs, alarms, the delays' windows, pauses, throttles, filters, what was held back, "
-    "words of `twinshore mirror keep` (say them again), announced deletions (each has its whole delay again), and "
-    "which ACLs and quotas are the link's and which SCRAM users it has seen: none of these is taken back any more when "
-    "it goes on the source"
+    "lost for good, as the target does not have it: the source's producers, the incident log and the partitions that "
+    "it stopped, audit, proofs, alerts, the windows of lags, pauses, throttles, filters, what was held back, orders of "
+    "`twinshore mirror keep` (repeat them), announced deletions (each has its whole delay again), and which ACLs and "
+    "quotas are the link's and which SCRAM users it has seen: the link removes none of these any more"
 )
 
 
@@ -59,8 +58,8 @@ class RecoveredPartition:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """`left`: topics that are not restored, with reasons. `holder`: the store with the claim, None: none. `identity`:
-    the recorded producer; None: the holder has never begun, or `kept`: this store has twins of another identity.
+    """`left`: topics that are not restored, with reasons. `claim`: the holder's, if any. `identity`: the recorded
+    producer; None: the holder has never begun, or `kept`: this store has twins of another identity.
     `whole`: this store holds the link and knows all of `found`; then no recovery restores `left`.
     """
 
@@ -71,7 +70,6 @@ class Recovery:
     kept: LinkIdentity | None = None
     found: tuple[RecoveredPartition, ...] = ()
     left: tuple[tuple[str, str], ...] = ()
-    target: str = ""
     whole: bool = False
 
 
@@ -103,26 +101,21 @@ class Recoverer:
         if link_identity and link_identity != identity and self._store.twins.of(link.name):
             return Recovery(self._notes.own, source_id, claim, None, link_identity)
         unread = {topic for topic, _ in state.newer_twins}
-        rows, left = self._rows(
-            {topic: state.of_topic(topic) for topic, _ in sorted(state.twins) if topic not in unread}
-        )
-        left |= dict.fromkeys(sorted(unread), "is told of in a form of a newer version, which this one cannot read")
+        anchors = {topic: state.of_topic(topic) for topic, _ in sorted(state.twins) if topic not in unread}
+        rows, left = self._rows(anchors)
+        left |= dict.fromkeys(sorted(unread), "has records of a newer version, which this one cannot read")
         found: list[RecoveredPartition] = []
         for topic in sorted({row.topic for row in rows}):
-            ours = [row for row in rows if row.topic == topic]
             try:
-                found += [
-                    partition
-                    for some in chunks(ours, PARTITIONS_PER_INSPECTION)
-                    for partition in self._looked(identity, some)
-                ]
+                for some in chunks([row for row in rows if row.topic == topic], PARTITIONS_PER_INSPECTION):
+                    found += self._inspected(identity, some)
             except KafkaError as error:
-                left[topic] = f"cannot be looked at: {error.message}"
-        mine = {(row.topic, row.partition) for row in self._store.twins.of(link.name)}
-        told_of = {(partition.row.topic, partition.row.partition) for partition in found}
-        whole = claim is not None and claim.store == self._notes.own and link_identity == identity and told_of <= mine
+                left[topic] = f"cannot be inspected: {error.message}"
+        known = {(row.topic, row.partition) for row in self._store.twins.of(link.name)}
+        own = claim is not None and claim.store == self._notes.own and link_identity == identity
+        whole = own and all((partition.row.topic, partition.row.partition) in known for partition in found)
         why = tuple(sorted(left.items()))
-        return Recovery(self._notes.own, source_id, claim, identity, None, tuple(found), why, link.target, whole)
+        return Recovery(self._notes.own, source_id, claim, identity, None, tuple(found), why, whole)
 
     def recover(self, recovery: Recovery, by: str) -> None:
         """Idempotent. Takes the link over first, so that no other store begins."""
@@ -135,32 +128,29 @@ class Recoverer:
             store.links.replace_identity(before, recovery.identity)
         store.twins.save([replace(partition.row, created_ms=now_ms) for partition in recovery.found])
         known = {(position.topic, position.partition) for position in store.progress.positions(link)}
-        fresh = [
-            partition
-            for partition in recovery.found
-            if partition.end >= 0 and (partition.row.topic, partition.row.partition) not in known
-        ]
-        store.progress.record([_stands(partition, now_ms) for partition in fresh])
+        fresh = [tp for tp in recovery.found if tp.end >= 0 and (tp.row.topic, tp.row.partition) not in known]
+        store.progress.record([_first_progress(partition, now_ms) for partition in fresh])
         was = f"store {recovery.claim.store}" if recovery.claim else "no store"
-        count = f"store {recovery.own}, {len(recovery.found)} partitions put back"
+        count = f"store {recovery.own}, {len(recovery.found)} partitions restored"
         store.audit.add([AuditRow(now_ms, link, "recover", link, was, count, f"by {by}", by)])
 
-    def _rows(self, told: Mapping[str, list[TwinAnchors]]) -> tuple[list[TwinRow], dict[str, str]]:
+    def _rows(self, anchors: Mapping[str, list[TwinAnchors]]) -> tuple[list[TwinRow], dict[str, str]]:
         """Returns rows of twins whose topic ids still match, and why others are left."""
         link, known = self._link, read_known_twins(self._store, self._link)
-        theirs = self._source.metadata(sorted(told), refresh=True).topics if told else {}
-        twins = {topic: link.twin_of(topic) for topic in told}
-        ours = self._target.metadata(sorted(twins.values()), refresh=True).topics if told else {}
+        if not anchors:
+            return [], {}
+        sources = self._source.metadata(sorted(anchors), refresh=True).topics
+        twins = self._target.metadata(sorted(map(link.twin_of, anchors)), refresh=True).topics
         rows: list[TwinRow] = []
         left: dict[str, str] = {}
         away = homes_elsewhere(link, self._store.homes.of(pair_name(link)))
-        for topic, notes in told.items():
-            ids = {(anchors.source_topic_id, anchors.target_topic_id) for anchors in notes}
-            source, twin = theirs.get(topic), ours.get(twins[topic])
-            if any(anchors.mapped for anchors in notes):
+        for topic, records in anchors.items():
+            ids = {(record.source_topic_id, record.target_topic_id) for record in records}
+            source, twin = sources.get(topic), twins.get(link.twin_of(topic))
+            if any(record.mapped for record in records):
                 left[topic] = MAPPED_NOT_RECOVERED
             elif topic in away:
-                left[topic] = f"is at home on {away[topic].home}: this link carries it no more"
+                left[topic] = f"is at home on {away[topic].home}: this link no longer replicates it"
             elif not admits(link, topic):
                 left[topic] = "is not admitted by the link's filters"
             elif source is None or source.error:
@@ -168,7 +158,7 @@ class Recoverer:
             elif twin is None or twin.error:
                 left[topic] = f"has no twin on {link.target} any more"
             elif ids != {(source.topic_id.hex(), twin.topic_id.hex())}:
-                left[topic] = "was deleted and made again since, on one side or both"
+                left[topic] = "was deleted and created again since, on one side or both"
             elif topic in known and {(known[topic].source_topic_id, known[topic].target_topic_id)} != ids:
                 left[topic] = "has another twin in this store: `twinshore mirror forget` it first"
             else:
@@ -176,28 +166,24 @@ class Recoverer:
                 (pair,) = ids
                 rows += [
                     TwinRow(link.name, topic, partition, *pair, run.offset, run.sequence, 0, run.inherited, run.epoch)
-                    for partition, run in sorted(set(iter_anchors(notes)))
+                    for partition, run in sorted(set(iter_anchors(records)))
                     if partition < count
                 ]
         return rows, left
 
-    def _looked(self, identity: LinkIdentity, rows: Sequence[TwinRow]) -> list[RecoveredPartition]:
+    def _inspected(self, identity: LinkIdentity, rows: Sequence[TwinRow]) -> list[RecoveredPartition]:
         """Inspects until each partition can be judged, for `PATIENCE_S` at most."""
         waiting = {TopicPartition(row.topic, row.partition): row for row in rows}
         found: list[RecoveredPartition] = []
         deadline_s = time.monotonic() + PATIENCE_S
         while waiting:
-            twins = {
-                partition: TopicPartition(self._link.twin_of(partition.topic), partition.partition)
-                for partition in waiting
-            }
-            inherited = {partition: row.inherited_end for partition, row in waiting.items()}
-            seen = inspect_target(self._source, self._target, identity.producer_id, twins, inherited=inherited)
-            for partition, row in list(waiting.items()):
-                tp = _judged(identity, row, seen[partition], last=time.monotonic() > deadline_s)
-                if tp:
-                    found.append(tp)
-                    del waiting[partition]
+            twins = {tp: TopicPartition(self._link.twin_of(tp.topic), tp.partition) for tp in waiting}
+            inherited = {tp: row.inherited_end for tp, row in waiting.items()}
+            states = inspect_target(self._source, self._target, identity.producer_id, twins, inherited=inherited)
+            for tp, row in list(waiting.items()):
+                if judged := _judged(identity, row, states[tp], last=time.monotonic() > deadline_s):
+                    found.append(judged)
+                    del waiting[tp]
             if waiting:
                 time.sleep(RETRY_INTERVAL_S)
         return found
@@ -212,17 +198,19 @@ def open_recoverer(settings: Settings, link: Link, store: Store) -> Iterator[Rec
 def _judged(identity: LinkIdentity, row: TwinRow, state: TargetState, *, last: bool) -> RecoveredPartition | None:
     stamp = SequenceMap.of((identity.producer_id, identity.producer_epoch), row)
     verdict = judge_position(state, stamp, row.inherited_end)
+    end, source_end = -1, state.source_end
     if isinstance(verdict, ResumeAt):
-        sentence = f"stands at {verdict.position}, the source at {state.source_end}"
-        return RecoveredPartition(row, verdict.position, state.source_end, sentence)
-    if isinstance(verdict, StopAt):
-        return RecoveredPartition(row, -1, state.source_end, f"its task will stop: {verdict.kind}: {verdict.sentence}")
-    return (
-        RecoveredPartition(row, -1, state.source_end, f"its task must look again: {verdict.sentence}") if last else None
-    )
+        end, sentence = verdict.position, f"ends at {verdict.position}, the source at {source_end}"
+    elif isinstance(verdict, StopAt):
+        sentence = f"its task will stop: {verdict.kind}: {verdict.sentence}"
+    elif last:
+        sentence = f"its task must check again: {verdict.sentence}"
+    else:
+        return None
+    return RecoveredPartition(row, end, source_end, sentence)
 
 
-def _stands(partition: RecoveredPartition, now_ms: int) -> ProgressRecord:
+def _first_progress(partition: RecoveredPartition, now_ms: int) -> ProgressRecord:
     """Returns the first progress row: earlier progress was in the lost store."""
     row, lag = partition.row, max(0, partition.source_end - partition.end)
     return ProgressRecord(
@@ -242,22 +230,17 @@ def _stands(partition: RecoveredPartition, now_ms: int) -> ProgressRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class RecoverLink:
-    link: str
-
-
-@dataclass(frozen=True, slots=True)
 class TakeOverLinkStep:
-    """`whose`: the present holder; empty: this store."""
+    """`holder`: the present one; empty: this store."""
 
     link: str
-    whose: str
+    holder: str
     store: str
     writes: str
 
     def sentence(self, *, done: bool) -> str:
         would = "" if done else "would be "
-        how = f"taken over from {self.whose}" if self.whose else "kept"
+        how = f"taken over from {self.holder}" if self.holder else "kept"
         return f"{self.link}: {would}{how} by this store, {self.store}, {self.writes}"
 
 
@@ -270,7 +253,7 @@ class RestorePartitionStep:
         row = self.found.row
         anchor = f"sequence {row.base_sequence} at offset {row.base_offset}"
         would = "" if done else "would be "
-        return f"{self.link}: {would}put back: {row.topic}-{row.partition} {self.found.sentence}; {anchor}"
+        return f"{self.link}: {would}restored: {row.topic}-{row.partition} {self.found.sentence}; {anchor}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,55 +263,46 @@ class SkippedTopicStep:
     why: str
 
     def sentence(self, *, done: bool) -> str:
-        return f"{self.link}: {'not' if done else 'would not be'} put back: {self.topic} {self.why}"
+        return f"{self.link}: {'not' if done else 'would not be'} restored: {self.topic} {self.why}"
 
 
 RecoverStep = TakeOverLinkStep | RestorePartitionStep | SkippedTopicStep
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverPlan(Plan[RecoverStep]):
-    """`seen` while no mirror ran under this `lease`."""
+    """`recovery`: as seen while no mirror ran under this `lease`."""
 
-    link: str = ""
-    recovery: Recovery | None = None
+    link: str
+    recovery: Recovery
     lease: LeaseRow | None = None
 
 
-def plan(recover_link: RecoverLink, settings: Settings, store: Store, *, tell: Tell) -> RecoverPlan:
-    """Plans the recovery; inspects each twin. RefusedError while a mirror runs the link here; `tell` gets what is
-    waited for.
+def plan(name: str, settings: Settings, store: Store, *, tell: Tell) -> RecoverPlan:
+    """Plans the recovery of this link; inspects each twin. RefusedError while a mirror runs the link here; `tell` gets
+    what is waited for.
     """
-    link = settings.link(recover_link.link)
-    lease = refuse_while_mirror_runs(store, link.name, settings.mirror.lease_s, tell)
+    link = settings.link(name)
+    lease = refuse_while_mirror_runs(store, name, settings.mirror.lease_s, tell)
     with open_recoverer(settings, link, store) as recoverer:
         recovery = recoverer.look()
-    if recovery.whole and recovery.identity:
-        nothing = (
-            f"{link.name}: nothing is lost and nothing is to be done: this store, {store.place}, writes the link as"
-            f" producer {recovery.identity.producer_id} and knows all {len(recovery.found):,} partitions"
-            f" of which {recovery.target} tells"
-        )
-        known = {row.topic for row in store.twins.of(link.name)}
-        left = [
-            SkippedTopicStep(link.name, topic, why).sentence(done=True)
-            for topic, why in recovery.left
-            if topic not in known
-        ]
-        return RecoverPlan(shown=(nothing, *left), link=link.name, recovery=recovery, lease=lease)
-    remarks = (f"{link.name}: {LOST_FOR_GOOD}",) if recovery.identity else ()
-    return RecoverPlan(
-        tuple(build_recover_steps(link.name, recovery, store)),
-        remarks=remarks,
-        link=link.name,
-        recovery=recovery,
-        lease=lease,
+    if not recovery.whole or recovery.identity is None:
+        remarks = (f"{name}: {LOST_FOR_GOOD}",) if recovery.identity else ()
+        steps = tuple(build_recover_steps(name, recovery, store))
+        return RecoverPlan(steps, remarks=remarks, link=name, recovery=recovery, lease=lease)
+    nothing = (
+        f"{name}: nothing is lost and nothing has to be done: this store, {store.place}, writes the link as producer"
+        f" {recovery.identity.producer_id} and knows all {len(recovery.found):,} partitions recorded on {link.target}"
     )
+    known = {row.topic for row in store.twins.of(name)}
+    left = [SkippedTopicStep(name, topic, why) for topic, why in recovery.left if topic not in known]
+    shown = (nothing, *(step.sentence(done=True) for step in left))
+    return RecoverPlan(shown=shown, link=name, recovery=recovery, lease=lease)
 
 
 def act(planned: RecoverPlan, settings: Settings, store: Store, *, by: str) -> Iterator[RecoverStep]:
     """Executes all steps, the link first. RefusedError when a mirror has begun since."""
-    if planned.recovery is None or not planned.steps:
+    if not planned.steps:
         return
     link = settings.link(planned.link)
     with hold_mirror_lease(store, link.name, planned.lease, by), open_recoverer(settings, link, store) as recoverer:
@@ -339,15 +313,13 @@ def act(planned: RecoverPlan, settings: Settings, store: Store, *, by: str) -> I
 def build_recover_steps(link: str, recovery: Recovery, store: Store) -> Iterator[RecoverStep]:
     writes = "which has never begun to write"
     if recovery.kept:
-        writes = f"which goes on with the twins it knows, as producer {recovery.kept.producer_id}; nothing is put back"
+        writes = f"which continues with the twins it knows, as producer {recovery.kept.producer_id}; none is restored"
     elif recovery.identity:
         writes = f"as producer {recovery.identity.producer_id}"
-    whose = "nobody"
-    if recovery.claim and recovery.claim.store == recovery.own:
-        whose = ""
-    elif recovery.claim:
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(recovery.claim.since_ms / 1000))
-        whose = f"store {recovery.claim.store[:8]} (host {recovery.claim.host}, since {since})"
-    yield TakeOverLinkStep(link, whose, store.place, writes)
+    holder, claim = "no store", recovery.claim
+    if claim:
+        described = f"store {claim.store[:8]} (host {claim.host}, since {format_time(claim.since_ms)})"
+        holder = "" if claim.store == recovery.own else described
+    yield TakeOverLinkStep(link, holder, store.place, writes)
     yield from (RestorePartitionStep(link, found) for found in recovery.found)
     yield from (SkippedTopicStep(link, topic, why) for topic, why in recovery.left)

@@ -334,7 +334,7 @@ def describe_topic_state(observation: TopicObservation, state: LifecycleState, r
     if not is_source_lost(observation):
         return ""
     again = observation.source.is_there
-    became = "was deleted and created again on the source" if again else "was deleted on the source"
+    became = "was deleted and made again on the source" if again else "was deleted on the source"
     if state.state is DeletionState.ARCHIVED:
         return f"{became}; {ARCHIVED_OUTCOME}"
     if state.state not in (DeletionState.ANNOUNCED, DeletionState.BEGIN_ANNOUNCED):
@@ -480,7 +480,7 @@ def _recreated(
 ) -> ReportIncident:
     topic, policy = observation.topic, incident_policies(rules.rules)[RECREATED_KIND]
     sentence = (
-        f"topic {topic} was deleted and created again on the source, so its offsets start again; "
+        f"topic {topic} was deleted and made again on the source, so its offsets start again; "
         f"{describe_ranges(topic, spans)}"
     )
     if due_ms:
@@ -510,7 +510,7 @@ def _held(
     topic, again = observation.topic, observation.source.is_there
     what = "recreated" if again else "deleted"
     sentence = f"the twin of {what} topic {topic} is kept: {why}"
-    became = "created again on the source, so its offsets start again" if again else "deleted on the source"
+    became = "made again on the source, so its offsets start again" if again else "deleted on the source"
     kind, policy = (RECREATED_KIND, POLICY_TOPIC) if again else (DELETED_KIND, POLICY_KEEP_TWIN)
     kept = f"topic {topic} was {became}; {describe_ranges(topic, spans)}; the twin is kept"
     incident = ReportIncident(topic, kind, kept, policy, anew=True)
@@ -544,14 +544,14 @@ def _twin_lost(observation: TopicObservation) -> str:
     topic, twin, gone = observation.topic, observation.twin, observation.target.is_gone
     if not (gone or observation.twin_replaced):
         return ""
-    lost = "was deleted" if gone else "was deleted and created again by another user, so no ACL follows to it"
+    lost = "was deleted" if gone else "was deleted and made again by someone else, so no ACL follows to it"
     if observation.mapped:
         return (
             f"the mapped twin {twin} {lost}; to start again with it, stop the mirror, "
             f"`twinshore mirror forget {topic}`, start the mirror"
         )
     if gone:
-        return f"the twin {twin} was deleted on the target; `twinshore mirror recreate {topic}` makes a new one"
+        return f"the twin {twin} has been deleted on the target; `twinshore mirror recreate {topic}` makes a new one"
     return f"the twin {twin} {lost}; delete it on the target, then `twinshore mirror recreate {topic}`"
 
 
