@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.clock import steady_s
@@ -54,6 +54,7 @@ from twinshore.replication.task.runner import LINE_BYTES_MAX
 from twinshore.runtime.scheduler import supervise, thread_failures
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ class CoordinatorListener:
                     self._read(self._guests[key.fileobj])  # type: ignore[index]
             if steady_s() - self._ticked_s >= TICK_S:
                 self._ticked_s = steady_s()
-                self._send_away()
+                self._end_unidentified()
                 self._tick()
         self._selector.close()
         self._server.close()
@@ -149,21 +150,17 @@ class CoordinatorListener:
         self._guests[came] = TaskConnection(came, steady_s())
         self._selector.register(came, selectors.EVENT_READ)
         # Attempts identify themselves at once: the oldest unidentified connections are not theirs.
-        for stranger in [connection for connection in self._guests.values() if connection.place is None][
-            :-UNIDENTIFIED_CONNECTIONS_MAX
-        ]:
-            self._end(stranger)
+        for connection in self._unidentified()[:-UNIDENTIFIED_CONNECTIONS_MAX]:
+            self._end(connection)
 
-    def _send_away(self) -> None:
-        """Ends late strangers: a peer could send its first line one byte at a time for ever."""
-        now_s = steady_s()
-        late = [
-            connection
-            for connection in self._guests.values()
-            if connection.place is None and now_s - connection.came_s > HELLO_TIMEOUT_S
-        ]
-        for stranger in late:
-            self._end(stranger)
+    def _unidentified(self) -> list[TaskConnection]:
+        return [connection for connection in self._guests.values() if connection.place is None]
+
+    def _end_unidentified(self) -> None:
+        """Ends connections that send no first line in time: a peer could send it one byte at a time for ever."""
+        for connection in self._unidentified():
+            if steady_s() - connection.came_s > HELLO_TIMEOUT_S:
+                self._end(connection)
 
     def _read(self, connection: TaskConnection) -> None:
         if connection.socket not in self._guests:
@@ -216,6 +213,18 @@ def shut_down_socket(peer: socket.socket) -> None:
         peer.shutdown(socket.SHUT_RDWR)
 
 
+def send_message(peer: socket.socket | None, message: CoordinatorMessage | StartTask | StopTaskGroup) -> bool:
+    """Sends the message if the peer is connected, and else or on failure returns False."""
+    if peer is None:
+        return False
+    try:
+        peer.sendall(encode_line(encode_message(message)))
+    except OSError:
+        shut_down_socket(peer)
+        return False
+    return True
+
+
 class TaskGroupConnections:
     """The listener's thread adds connections and messages; another thread reads and sends."""
 
@@ -256,18 +265,11 @@ class TaskGroupConnections:
         except Empty:
             return found
 
-    def say(self, attempt_id: TaskGroupAttemptId, word: StartTask | StopTaskGroup) -> bool:
+    def say(self, attempt_id: TaskGroupAttemptId, message: StartTask | StopTaskGroup) -> bool:
         """Sends a message; False: the attempt is not connected."""
         with self._lock:
             connection = self._task_groups.get(attempt_id)
-        if connection is None:
-            return False
-        try:
-            connection.sendall(encode_line(encode_message(word)))
-        except OSError:
-            shut_down_socket(connection)
-            return False
-        return True
+        return send_message(connection, message)
 
 
 BALANCE_INTERVAL_S = 10.0
@@ -300,66 +302,56 @@ class CoordinatorServer:
             finally:
                 self._do_wanted()
 
+    def _decide(self, decision: Callable[[Coordinator], T]) -> T:
+        with self._deciding() as coordinator:
+            return decision(coordinator)
+
     # -- called by the controller
 
     def reached_at(self) -> tuple[str, int]:
         return os.environ.get("TWINSHORE_COORDINATOR_HOST", self.host), self.port
 
     def open_task(self, key: TaskKey, grant_s: float) -> None:
-        with self._deciding() as coordinator:
-            coordinator.open_task(key, grant_s, secrets.token_hex(32))
+        self._decide(lambda core: core.open_task(key, grant_s, secrets.token_hex(32)))
 
     def token_of(self, key: TaskKey) -> str:
-        with self._deciding() as coordinator:
-            return coordinator.token_of(key)
+        return self._decide(lambda core: core.token_of(key))
 
     def assign(self, key: TaskKey, orders: Iterable[PartitionConfig]) -> None:
-        with self._deciding() as coordinator:
-            coordinator.assign(key, orders, steady_s())
+        self._decide(lambda core: core.assign(key, orders, steady_s()))
 
     def placed(self, link: str) -> dict[TopicPartition, int]:
-        with self._deciding() as coordinator:
-            return coordinator.placed(link)
+        return self._decide(lambda core: core.placed(link))
 
     def move(self, link: str, partition: TopicPartition, task: int) -> bool:
-        with self._deciding() as coordinator:
-            return coordinator.move(link, partition, task)
+        return self._decide(lambda core: core.move(link, partition, task))
 
     def withdraw(self, link: str, topic: str, partition: int = -1) -> bool:
-        with self._deciding() as coordinator:
-            return coordinator.withdraw(link, topic, partition, steady_s())
+        return self._decide(lambda core: core.withdraw(link, topic, partition, steady_s()))
 
     def bound(self, key: TaskKey, bounds: TaskRateLimits) -> None:
-        with self._deciding() as coordinator:
-            coordinator.bound(key, bounds)
+        self._decide(lambda core: core.bound(key, bounds))
 
     def used(self, link: str) -> dict[int, dict[str, list[float]]]:
-        with self._deciding() as coordinator:
-            return coordinator.used(link)
+        return self._decide(lambda core: core.used(link))
 
     def holding(self, key: TaskKey) -> tuple[int | None, float, bool]:
-        with self._deciding() as coordinator:
-            return coordinator.holding(key, steady_s())
+        return self._decide(lambda core: core.holding(key, steady_s()))
 
     def session_of(self, key: TaskKey) -> frozenset[int]:
-        with self._deciding() as coordinator:
-            return coordinator.session_of(key)
+        return self._decide(lambda core: core.session_of(key))
 
     def carried_bytes(self) -> dict[TaskKey, int]:
-        with self._deciding() as coordinator:
-            return coordinator.carried_bytes()
+        return self._decide(lambda core: core.carried_bytes())
 
     def unmanned(self, link: str) -> frozenset[TopicPartition]:
-        with self._deciding() as coordinator:
-            return coordinator.unmanned(link, steady_s())
+        return self._decide(lambda core: core.unmanned(link, steady_s()))
 
     def waits_s(self, key: TaskKey) -> float:
-        with self._deciding() as coordinator:
-            return coordinator.waits_s(key, steady_s())
+        return self._decide(lambda core: core.waits_s(key, steady_s()))
 
     def finish_all(self, link: str) -> None:
-        with self._deciding() as coordinator:
-            coordinator.finish_all(link)
+        self._decide(lambda core: core.finish_all(link))
 
     def finish(self, link: str, deadline_s: float) -> bool:
         """Finishes every attempt, and forgets the link's tasks. Returns whether no request can still be appended; does
@@ -375,24 +367,19 @@ class CoordinatorServer:
         return clean
 
     def lands_s(self, link: str) -> float:
-        with self._deciding() as coordinator:
-            return coordinator.lands_s(link, steady_s())
+        return self._decide(lambda core: core.lands_s(link, steady_s()))
 
     def has_no_writers(self, link: str) -> bool:
-        with self._deciding() as coordinator:
-            return coordinator.has_no_writers(link, steady_s())
+        return self._decide(lambda core: core.has_no_writers(link, steady_s()))
 
     def idle(self, link: str) -> bool:
-        with self._deciding() as coordinator:
-            return coordinator.idle(link, steady_s())
+        return self._decide(lambda core: core.idle(link, steady_s()))
 
     def closed_tasks_settled(self, link: str) -> bool:
-        with self._deciding() as coordinator:
-            return coordinator.closed_tasks_settled(link, steady_s())
+        return self._decide(lambda core: core.closed_tasks_settled(link, steady_s()))
 
     def close_link(self, link: str) -> None:
-        with self._deciding() as coordinator:
-            coordinator.close_link(link)
+        self._decide(lambda core: core.close_link(link))
 
     def close(self) -> None:
         self._door.close()
@@ -417,13 +404,12 @@ class CoordinatorServer:
             self._lines.pop(place, None)
             coordinator.depart(place, steady_s(), self._allowed_s(place.link))
 
-    def _hear(self, place: PeerId, message: dict[str, Any]) -> None:
-        if isinstance(place, TaskGroupAttemptId):
-            self.task_groups.hear(place, message)
+    def _hear(self, peer: PeerId, message: dict[str, Any]) -> None:
+        if isinstance(peer, TaskGroupAttemptId):
+            self.task_groups.hear(peer, message)
             return
-        word = decode_for_coordinator(message)
-        with self._deciding() as coordinator:
-            coordinator.hear(place, word, steady_s(), self._allowed_s(place.link))
+        session, decoded = peer, decode_for_coordinator(message)
+        self._decide(lambda core: core.hear(session, decoded, steady_s(), self._allowed_s(session.link)))
 
     def _tick(self) -> None:
         with self._deciding() as coordinator:
@@ -445,22 +431,13 @@ class CoordinatorServer:
 
     def _do(self, command: CoordinatorCommand) -> None:
         match command:
-            case SendToTask(session, word):
-                self._say(session, word)
+            case SendToTask(session, message):
+                send_message(self._lines.get(session), message)
             case RecordReport(report):
                 self._take(report)
             case DisconnectTask(session):
                 if connection := self._lines.get(session):
                     shut_down_socket(connection)
-
-    def _say(self, session: TaskSession, word: CoordinatorMessage) -> None:
-        connection = self._lines.get(session)
-        if connection is None:
-            return
-        try:
-            connection.sendall(encode_line(encode_message(word)))
-        except OSError:
-            shut_down_socket(connection)
 
 
 class PartitionBalancer:
@@ -479,5 +456,5 @@ class PartitionBalancer:
             return
         for partition, task in plan_moves(self._coordinator.placed(self._link), rates, self._tasks):
             if self._coordinator.move(self._link, partition, task):
-                moves = f"{self._link}: {partition} moves to task {task}, which carries less"
+                moves = f"{self._link}: {partition} moves to task {task}, which replicates less"
                 log.info(moves, extra={"link": self._link, **asdict(partition)})
