@@ -153,7 +153,7 @@ def test_the_heart_tries_on(monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
     heart.close()
     (sentence,) = log_lines
     assert sentence.startswith(
-        f"{LINK}: no heartbeat on east, so `twinshore topology` does not see it: ca_file /nowhere"
+        f"{LINK}: no heartbeat on east, so `twinshore topology` does not see the link: ca_file /nowhere"
     )
 
 

@@ -14,7 +14,7 @@ from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.state_topic import StateRecord, StateTopic
+from twinshore.kafka.state_topic import StateTopic
 from twinshore.replication.core.ownership import find_reverse_link, pair_name
 from twinshore.replication.core.topology_view import (
     NewestHeartbeat,
@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_SETTINGS = {"cleanup.policy": "delete", "retention.ms": "604800000", "segment.bytes": "16777216"}
 REFUSED_PAUSE_S = 30.0
+CALL_TIMEOUT_S = 2.0
 
 
 class HeartbeatTask:
@@ -43,14 +44,8 @@ class HeartbeatTask:
         self._link, self._cluster, self._every_s = link, source, every_s
         self._may_beat = may_beat
         self._repeat_filter = RepeatFilter(LinkLogger(log, link.name))
-        self._source = KafkaCluster(
-            source.cluster,
-            client_id=SHORT_TIMEOUT_CONNECTIONS.client_id,
-            patience_s=2.0,
-            call_s=2.0,
-            pool=SHORT_TIMEOUT_CONNECTIONS.pool,
-        )
-        self._notebook, self._there = StateTopic(self._source, HEARTBEATS, call_s=2.0), False
+        self._source = SHORT_TIMEOUT_CONNECTIONS.client(source.cluster, CALL_TIMEOUT_S)
+        self._topic, self._exists = StateTopic(self._source, HEARTBEATS, call_s=CALL_TIMEOUT_S), False
         name, asks = f"heart {link.name}", (link.source,)
         self._task = process_scheduler.every(name, self._turn, asks=asks, first_s=every_s) if every_s else None
 
@@ -64,29 +59,22 @@ class HeartbeatTask:
             return self._every_s
         try:
             self._source.expect_cluster_id(self._cluster.cluster_id())
-            if not self._there and not self._notebook.exists():
-                self._notebook.make(HEARTBEAT_SETTINGS)
-            self._there = True
+            if not self._exists and not self._topic.exists():
+                self._topic.make(HEARTBEAT_SETTINGS)
+            self._exists = True
             now_ms = wall_ms()
-            self._notebook.append([beat_line(self._link, now_ms)], now_ms)
+            self._topic.append([beat_line(self._link, now_ms)], now_ms)
             self._repeat_filter.well(f"heartbeats are written on {self._link.source} again")
             return self._every_s
-        except KafkaError as error:
-            self._there = False
-            self._say(error)
-            return self._every_s if error.retriable else REFUSED_PAUSE_S
         except Exception as error:
-            # Perhaps an unreadable secret, which its owner may mend.
-            self._there = False
-            self._tell(describe_error(error))
+            # If no broker refused, perhaps an unreadable secret, which its owner may mend.
+            self._exists = False
+            if isinstance(error, KafkaError) and error.retriable:
+                return self._every_s
+            why = f"{error.message} (try: {error.hint})" if isinstance(error, KafkaError) else describe_error(error)
+            lacks = f"no heartbeat on {self._link.source}, so `twinshore topology` does not see the link"
+            self._repeat_filter.say(f"{lacks}: {why}")
             return REFUSED_PAUSE_S
-
-    def _say(self, error: KafkaError) -> None:
-        if not error.retriable:
-            self._tell(f"{error.message} (try: {error.hint})")
-
-    def _tell(self, why: str) -> None:
-        self._repeat_filter.say(f"no heartbeat on {self._link.source}, so `twinshore topology` does not see it: {why}")
 
 
 PATIENCE_S = 5.0
@@ -96,7 +84,7 @@ def read_topology(settings: Settings) -> Topology:
     """Returns what runs now, by heartbeats. A cluster that does not answer, or is not the one that the links began
     with, is listed as away.
     """
-    ids, homes = _remembered(settings)
+    ids, homes = _read_store(settings)
     beats: list[NewestHeartbeat] = []
     away: dict[str, str] = {}
     for name, known in settings.clusters.items():
@@ -112,13 +100,13 @@ def read_topology(settings: Settings) -> Topology:
     return replace(build_topology(settings.links, beats, away), homes=homes)
 
 
-def _remembered(settings: Settings) -> tuple[dict[str, str], tuple[tuple[str, str, int], ...]]:
+def _read_store(settings: Settings) -> tuple[dict[str, str], tuple[tuple[str, str, int], ...]]:
     """Cluster ids, and the homes of pairs; empty while the store does not answer."""
     try:
         with open_or_temporary(settings) as store:
             return known_cluster_ids(settings.links, store), tuple(_homes(settings, store))
     except StoreError as error:
-        log.warning(f"whether these are the clusters that the links began with is not known: {error}")
+        log.warning(f"whether these are the clusters that the links began with is unknown: {error}")
         return {}, ()
 
 
@@ -130,12 +118,9 @@ def _homes(settings: Settings, store: Store) -> Iterator[tuple[str, str, int]]:
 
 
 def _newest(cluster: KafkaCluster, topic: str, path: tuple[str, ...]) -> list[NewestHeartbeat]:
-    return [
-        NewestHeartbeat(path, max(0, wall_ms() - _written_ms(note)) / 1000)
-        for note in StateTopic(cluster, topic).last()
-    ]
-
-
-def _written_ms(note: StateRecord) -> int:
-    at_ms = beat_ms(note.value)
-    return note.timestamp if at_ms is None else at_ms
+    found = []
+    for record in StateTopic(cluster, topic).last():
+        at_ms = beat_ms(record.value)
+        written_ms = record.timestamp if at_ms is None else at_ms
+        found.append(NewestHeartbeat(path, max(0, wall_ms() - written_ms) / 1000))
+    return found

@@ -309,16 +309,9 @@ class EndOffsetPoller:
         self._held = self._waited = False
         self._before: dict[TopicPartition, tuple[ArrivalMark, ...]] = {}
         self._spoken_s: float | None = None
-        self._source = KafkaCluster(
-            source,
-            client_id=SHORT_TIMEOUT_CONNECTIONS.client_id,
-            patience_s=END_OFFSETS_TIMEOUT_S,
-            call_s=END_OFFSETS_TIMEOUT_S,
-            pool=SHORT_TIMEOUT_CONNECTIONS.pool,
-        )
-        self._task = process_scheduler.every(
-            f"looks {link.name}", self._turn, asks=(link.source,), first_s=OWNERSHIP_POLL_S
-        )
+        self._source = SHORT_TIMEOUT_CONNECTIONS.client(source, END_OFFSETS_TIMEOUT_S)
+        name, asks = f"looks {link.name}", (link.source,)
+        self._task = process_scheduler.every(name, self._turn, asks=asks, first_s=OWNERSHIP_POLL_S)
 
     def close(self) -> None:
         self._task.close()

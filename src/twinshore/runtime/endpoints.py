@@ -13,7 +13,7 @@ from typing import Protocol
 
 from twinshore.config.errors import RefusedError
 from twinshore.config.frozen import CLIENT_ID, LOOKS_CLIENT_ID
-from twinshore.config.model import Link
+from twinshore.config.model import Cluster, Link
 from twinshore.config.settings import Settings
 from twinshore.kafka.cluster import API_TIMEOUT_S, REQUEST_TIMEOUT_S, KafkaCluster
 from twinshore.kafka.pool import ConnectionPool
@@ -51,6 +51,10 @@ class SharedConnections:
 
     client_id: str
     pool: ConnectionPool = field(default_factory=lambda: ConnectionPool(CONNECTIONS_PER_BROKER, spares=True))
+
+    def client(self, cluster: Cluster, timeout_s: float) -> KafkaCluster:
+        """Returns a client of the cluster whose calls, with all their retries, end after `timeout_s`."""
+        return KafkaCluster(cluster, client_id=self.client_id, patience_s=timeout_s, call_s=timeout_s, pool=self.pool)
 
 
 SHORT_TIMEOUT_CONNECTIONS = SharedConnections(LOOKS_CLIENT_ID)
