@@ -65,7 +65,7 @@ class Place:
             watching, "read_log_dirs", lambda *_: [LogDir(1, "/data", 100_000, self.free_percent * 1_000)]
         )
         monkeypatch.setattr(
-            AvailabilityWatch, "_leaderless", lambda _, side: (self.trouble * (side.called == "source"), self.some)
+            AvailabilityWatch, "_leaderless", lambda _, side: (self.trouble * (side.side == "source"), self.some)
         )
         settings = parse_settings(SETTINGS, name="settings.toml", env={})
         settings = settings.having(mirror.SECTION, replace(settings.mirror, away_after_s=0.0, disk_check_s=0.05))
@@ -127,12 +127,12 @@ def test_an_outage_is_as_long_by_its_row_as_by_its_sentence_and_the_log(
 ) -> None:
     """The row began with the incident, ten seconds late, and ended two seconds late; the log began in between."""
     dead, away_after_s = [True], 1.5
-    place.watch._sides[0].away.after_s = away_after_s
+    place.watch._sides[0].away.tracker.after_s = away_after_s
     monkeypatch.setattr(watching, "WAITING_AFTER_S", 0.5)
     monkeypatch.setattr(incident_rules, "BACK_AFTER_S", 1.5)
 
     def ask(_: AvailabilityWatch, side: watching.WatchedCluster) -> tuple[str, bool]:
-        if side.called == "source" and dead:
+        if side.side == "source" and dead:
             error = KafkaError("east: no broker answers")
             error.silent, error.cause = "east", "no broker answers"
             raise error
@@ -215,7 +215,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, sides: set[str]) -> None:
     """These sides refuse the mirror's password from now on, as far as they stay in the set."""
 
     def ask(_: AvailabilityWatch, side: watching.WatchedCluster) -> tuple[str, bool]:
-        if side.called in sides:
+        if side.side in sides:
             code = Code.SASL_AUTHENTICATION_FAILED
             raise KafkaError(f"{side.cluster.name}: the password of user mirror is refused", code=code)
         return "", True
@@ -230,7 +230,7 @@ def test_of_two_sides_that_refuse_the_mirror_each_is_told_until_its_own_is_mende
     refusing(monkeypatch, sides)
 
     east, west = (
-        (side, f"the {side} turns the mirror away: {name}: the password of user mirror is refused")
+        (side, f"the {side} refuses the mirror's access: {name}: the password of user mirror is refused")
         for side, name in ((IncidentSide.SOURCE, "east"), (IncidentSide.TARGET, "west"))
     )
     place.until(lambda: told(place) == {east, west})

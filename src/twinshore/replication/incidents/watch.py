@@ -16,7 +16,7 @@ from typing import Protocol
 
 from twinshore.config.errors import ConfigError, KafkaError, WireError
 from twinshore.config.incident_policy import IncidentKind, IncidentSide
-from twinshore.config.model import Link, TopicPartition
+from twinshore.config.model import Cluster, Link, TopicPartition
 from twinshore.config.repeat_filter import RepeatFilter, describe_error, run_all
 from twinshore.config.sentences import join_names
 from twinshore.config.settings import Settings
@@ -285,35 +285,33 @@ class SlowChecks:
 
 POLL_INTERVAL_S = 1.0
 TWINS_INTERVAL_S = 10.0
-CALL_TIMEOUT_S = 2.0
-WAITING_AFTER_S = (
-    3.0  # how long a side must be away before the link is said to wait for it: one slow answer proves nothing
-)
+# How long a side must be away before the link is said to wait for it: one slow answer proves nothing.
+WAITING_AFTER_S = 3.0
 SHOWN_MAX = 5
 RECORDS = "records"
 ACCESS_DENIED_CODES = AUTHORIZATION_CODES | {Code.SASL_AUTHENTICATION_FAILED}
-WATCHED_KINDS = (
-    IncidentKind.SOURCE_AWAY,
-    IncidentKind.TARGET_AWAY,
-    IncidentKind.RIGHTS_LOST,
-    IncidentKind.DISK_NEAR_FULL,
-)
+
+
+@dataclass(slots=True)
+class WatchedOutage:
+    """A kind of outage, and its open incident."""
+
+    kind: IncidentKind
+    tracker: OutageTracker
+    row: IncidentRow | None = None
 
 
 @dataclass(slots=True)
 class WatchedCluster:
-    """One cluster of the link. `kind`: of its outage incident. `row`: the open outage incident. `refused_row`: the open
-    incident about refused access.
+    """One cluster of the link. `away`: it does not answer, or nothing has a leader. `refused`: it refuses the mirror's
+    access. `none_since_s`: since when nothing can be replicated because of it; -1: something can.
     """
 
-    called: str
-    kind: IncidentKind
+    side: IncidentSide
     cluster: KafkaCluster
-    away: OutageTracker
-    refused: OutageTracker
+    away: WatchedOutage
+    refused: WatchedOutage
     none_since_s: float = -1.0
-    row: IncidentRow | None = None
-    refused_row: IncidentRow | None = None
     silent: str = ""  # why it does not answer at all; the log says that for all links
 
 
@@ -343,8 +341,8 @@ class AvailabilityWatch:
         self._log = LinkLogger(log, link.name)
         self._repeat_filter = RepeatFilter(self._log)
         self._sides = [
-            self._side("source", IncidentKind.SOURCE_AWAY, settings, link.source),
-            self._side("target", IncidentKind.TARGET_AWAY, settings, link.target),
+            self._side(IncidentSide.SOURCE, IncidentKind.SOURCE_AWAY, settings.cluster(link.source)),
+            self._side(IncidentSide.TARGET, IncidentKind.TARGET_AWAY, settings.cluster(link.target)),
         ]
         self.held: frozenset[TopicPartition] = frozenset()
         self._twins: list[TopicPartition] = []
@@ -353,43 +351,36 @@ class AvailabilityWatch:
         self._disk_row: IncidentRow | None = None
         self._disks_unknown = ""
         self._adopted = False
-        self._task = process_scheduler.every(
-            f"watch {link.name}", self._turn, asks=(link.source, link.target), first_s=POLL_INTERVAL_S
-        )
+        asks = (link.source, link.target)
+        self._task = process_scheduler.every(f"watch {link.name}", self._turn, asks=asks, first_s=POLL_INTERVAL_S)
 
     def close(self) -> None:
         self._task.close()
         self._outages.forget(self._link.name)
-        for watched_cluster in self._sides:
-            watched_cluster.cluster.close()
+        for side in self._sides:
+            side.cluster.close()
 
-    def _side(self, called: str, kind: IncidentKind, settings: Settings, name: str) -> WatchedCluster:
-        cluster = KafkaCluster(
-            settings.cluster(name),
-            client_id=SHORT_TIMEOUT_CONNECTIONS.client_id,
-            patience_s=PATIENCE_S,
-            call_s=CALL_TIMEOUT_S,
-            pool=SHORT_TIMEOUT_CONNECTIONS.pool,
-        )
-        return WatchedCluster(called, kind, cluster, self._absence(), self._absence())
+    def _side(self, side: IncidentSide, kind: IncidentKind, cluster: Cluster) -> WatchedCluster:
+        client = SHORT_TIMEOUT_CONNECTIONS.client(cluster, PATIENCE_S)
+        return WatchedCluster(side, client, self._outage(kind), self._outage(IncidentKind.RIGHTS_LOST))
 
-    def _absence(self) -> OutageTracker:
-        return OutageTracker(self._mirror.away_after_s)
+    def _outage(self, kind: IncidentKind) -> WatchedOutage:
+        return WatchedOutage(kind, OutageTracker(self._mirror.away_after_s))
 
     def _turn(self) -> float:
         if not self._active():
             self._adopted = False
             self._outages.forget(self._link.name)
-            for watched_cluster in self._sides:
-                watched_cluster.silent = ""
-                self._say_whether_away(watched_cluster, "", 0.0)
+            for side in self._sides:
+                side.silent = ""
+                self._report_away(side, "", 0.0)
             return POLL_INTERVAL_S
         try:
             self.look()
             self._repeat_filter.well()
         except Exception as error:
             # A dead watch would look as if all were well.
-            self._repeat_filter.say(f"{describe_error(error)}")
+            self._repeat_filter.say(describe_error(error))
         return POLL_INTERVAL_S
 
     def look(self) -> None:
@@ -398,9 +389,9 @@ class AvailabilityWatch:
             self._adopt()
         if time.monotonic() - self._twins_at_s >= TWINS_INTERVAL_S:
             self._read_twins(time.monotonic())
-        run_all([*(partial(self._look_at, watched_cluster) for watched_cluster in self._sides), self._look_at_room])
+        run_all([*(partial(self._check, side) for side in self._sides), self._check_disks])
 
-    def _look_at_room(self) -> None:
+    def _check_disks(self) -> None:
         now_s = time.monotonic()
         if self._mirror.disk_warn_percent and now_s - self._disks_at_s >= self._mirror.disk_check_s:
             self._disks_at_s = now_s
@@ -414,95 +405,66 @@ class AvailabilityWatch:
 
     # -- away
 
-    def _look_at(self, watched_cluster: WatchedCluster) -> None:
-        away = refused = watched_cluster.silent = ""
+    def _check(self, side: WatchedCluster) -> None:
+        away = refused = side.silent = ""
         some = False
         begun_s = time.monotonic()
         try:
-            away, some = self._leaderless(watched_cluster)
+            away, some = self._leaderless(side)
         except KafkaError as error:
             if error.code in ACCESS_DENIED_CODES:
-                refused = f"the {watched_cluster.called} turns the mirror away: {error}"
+                refused = f"the {side.side} refuses the mirror's access: {error}"
             else:
-                away = describe_outage_with_cause(
-                    watched_cluster.called, watched_cluster.cluster.name, error.cause or str(error)
-                )
-                watched_cluster.silent = error.cause
+                away = describe_outage_with_cause(side.side, side.cluster.name, error.cause or str(error))
+                side.silent = error.cause
         except (WireError, ConfigError) as error:
-            away = f"the {watched_cluster.called} {watched_cluster.cluster.name} cannot be asked: {error}"
+            away = f"the {side.side} {side.cluster.name} cannot be asked: {error}"
         now_s = time.monotonic()
-        self._say_whether_away(watched_cluster, "" if some else away or refused, begun_s)
-        run_all(
-            [
-                lambda: self._judge(
-                    watched_cluster.away, away, partial(self._tell_away, watched_cluster), now_s, begun_s
-                ),
-                lambda: self._judge(
-                    watched_cluster.refused, refused, partial(self._tell_refused, watched_cluster), now_s, begun_s
-                ),
-            ]
-        )
+        self._report_away(side, "" if some else away or refused, begun_s)
+        outages = ((side.away, away), (side.refused, refused))
+        run_all([partial(self._judge, side, outage, cause, now_s, begun_s) for outage, cause in outages])
 
-    def _judge(
-        self, absence: OutageTracker, trouble: str, tell: Callable[[str, str], None], now_s: float, begun_s: float
-    ) -> None:
-        """An outage counts as reported once the incident log has the row."""
-        turn = absence.look(bool(trouble), now_s, begun_s)
-        if turn is IncidentAction.OPEN:
-            tell(trouble, "")
-            absence.open = True
-        elif turn is IncidentAction.CLOSE:
-            lasted = f" after {absence.lasted_s():.0f} s" if absence.lasted_s() else ""
-            tell("", f"back{lasted}, {self._recorder.behind(self._link.name):,} records behind")
-            absence.open = False
+    def _judge(self, side: WatchedCluster, outage: WatchedOutage, cause: str, now_s: float, begun_s: float) -> None:
+        """The row lasts from the beginning of the silence to the next answer. An outage counts as reported once the
+        incident log has the row.
+        """
+        tracker = outage.tracker
+        action = tracker.look(bool(cause), now_s, begun_s)
+        if action is IncidentAction.OPEN:
+            self._report_silent(side)
+            outage.row = self._open(outage.kind, cause, side.side, at_s=tracker.since_s)
+            tracker.open = True
+        elif action is IncidentAction.CLOSE:
+            lasted = f" after {tracker.lasted_s():.0f} s" if tracker.lasted_s() else ""
+            came_to = f"back{lasted}, {self._recorder.behind(self._link.name):,} records behind"
+            if outage.row is not None:
+                self._close(outage.row, came_to, at_s=tracker.well_s)
+            outage.row, tracker.open = None, False
 
-    def _tell_away(self, watched_cluster: WatchedCluster, trouble: str, came_to: str) -> None:
-        """The row lasts from the beginning of the silence to the next answer."""
-        if watched_cluster.row is not None:
-            self._close(watched_cluster.row, came_to, at_s=watched_cluster.away.well_s)
-        if trouble:
-            self._say_silent(watched_cluster)
-        where = watched_cluster.kind.side
-        watched_cluster.row = (
-            self._open(watched_cluster.kind, trouble, where, at_s=watched_cluster.away.since_s) if trouble else None
-        )
-
-    def _tell_refused(self, watched_cluster: WatchedCluster, trouble: str, came_to: str) -> None:
-        if watched_cluster.refused_row is not None:
-            self._close(watched_cluster.refused_row, came_to)
-        watched_cluster.refused_row = (
-            self._open(IncidentKind.RIGHTS_LOST, trouble, watched_cluster.kind.side) if trouble else None
-        )
-
-    def _say_whether_away(self, watched_cluster: WatchedCluster, none: str, begun_s: float) -> None:
-        """`none`: why nothing can be replicated because of this side, or ""."""
-        if not none:
-            watched_cluster.none_since_s = -1.0
-        elif watched_cluster.none_since_s < 0:
-            watched_cluster.none_since_s = begun_s
-        lasts = none and time.monotonic() - watched_cluster.none_since_s >= WAITING_AFTER_S
-        self._recorder.away(self._link.name, watched_cluster.called, none if lasts else "")
+    def _report_away(self, side: WatchedCluster, cause: str, begun_s: float) -> None:
+        """`cause`: why nothing can be replicated because of this side, or ""."""
+        if not cause:
+            side.none_since_s = -1.0
+        elif side.none_since_s < 0:
+            side.none_since_s = begun_s
+        lasts = cause and time.monotonic() - side.none_since_s >= WAITING_AFTER_S
+        self._recorder.away(self._link.name, side.side, cause if lasts else "")
         if lasts:
-            self._say_silent(watched_cluster)
-        if not watched_cluster.silent:
-            self._outages.answers(self._link.name, RECORDS, watched_cluster.cluster.name)
+            self._report_silent(side)
+        if not side.silent:
+            self._outages.answers(self._link.name, RECORDS, side.cluster.name)
 
-    def _say_silent(self, watched_cluster: WatchedCluster) -> None:
-        if watched_cluster.silent:
-            self._outages.silent(
-                watched_cluster.cluster.name,
-                self._link.name,
-                RECORDS,
-                watched_cluster.silent,
-                since_s=watched_cluster.none_since_s,
-            )
+    def _report_silent(self, side: WatchedCluster) -> None:
+        if side.silent:
+            place = (side.cluster.name, self._link.name, RECORDS)
+            self._outages.silent(*place, side.silent, since_s=side.none_since_s)
 
-    def _leaderless(self, watched_cluster: WatchedCluster) -> tuple[str, bool]:
+    def _leaderless(self, side: WatchedCluster) -> tuple[str, bool]:
         """Describes partitions without a leader, or ""; and returns whether others have one."""
         names = {tp.topic for tp in self._twins}
-        if watched_cluster.called == "target":
+        if side.side is IncidentSide.TARGET:
             names = {self._link.twin_of(name) for name in names}
-        topics = watched_cluster.cluster.metadata(sorted(names), refresh=True).topics
+        topics = side.cluster.metadata(sorted(names), refresh=True).topics
         missing = [
             f"{name}-{partition.partition}"
             for name, topic in sorted(topics.items())
@@ -512,10 +474,7 @@ class AvailabilityWatch:
         if not missing:
             return "", True
         every = sum(len(topic.partitions) for topic in topics.values())
-        sentence = (
-            f"nobody leads {join_names(missing, SHOWN_MAX)} on the {watched_cluster.called}"
-            f" {watched_cluster.cluster.name}"
-        )
+        sentence = f"no broker leads {join_names(missing, SHOWN_MAX)} on the {side.side} {side.cluster.name}"
         return sentence, len(missing) < every
 
     # -- disks
@@ -558,36 +517,36 @@ class AvailabilityWatch:
     def _adopt(self) -> None:
         rows = self._store.incidents.rows(self._link.name, open_only=True)
         self._disk_row = None
-        for watched_cluster in self._sides:
-            watched_cluster.row = watched_cluster.refused_row = None
-            watched_cluster.away, watched_cluster.refused = self._absence(), self._absence()
+        for side in self._sides:
+            side.away, side.refused = self._outage(side.away.kind), self._outage(side.refused.kind)
         for row in rows:
             kind = row.incident.kind
-            if row.incident.topic or kind not in WATCHED_KINDS:
+            if row.incident.topic:
                 continue
             if kind is IncidentKind.DISK_NEAR_FULL:
                 self._disk_row, self._rooms = row, {-1: DiskSpace.LOW}
-            for watched_cluster in self._sides:
-                if kind is watched_cluster.kind:
-                    watched_cluster.row, watched_cluster.away.open = row, True
-                if kind is IncidentKind.RIGHTS_LOST and row.incident.side is watched_cluster.kind.side:
-                    watched_cluster.refused_row, watched_cluster.refused.open = row, True
+            for side in self._sides:
+                own = row.incident.side is side.side
+                outage = side.away if kind is side.away.kind else side.refused if own else None
+                if outage and kind is outage.kind:
+                    outage.row, outage.tracker.open = row, True
         self._adopted = True
 
-    def _open(self, kind: IncidentKind, sentence: str, where: IncidentSide, at_s: float = -1.0) -> IncidentRow:
-        incident = Incident(self._link.name, "", -1, kind, -1, -1, kind_entry(kind).policy, sentence, where)
+    def _open(self, kind: IncidentKind, sentence: str, side: IncidentSide, at_s: float = -1.0) -> IncidentRow:
+        policy = kind_entry(kind).policy
+        incident = Incident(self._link.name, "", -1, kind, -1, -1, policy, sentence, side)
         row = self._store.incidents.add(incident, now_ms=_moment_ms(at_s))
-        self._say_of(kind, sentence, kind_entry(kind).policy.log_level)
+        self._log_incident(kind, sentence, policy.log_level)
         return row
 
     def _close(self, row: IncidentRow, came_to: str, at_s: float = -1.0) -> None:
         self._store.incidents.close(row.id, now_ms=max(row.opened_ms, _moment_ms(at_s)), came_to=came_to)
-        self._say_of(row.incident.kind, came_to, logging.INFO)
+        self._log_incident(row.incident.kind, came_to, logging.INFO)
 
-    def _say_of(self, kind: IncidentKind, sentence: str, level: int) -> None:
+    def _log_incident(self, kind: IncidentKind, sentence: str, level: int) -> None:
         """The log reports a silent cluster once for all links."""
-        watched_cluster = next((one for one in self._sides if one.kind is kind), None)
-        if watched_cluster is None or not self._outages.has_reported(watched_cluster.cluster.name):
+        silent = [side.cluster.name for side in self._sides if side.away.kind is kind]
+        if not any(map(self._outages.has_reported, silent)):
             self._log.log(level, f"{kind}: {sentence}")
 
 
