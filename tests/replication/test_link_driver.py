@@ -152,7 +152,7 @@ def test_a_store_that_fails_while_a_term_begins_costs_a_turn_and_nothing_else(
     place.turned(lambda sentence: "1 partition stopped by incidents" in sentence)
     place.coordinator.assign((LINK, 0), [PartitionConfig("orders", 0, "00", "00")])
     assert set(place.coordinator.placed(LINK)) == {TopicPartition("orders", 0)}
-    assert any("orders-1 rests: corrupt batch" in sentence for sentence in place.said)
+    assert any("orders-1 is stopped: corrupt batch" in sentence for sentence in place.said)
 
 
 @pytest.mark.usefixtures("answering")

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from twinshore.config.incident_policy import IncidentEffect, IncidentKind
 from twinshore.config.model import TopicPartition, is_heartbeats_topic
@@ -25,6 +25,10 @@ from twinshore.replication.task.core.config import PartitionIncident
 from twinshore.runtime.logging import LinkLogger
 from twinshore.state.core.values import Incident, IncidentRow, PartitionState
 from twinshore.state.store import Store
+
+if TYPE_CHECKING:
+    from twinshore.replication.coordinator_server import CoordinatorServer
+    from twinshore.replication.recorder import ProgressRecorder
 
 log = logging.getLogger(__name__)
 
@@ -68,24 +72,6 @@ class StoppedPartition:
     tried_s: float = 0.0
 
 
-class PlacedPartitions(Protocol):
-    def placed(self, link: str) -> Mapping[TopicPartition, int]: ...
-
-    def withdraw(self, link: str, topic: str, partition: int) -> bool: ...
-
-
-class ReportedIncidents(Protocol):
-    def take_recorded(self, link: str) -> Collection[PartitionIncident]: ...
-
-    def passes(self, link: str, partition: TopicPartition, kind: IncidentKind, until: int) -> None: ...
-
-    def passing(self, link: str, partition: TopicPartition) -> Mapping[IncidentKind, int]:
-        """The kinds that are not over, and up to which offset."""
-
-    def heard(self, link: str, partition: TopicPartition) -> tuple[float, int]:
-        """When a task last reported, on the monotonic clock, and the twin's end then; zeros for never."""
-
-
 class StoppedPartitions:
     """Stopped partitions of one link. For the controller's thread only."""
 
@@ -93,8 +79,8 @@ class StoppedPartitions:
         self,
         link: str,
         store: Store,
-        coordinator: PlacedPartitions,
-        recorder: ReportedIncidents,
+        coordinator: CoordinatorServer,
+        recorder: ProgressRecorder,
         *,
         held: Callable[[], frozenset[TopicPartition]] = frozenset,
     ) -> None:
@@ -118,13 +104,12 @@ class StoppedPartitions:
         self._rests.clear()
         self._passing.clear()
         self._recorder.take_recorded(self._link)
-        for partition, rows in self._open().items():
-            stopping = _stopping(rows)
-            if stopping:
+        for partition, rows in _open_by_partition(self._store, self._link).items():
+            if stopping := _stopping(rows):
                 self._rests[partition] = StoppedPartition(are_retried(stopping), StopStage.RESTING)
                 incident = stopping[0].incident
-                rests = f"{partition} rests: {incident.kind} (incident {stopping[0].id})"
-                self._log.log(incident.policy.log_level, rests, extra=asdict(partition))
+                sentence = f"{partition} is stopped: {incident.kind} (incident {stopping[0].id})"
+                self._log.log(incident.policy.log_level, sentence, extra=asdict(partition))
             for row in rows:
                 if is_transient(row.incident.kind, row.incident.policy):
                     self._passing.add(partition)
@@ -147,15 +132,14 @@ class StoppedPartitions:
         if not (self._rests or self._passing) or now_s - self._looked_at_s < INCIDENT_POLL_INTERVAL_S:
             return freed
         self._looked_at_s = now_s
-        rows = self._open()
+        rows = _open_by_partition(self._store, self._link)
         self._pass(rows)
         return freed | self._resumed(rows) | self._retried(rows, now_s)
 
     def forget(self, topic: str) -> None:
-        """Closes rows, as the topic begins again."""
-        for partition in [partition for partition in self._rests if partition.topic == topic]:
-            del self._rests[partition]
-        for partition, rows in self._open().items():
+        """Closes rows, as the topic starts again."""
+        self._rests = {partition: stopped for partition, stopped in self._rests.items() if partition.topic != topic}
+        for partition, rows in _open_by_partition(self._store, self._link).items():
             if partition.topic == topic:
                 self._close(rows)
 
@@ -175,17 +159,16 @@ class StoppedPartitions:
         if is_transient(incident.kind, incident.policy):
             self._passing.add(partition)
         elif incident.policy is None:
-            self._rests[partition] = StoppedPartition(
-                kind_entry(incident.kind).after is IncidentOutcome.RETRIES, StopStage.LEAVING
-            )
+            retries = kind_entry(incident.kind).after is IncidentOutcome.RETRIES
+            self._rests[partition] = StoppedPartition(retries, StopStage.LEAVING)
 
     def _pass(self, rows: dict[TopicPartition, list[IncidentRow]]) -> None:
         for partition in list(self._passing):
             left = self._recorder.passing(self._link, partition)
             if not left:
                 self._passing.discard(partition)
-            told = [row for row in rows.get(partition, ()) if is_transient(row.incident.kind, row.incident.policy)]
-            over = [row for row in told if _over(row, left)]
+            transient = [row for row in rows.get(partition, ()) if is_transient(row.incident.kind, row.incident.policy)]
+            over = [row for row in transient if _is_over(row, left)]
             self._close(over)
             for kind in dict.fromkeys(row.incident.kind for row in over if row.incident.kind not in left):
                 ids = [row.id for row in over if row.incident.kind is kind]
@@ -215,7 +198,7 @@ class StoppedPartitions:
                 if heard_s > stopped.tried_s and now_s - stopped.tried_s > STABLE_AFTER_S and past:
                     self._close(stopping)
                     self._over(partition)
-                    self._log.info(f"{partition} is carried again", extra=asdict(partition))
+                    self._log.info(f"{partition} is replicated again", extra=asdict(partition))
         return found
 
     def _over(self, partition: TopicPartition) -> None:
@@ -229,17 +212,14 @@ class StoppedPartitions:
         if rows:
             self._store.incidents.close_all([row.id for row in rows], now_ms=wall_ms())
 
-    def _open(self) -> dict[TopicPartition, list[IncidentRow]]:
-        return _of_partitions(self._store, self._link)
 
-
-def _over(row: IncidentRow, left: Mapping[IncidentKind, int]) -> bool:
+def _is_over(row: IncidentRow, left: Mapping[IncidentKind, int]) -> bool:
     """Whether the twin is past the row. `left`: kinds that are not over, with their offsets."""
     return row.incident.kind not in left or 0 <= row.incident.to_offset <= left[row.incident.kind]
 
 
 def read_stopped_partitions(store: Store, link: str) -> dict[TopicPartition, list[IncidentRow]]:
-    found = {partition: _stopping(rows) for partition, rows in _of_partitions(store, link).items()}
+    found = {partition: _stopping(rows) for partition, rows in _open_by_partition(store, link).items()}
     return {partition: rows for partition, rows in found.items() if rows}
 
 
@@ -248,7 +228,7 @@ def are_retried(rows: list[IncidentRow]) -> bool:
     return all(row.incident.policy.effect is IncidentEffect.RETRIES for row in rows)
 
 
-def _of_partitions(store: Store, link: str) -> dict[TopicPartition, list[IncidentRow]]:
+def _open_by_partition(store: Store, link: str) -> dict[TopicPartition, list[IncidentRow]]:
     found: dict[TopicPartition, list[IncidentRow]] = {}
     for row in store.incidents.rows(link, open_only=True):
         if row.incident.partition >= 0:
@@ -266,19 +246,13 @@ def partitions_added(step: Grow) -> PartitionIncident:
     return PartitionIncident(step.topic, -1, kind, -1, -1, sentence, kind_entry(kind).policy)
 
 
-class IncidentWriter(Protocol):
-    def stopped(self, link: str, stoppage: PartitionIncident) -> None: ...
-
-    def mended(self, link: str, topic: str) -> None: ...
-
-
 class RefusedTopics:
     """Refused topics of one link, for the controller's thread. `doubt` gets topics that seem to be created again:
     `DeletedTopics` knows their twins and the policy, and reports.
     """
 
     def __init__(
-        self, link: str, store: Store, recorder: IncidentWriter, *, doubt: Callable[[Iterable[str]], object]
+        self, link: str, store: Store, recorder: ProgressRecorder, *, doubt: Callable[[Iterable[str]], object]
     ) -> None:
         self._link, self._store, self._recorder, self._doubt = link, store, recorder, doubt
         self._log = LinkLogger(log, link)
@@ -309,10 +283,8 @@ class RefusedTopics:
     def add(self, step: Refuse) -> None:
         """Reports a refusal, unless known or if its twin is too new."""
         topic = step.topic
-        if (
-            step.kind is IncidentKind.TARGET_AWAY
-            and time.monotonic() - self._made.get(topic, -NEW_TWIN_GRACE_S) < NEW_TWIN_GRACE_S
-        ):
+        new = time.monotonic() - self._made.get(topic, -NEW_TWIN_GRACE_S) < NEW_TWIN_GRACE_S
+        if step.kind is IncidentKind.TARGET_AWAY and new:
             self._put_off.add(topic)
             return
         if self._steps.get(topic) == step:
@@ -322,12 +294,10 @@ class RefusedTopics:
         else:
             sentence = append_hint(step.sentence, step.hint)
             if not is_heartbeats_topic(topic):  # else no data of the operator is missing on the target
-                self._recorder.stopped(
-                    self._link, PartitionIncident(topic, -1, step.kind, -1, -1, sentence, None, step.side)
-                )
+                incident = PartitionIncident(topic, -1, step.kind, -1, -1, sentence, None, step.side)
+                self._recorder.stopped(self._link, incident)
             level = kind_entry(step.kind).policy.log_level
-            refused = f"refused: {step.sentence} (try: {step.hint})"
-            self._log.log(level, refused, extra={"topic": topic})
+            self._log.log(level, f"refused: {step.sentence} (try: {step.hint})", extra={"topic": topic})
         # Only now: if the store failed, the next scan reports it.
         self._steps[topic] = step
 
