@@ -73,10 +73,10 @@ def word_of(file: Path) -> Approval | None:
 @pytest.mark.usefixtures("shown")
 def test_a_topic_that_was_made_again_is_agreed_to(file: Path) -> None:
     said = recreate(file, "orders", "--dry-run")
-    assert "would begin again" in said
+    assert "would start again" in said
     assert "its twin holds orders-0 0 to 999" in said
     assert agreed(file) == []
-    assert "orders begins again" in recreate(file, "orders")
+    assert "orders starts again" in recreate(file, "orders")
     assert agreed(file) == ["orders"]
     word = word_of(file)
     assert word is not None
@@ -104,13 +104,13 @@ def test_what_must_not_be_deleted_does_not_begin_again(file: Path, verb: tuple[s
         recreate(file, "orders")
     back = ("link", "resume", LINK) if verb[0] == "link" else (*verb, "--undo")
     asking.run(file, *back)
-    assert "orders begins again" in recreate(file, "orders")
+    assert "orders starts again" in recreate(file, "orders")
 
 
 def test_a_word_that_keeps_is_shown_and_what_still_holds_is_said(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(twin_deletion, "PATIENCE_S", 0.1)
     said = asking.run(file, "mirror", "keep", "orders")
-    assert "there is not known: " in said, "no cluster answers, and a no needs no proof"
+    assert "exists is unknown: " in said, "no cluster answers, and a no needs no proof"
     assert "of orders is kept" in said
     assert "its twins are kept" in asking.run(file, "mirror", "keep", "--all")
     assert "any of its twins" in asking.run(file, "status")

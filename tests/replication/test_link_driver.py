@@ -180,7 +180,7 @@ def test_a_cut_that_is_forbidden_while_the_mirror_runs_has_the_tasks_begin_anew(
     assert place.driver._safety.against()
     place.turned(lambda sentence: "flowing" in sentence)
     assert place.driver._order(0, 1).never_cut
-    assert sum("its tasks begin anew" in sentence for sentence in place.said) == 1
+    assert sum("its tasks start again" in sentence for sentence in place.said) == 1
 
 
 @pytest.mark.usefixtures("answering")
@@ -192,7 +192,7 @@ def test_tasks_cut_nothing_while_nobody_knows_what_may_be_cut(places: Callable[.
         place.driver._safety.against()
         place.turned(lambda sentence: "flowing" in sentence)
         assert place.driver._order(0, 1).never_cut is never, text
-    assert any("be cut off again; its tasks begin anew" in sentence for sentence in place.said)
+    assert any("be cut off again; its tasks start again" in sentence for sentence in place.said)
 
 
 @pytest.mark.usefixtures("answering")
@@ -223,7 +223,7 @@ def test_a_term_begins_with_what_the_settings_file_forbids_at_that_moment(
     place.driver._safety._file = tmp_path / "now.toml"
     place.turned(lambda sentence: "flowing" in sentence)
     assert place.driver._order(0, 1).never_cut
-    assert not any("its tasks begin anew" in sentence for sentence in place.said), "no task ever had another order"
+    assert not any("its tasks start again" in sentence for sentence in place.said), "no task ever had another order"
 
 
 def test_a_long_look_deals_out_nothing_by_an_order_that_holds_no_more(

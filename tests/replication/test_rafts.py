@@ -75,7 +75,7 @@ def test_a_task_that_ends_begins_again_and_the_others_go_on(dock: Dock) -> None:
     slot, (order, _) = next(iter(task.tasks.items()))
     task.ends(slot, "a surprise", died=True)
     dock.until(lambda: bool(dock.said), "the log says so")
-    assert dock.said == [f"{order.link} task 0 task run 0: its task died (a surprise); the task begins again"]
+    assert dock.said == [f"{order.link} task 0 task run 0: its Spark task died (a surprise); the task starts again"]
     dock.until(lambda: order.link in {one.link for one, _ in list(task.tasks.values())}, "its heir is there")
     assert {link: run for link, run in dock.held().items() if link != order.link} == {
         f"link-{number}": 0 for number in range(LINKS) if f"link-{number}" != order.link
@@ -89,7 +89,7 @@ def test_all_tasks_of_a_task_that_dies_board_the_next(dock: Dock) -> None:
     task.dead.set()
     task.over.set()
     dock.until(lambda: len(dock.tasks) == 2 and len(dock.tasks[1].tasks) == LINKS, "their heirs are there")
-    assert dock.said == [f"task group 0 task run 0: its task died (exit code 137); {LINKS} tasks begin again"]
+    assert dock.said == [f"task group 0 task run 0: its Spark task died (exit code 137); {LINKS} tasks start again"]
 
 
 def test_a_frozen_task_gets_no_more_tasks(dock: Dock) -> None:
@@ -99,7 +99,9 @@ def test_a_frozen_task_gets_no_more_tasks(dock: Dock) -> None:
     dock.open("link-late")
     dock.until(lambda: dock.coordinator.holding(("link-late", 0))[0] == 0, "the late link is carried by the other")
     assert "link-late" in {order.link for order, _ in list(dock.tasks[1].tasks.values())}
-    assert dock.said == [f"task group 0 task run 0: frozen: not a word for 15 s; {LINKS} tasks move to another"]
+    assert dock.said == [
+        f"task group 0 task run 0: frozen: no message for 15 s; {LINKS} tasks move to another Spark task"
+    ]
 
 
 @pytest.mark.usefixtures("short")

@@ -194,7 +194,7 @@ def test_tasks_give_way_to_the_next_while_all_flows(three: Three, tmp_path: Path
         print(f"told: at most {behind_s:.2f} s behind over {RUNS} task runs")
         assert behind_s < 2.0
         place.identical()
-        assert "task begins again" not in place.process.said
+        assert "task starts again" not in place.process.said
     finally:
         place.process.end()
 
@@ -224,7 +224,7 @@ def test_a_target_comes_and_goes_while_another_flows(three: Three, tmp_path: Pat
         place.until_same(tokyo)
         assert (copies + place.given()) / size <= 1.3
         assert ended(paris, place.topic) == stood
-        assert "task begins again" not in place.process.said
+        assert "task starts again" not in place.process.said
     finally:
         place.process.end()
 
@@ -260,7 +260,7 @@ def test_a_target_in_trouble_harms_no_other_and_joins_again(
     place.until_same()
     until(lambda: place.copies(10_000) <= 1.3, WITHIN_S, "it has joined again", place)
     place.identical()
-    assert "task begins again" not in place.process.said
+    assert "task starts again" not in place.process.said
 
 
 def test_a_fresh_queue_sends_after_an_outage_only_what_is_young(three: Three, tmp_path: Path) -> None:

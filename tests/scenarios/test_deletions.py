@@ -176,7 +176,7 @@ def what_the_settings_forbid_is_heard_at_once(rig: DeletionRig, announced: str, 
         file.write("\n[safety]\nnever_delete = true\n")
     rig.until_told(announced, "the twin is kept: [safety] never_delete is set")
     assert "[safety] never_delete is set: no twin is deleted, no record cut off" in rig.verb("status")
-    rig.until_said("no record may be cut off from now on; its tasks begin anew")
+    rig.until_said("no record may be cut off from now on; its tasks start again")
     produce(rig.east.cluster, fresh, 10, "since")
     until(lambda: same_ends(rig.east.cluster, rig.west.cluster, fresh, 1), 120, f"{fresh} goes on", rig)
     assert rig.there(announced)

@@ -198,7 +198,7 @@ def test_nothing_waits_at_the_border_of_two_runs(rig: Rig, east: LabCluster, wes
     assert found.records == acked
     print(f"told: the longest wait was {max(waits):.2f} s")
     assert max(waits) < 3.0
-    assert "begins again" not in rig.process.said, "a task run has died"
+    assert "starts again" not in rig.process.said, "a task run has died"
 
 
 def test_a_remedied_topic_flows_without_a_restart(rig: Rig, east: LabCluster, west: LabCluster) -> None:

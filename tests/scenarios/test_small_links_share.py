@@ -143,4 +143,4 @@ def the_task_is_killed(place: Place) -> None:
     until(lambda: bool(place.process.task_processes()), WITHIN_S, "a task carries", place)
     for task in place.process.task_processes():
         task.kill()
-    place.until_said("tasks begin again", within_s=WITHIN_S)
+    place.until_said("tasks start again", within_s=WITHIN_S)

@@ -168,7 +168,7 @@ def made_again_stops_alone(rig: FollowRig, east: Cluster, west: Cluster, orders:
 
 def agreed_begins_again(rig: FollowRig, east: Cluster, west: Cluster, orders: str) -> None:
     """An operator agrees: the old twin goes, a new one begins."""
-    assert "begins again" in rig.run("mirror", "recreate", orders)
+    assert "starts again" in rig.run("mirror", "recreate", orders)
     until(
         lambda: same_ends(east, west, orders, 3) and spans(west, orders, 3)[2] == (0, 7),
         30,

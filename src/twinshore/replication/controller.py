@@ -139,7 +139,7 @@ class LinkController:
         expiry_ms, never_cut = self._slow_looks.state_expiry_ms, self._safety.never_cut
         if self._epoch and (why := self._epoch.outdated(self.link.target, expiry_ms, never_cut=never_cut)):
             self._end_term()
-            self._log.info(f"{why}; its tasks begin anew")
+            self._log.info(f"{why}; its tasks start again")
         if self._epoch is None and time.monotonic() < self._begin_at_s:
             return self._said
         try:

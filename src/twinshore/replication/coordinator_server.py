@@ -64,6 +64,9 @@ class TaskGroupAttemptId:
     task_group: int
     run: int
 
+    def __str__(self) -> str:
+        return f"task group {self.task_group} task run {self.run}"
+
 
 TICK_S = 0.02
 HELLO_TIMEOUT_S = 20.0

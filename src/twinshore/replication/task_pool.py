@@ -104,6 +104,10 @@ class TaskGroupAttempt:
     given_up: bool = False
     turn: int = 0
 
+    @property
+    def task_group(self) -> int:
+        return self.attempt_id.task_group
+
 
 RunJob = Callable[[str, str], str]
 EndJob = Callable[[str], None]
@@ -144,7 +148,7 @@ class TaskGroups:
         able = [
             attempt.attempt_id
             for attempt in self._attempts.values()
-            if attempt.attempt_id.task_group == task_group
+            if attempt.task_group == task_group
             and attempt.attempt_id in there
             and not (attempt.leaving or attempt.given_up)
             and now_s - attempt.heard_s < FROZEN_AFTER_S
@@ -186,11 +190,7 @@ class TaskGroups:
             if attempt.heard_s and now_s - attempt.heard_s >= FROZEN_AFTER_S:
                 self._miss(attempt, now_s)
             elif not (attempt.heard_s or attempt.given_up) and now_s - attempt.launched_s >= 2 * START_TIMEOUT_S:
-                attempt.given_up = True
-                self._warn(
-                    f"{_name(attempt.attempt_id)}: not a word since it was launched: Spark is asked to end its task"
-                )
-                self._end(_name(attempt.attempt_id))
+                self._end_job(attempt, "no message since it was launched")
         wanted = set(wanted)
         for task_group in sorted(wanted):
             if self._due(task_group, heirs_free > 0, now_s):
@@ -198,12 +198,10 @@ class TaskGroups:
                 self._launch(task_group, now_s)
         used = set(self._slots.values())
         for attempt in self._attempts.values():
-            speaks = attempt.heard_s and not attempt.missed
-            needed = (
-                attempt.attempt_id.task_group in wanted
-                and self.serving(attempt.attempt_id.task_group, now_s) == attempt.attempt_id
-            )
-            if speaks and not attempt.leaving and not needed and attempt.attempt_id not in used:
+            alive = attempt.heard_s and not attempt.missed
+            serves = self.serving(attempt.task_group, now_s) == attempt.attempt_id
+            needed = (serves and attempt.task_group in wanted) or attempt.attempt_id in used
+            if alive and not attempt.leaving and not needed:
                 attempt.leaving = self._coordinator.task_groups.say(attempt.attempt_id, StopTaskGroup())
 
     def _forgive(self, now_s: float) -> None:
@@ -211,26 +209,24 @@ class TaskGroups:
         if DRIVER_STALL_S <= now_s - self._turned_s < math.inf:
             self._stalled_s = now_s
             for attempt in self._attempts.values():
-                if attempt.heard_s:
-                    attempt.heard_s = max(attempt.heard_s, now_s)
+                attempt.heard_s = attempt.heard_s and max(attempt.heard_s, now_s)
         self._turned_s = now_s
 
     def _miss(self, attempt: TaskGroupAttempt, now_s: float) -> None:
         """Moves a frozen attempt's tasks at once; if still frozen later, has Spark end the job, which keeps a slot."""
         if not attempt.missed:
             attempt.missed = True
-            tasks = len(
-                {self._tasks[slot] for slot, attempt_id in self._slots.items() if attempt_id == attempt.attempt_id}
-            )
-            self._warn(
-                f"{_name(attempt.attempt_id)}: frozen: not a word for {FROZEN_AFTER_S:.0f} s; {tasks} tasks"
-                f" move to another"
-            )
+            tasks = len({self._tasks[slot] for slot, holder in self._slots.items() if holder == attempt.attempt_id})
+            silent = f"frozen: no message for {FROZEN_AFTER_S:.0f} s"
+            self._warn(f"{attempt.attempt_id}: {silent}; {tasks} tasks move to another Spark task")
             self._suspect(attempt.attempt_id, attempt.turn, now_s)
         if not attempt.given_up and now_s - attempt.heard_s >= 2 * FROZEN_AFTER_S:
-            attempt.given_up = True
-            self._warn(f"{_name(attempt.attempt_id)}: still frozen: Spark is asked to end its task")
-            self._end(_name(attempt.attempt_id))
+            self._end_job(attempt, "still frozen")
+
+    def _end_job(self, attempt: TaskGroupAttempt, why: str) -> None:
+        attempt.given_up = True
+        self._warn(f"{attempt.attempt_id}: {why}: Spark is asked to end its Spark task")
+        self._end(str(attempt.attempt_id))
 
     def _hear(self, now_s: float) -> None:
         there = self._coordinator.task_groups.there()
@@ -245,12 +241,9 @@ class TaskGroups:
                     if self._left(slot):
                         self._over(slot, sentence, died)
         for attempt in self._attempts.values():
-            attempt.came |= attempt.attempt_id in there
-            if (
-                attempt.came
-                and attempt.attempt_id not in there
-                and not (attempt.gone or attempt.missed or attempt.leaving)
-            ):
+            connected = attempt.attempt_id in there
+            attempt.came |= connected
+            if attempt.came and not (connected or attempt.gone or attempt.missed or attempt.leaving):
                 attempt.gone = True  # the next attempt is to know what became of this one, however late Spark tells
                 self._suspect(attempt.attempt_id, attempt.turn, now_s)
         with self._lock:
@@ -265,20 +258,13 @@ class TaskGroups:
 
     def _succeeds(self, attempt: TaskGroupAttempt) -> bool:
         """Whether an older attempt of the group still runs and is not frozen."""
-        return any(
-            two.attempt_id.task_group == attempt.attempt_id.task_group
-            and two.attempt_id.run < attempt.attempt_id.run
-            and not (two.missed or two.gone)
-            for two in self._attempts.values()
-        )
+        alive = [other for other in self._attempts.values() if not (other.missed or other.gone)]
+        older = [other for other in alive if other.attempt_id.run < attempt.attempt_id.run]
+        return any(other.task_group == attempt.task_group for other in older)
 
     def _due(self, task_group: int, heir_free: bool, now_s: float) -> bool:
-        coming = [
-            attempt
-            for attempt in self._attempts.values()
-            if attempt.attempt_id.task_group == task_group and not attempt.heard_s
-        ]
-        if any(now_s - attempt.launched_s < START_TIMEOUT_S for attempt in coming):
+        ours = [attempt for attempt in self._attempts.values() if attempt.task_group == task_group]
+        if any(not attempt.heard_s and now_s - attempt.launched_s < START_TIMEOUT_S for attempt in ours):
             return False
         if now_s < self._failures.get(task_group, (0, 0.0))[1]:
             return False
@@ -300,18 +286,18 @@ class TaskGroups:
         order = TaskGroupConfig(attempt_id.task_group, attempt_id.run, host, port, token, self.suspects.tells(now_s))
         self._attempts[attempt_id] = TaskGroupAttempt(attempt_id, now_s)
         try:
-            threading.Thread(target=self._ride, args=(attempt_id, order), name=_name(attempt_id), daemon=True).start()
+            threading.Thread(target=self._ride, args=(attempt_id, order), name=str(attempt_id), daemon=True).start()
         except Exception as error:
             self._ended(attempt_id, f"it cannot begin ({first_error_line(error)})", now_s, died=False)
 
     def _ride(self, attempt_id: TaskGroupAttemptId, order: TaskGroupConfig) -> None:
         trouble = ""
         try:
-            sentence = self._run(order.to_json(), _name(attempt_id))
+            sentence = self._run(order.to_json(), str(attempt_id))
             trouble = "" if sentence == "finished" else sentence
         except Exception as error:
             # Any error of Spark: the task, the worker or the executor is gone; the group's tasks begin again elsewhere.
-            trouble = f"its task died ({first_error_line(error)})"
+            trouble = f"its Spark task died ({first_error_line(error)})"
         with self._lock:
             self._ends.append((attempt_id, trouble, time.monotonic()))
 
@@ -324,13 +310,10 @@ class TaskGroups:
         # If Spark lost sight of an attempt that runs on, its tasks give way to their standbys, and then it ends.
         self._coordinator.task_groups.say(attempt_id, StopTaskGroup())
         left = [slot for slot, at in self._slots.items() if at == attempt_id]
-        times = self._failures.get(attempt_id.task_group, (0, 0.0))[0] + 1 if trouble else 0
-        self._failures[attempt_id.task_group] = (
-            times,
-            now_s + min(GROUP_RETRY_S_MAX, 0.1 * 2**times) if trouble else 0.0,
-        )
+        failures = self._failures.pop(attempt_id.task_group, (0, 0.0))[0] + 1
         if trouble:
-            self._warn(f"{_name(attempt_id)}: {trouble}; {len(left)} tasks begin again")
+            self._failures[attempt_id.task_group] = failures, now_s + min(GROUP_RETRY_S_MAX, 0.1 * 2**failures)
+            self._warn(f"{attempt_id}: {trouble}; {len(left)} tasks start again")
         for slot in left:
             self._left(slot)
             self._over(slot, "finished", False)
@@ -343,19 +326,12 @@ class TaskGroups:
     def _suspect(self, attempt_id: TaskGroupAttemptId, turn: int, now_s: float) -> None:
         task = self._tasks.get(turn) if now_s - self._stalled_s >= FROZEN_AFTER_S else None
         if self.suspects.ended(task, now_s) and task:
-            self._warn(
-                f"{task[0]} task {task[1]}: {_name(attempt_id)} ended in its turn: it gets a task of its own,"
-                f" so that it "
-                "takes no other link's tasks along"
-            )
+            alone = "it gets a Spark task of its own, so that it ends no other link's tasks"
+            self._warn(f"{task[0]} task {task[1]}: {attempt_id} ended in its turn: {alone}")
 
     def _warn(self, sentence: str) -> None:
         if not self._closed.is_set():
             log.warning(sentence)
-
-
-def _name(attempt_id: TaskGroupAttemptId) -> str:
-    return f"task group {attempt_id.task_group} task run {attempt_id.run}"
 
 
 def first_error_line(error: Exception) -> str:
@@ -440,7 +416,9 @@ class TaskPool:
         self._tasks = tasks
         self._end = end
         self._attempts: dict[TaskKey, TaskAttempts] = {}
-        self._task_groups = TaskGroups(coordinator, task_run_s, run, self._left_task_group, self._give_up, self._closed)
+        self._task_groups = TaskGroups(
+            coordinator, task_run_s, run, self._left_group, self._end_spark_task, self._closed
+        )
         self._aboard: dict[int, tuple[TaskAttempts, int, str]] = {}
         # The number of each task's next attempt, kept after closing: Spark jobs are ended by their names.
         self._numbers: dict[TaskKey, int] = {}
@@ -484,9 +462,8 @@ class TaskPool:
                 self._deal(now_s)
                 heirs = sum(_heirs(attempts, now_s) for attempts in self._attempts.values())
                 boarding = sum(self._is_joining_group(key, attempts, now_s) for key, attempts in self._attempts.items())
-                wanted = {
-                    attempts.task_group for attempts in self._attempts.values() if attempts.task_group is not None
-                }
+                groups = [attempts.task_group for attempts in self._attempts.values()]
+                wanted = {group for group in groups if group is not None}
                 running = [attempt for attempts in self._attempts.values() for attempt in attempts.running.values()]
                 alone = sum(attempt.slot is None and not attempt.given_up for attempt in running)
                 heirs += self._task_groups.heirs()
@@ -509,22 +486,22 @@ class TaskPool:
             if attempt.slot is None and attempt.spent_s(now_s) >= END_TIMEOUT_S and not attempt.given_up:
                 attempt.given_up = True
                 name = f"{key[0]} task {key[1]} task run {run}"
-                log.warning(f"{name}: it carries no more and does not end: Spark is asked to end its task")
-                self._give_up(name)
+                log.warning(f"{name}: replicates no more and does not end: Spark is asked to end its Spark task")
+                self._end_spark_task(name)
 
-    def _give_up(self, name: str) -> None:
+    def _end_spark_task(self, name: str) -> None:
         """Asks Spark in a thread of its own, because the call blocks."""
 
         def ask() -> None:
             try:
                 self._end(name)
             except Exception as error:
-                log.warning(f"{name}: Spark does not end its task ({first_error_line(error)})")
+                log.warning(f"{name}: Spark does not end its Spark task ({first_error_line(error)})")
 
         try:
             threading.Thread(target=ask, name=f"end of {name}", daemon=True).start()
         except RuntimeError as error:
-            log.warning(f"{name}: Spark is not asked to end its task ({first_error_line(error)})")
+            log.warning(f"{name}: Spark is not asked to end its Spark task ({first_error_line(error)})")
 
     def _look(self, now_s: float) -> None:
         for key, attempts in self._attempts.items():
@@ -534,7 +511,7 @@ class TaskPool:
             there = suspects.apart & self._attempts.keys()
             manned = frozenset(key for key in there if self._coordinator.holding(key)[0] is not None)
             for key in suspects.turn(suspects.apart - manned, now_s):
-                log.info(f"{key[0]} task {key[1]}: carried for long enough: it may share a task with others again")
+                log.info(f"{key[0]} task {key[1]}: ran long enough: it may share a Spark task with others again")
 
     def _heirs_free(self, heirs: int, alone: int) -> int:
         """How many more standbys may have a Spark task. Tasks that move to groups may use all."""
@@ -556,10 +533,9 @@ class TaskPool:
                 if attempts := self._attempts.get(key):
                     attempts.rate, attempts.carried = max(0, carried - attempts.carried) / took_s, carried
         self._dealt = known
-        rates = {key: attempts.rate for key, attempts in self._attempts.items() if key not in bound}
-        now = {
-            key: attempts.task_group for key, attempts in self._attempts.items() if attempts.begun and key not in bound
-        }
+        free = {key: attempts for key, attempts in self._attempts.items() if key not in bound}
+        rates = {key: attempts.rate for key, attempts in free.items()}
+        now = {key: attempts.task_group for key, attempts in free.items() if attempts.begun}
         tasks = max(SPARK_TASKS_MIN, self._tasks - len(set(bound.values())))
         for key, task_group in assign_task_groups(rates, now, tasks, self.apart).items():
             self._attempts[key].task_group = task_group
@@ -578,10 +554,9 @@ class TaskPool:
     def _tell_wait(self, key: TaskKey, attempts: TaskAttempts) -> None:
         wait_s = self._coordinator.waits_s(key)
         if wait_s > WAIT_REPORTED_S and not attempts.waits:
-            log.warning(
-                f"{key[0]} task {key[1]}: no task begins for {wait_s:.0f} s: a broker of the target throttled the last "
-                "one, and what it was sent may land until then (hint: the quota is too small for this link)"
-            )
+            why = "a broker of the target throttled the last one, whose requests may be appended until then"
+            hint = "the quota is too small for this link"
+            log.warning(f"{key[0]} task {key[1]}: no attempt starts for {wait_s:.0f} s: {why} (hint: {hint})")
         attempts.waits = wait_s > 0.0 and (attempts.waits or wait_s > WAIT_REPORTED_S)
 
     def _is_joining_group(self, key: TaskKey, attempts: TaskAttempts, now_s: float) -> bool:
@@ -603,9 +578,8 @@ class TaskPool:
         if not attempts.running:
             return True
         holder, age_s, heir = self._coordinator.holding(key)
-        if heir or any(
-            run != holder and self._is_starting(attempt, now_s) for run, attempt in attempts.running.items()
-        ):
+        others = [attempt for run, attempt in attempts.running.items() if run != holder]
+        if heir or any(self._is_starting(attempt, now_s) for attempt in others):
             return False
         if holder is None:
             return sum(not attempt.given_up for attempt in attempts.running.values()) < ATTEMPTS_MAX
@@ -635,7 +609,7 @@ class TaskPool:
         except Exception as error:
             # Concerns this task alone: the same thread launches the others. The machine may be out of threads.
             attempts.running.pop(run, None)
-            log.warning(f"{name}: it cannot begin ({first_error_line(error)}); the task begins again")
+            log.warning(f"{name}: it cannot begin ({first_error_line(error)}); the task starts again")
             self._pause(attempts, now_s)
 
     def _ride(self, attempts: TaskAttempts, run: int, config: TaskConfig, name: str) -> None:
@@ -648,7 +622,7 @@ class TaskPool:
         except Exception as error:
             # Any error of Spark: the task, the worker or the executor is gone; our task begins again.
             if not self._closed.is_set():
-                log.warning(f"{name}: its task died ({first_error_line(error)}); the task begins again")
+                log.warning(f"{name}: its Spark task died ({first_error_line(error)}); the task starts again")
             failed = True
         with self._lock:
             self._over(attempts, run, failed=failed)
@@ -662,11 +636,11 @@ class TaskPool:
         attempts.running[run].slot = slot
         self._aboard[slot] = attempts, run, name
 
-    def _left_task_group(self, slot: int, sentence: str, died: bool) -> None:
+    def _left_group(self, slot: int, sentence: str, died: bool) -> None:
         attempts, run, name = self._aboard.pop(slot)
         launched_s = attempts.running[run].launched_s if run in attempts.running else 0.0
         if sentence != "finished":
-            log.warning(f"{name}: {f'its task died ({sentence}); the task begins again' if died else sentence}")
+            log.warning(f"{name}: {f'its Spark task died ({sentence}); the task starts again' if died else sentence}")
         failed = died or (sentence != "finished" and time.monotonic() - launched_s < RETRY_S_MAX)
         self._over(attempts, run, failed=failed)
 
