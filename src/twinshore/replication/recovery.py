@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from contextlib import contextmanager
 
 from twinshore.config.errors import KafkaError, RefusedError, WireError
-from twinshore.config.incident_policy import POLICY_NOT_TRUNCATED, IncidentEffect, IncidentKind, IncidentSide
+from twinshore.config.incident_policy import POLICY_NOT_TRUNCATED, IncidentEffect, IncidentSide
 from twinshore.config.model import Link, TopicPartition
 from twinshore.config.repeat_filter import RepeatFilter
 from twinshore.config.sentences import Tell, append_hint
@@ -18,7 +18,7 @@ from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.record_batch import CONTROL_FLAG
-from twinshore.replication.task.core.error_actions import AUTHORIZATION_CODES
+from twinshore.replication.incidents.stopped import kind_of_error
 from twinshore.replication.task.lookups import DELETE_RECORDS_DENIED_CODES
 from twinshore.runtime.logging import LinkLogger
 from twinshore.state.core.lease_watch import LeaseWatch
@@ -71,50 +71,48 @@ class LogStartSync:
         ids = {row.topic: row.target_topic_id for row in rows}
         anchors = {TopicPartition(row.topic, row.partition): row.base_offset for row in rows}
         wanted = select_due_cuts(before, anchors, done, never=self._never)
-        told = self._told()
-        for topic in told.keys() - {partition.topic for partition in wanted}:
+        opened = self._open_rows()
+        for topic in opened.keys() - {partition.topic for partition in wanted}:
             if self._never or topic not in ids:
-                self._close(told[topic])
+                self._close(opened[topic])
         count = 0
         for topic in sorted({partition.topic for partition in wanted}):
-            ours = {partition: at for partition, at in wanted.items() if partition.topic == topic}
-            count += self._cut(topic, ids[topic], ours, done, told.get(topic))
+            cuts = {partition: at for partition, at in wanted.items() if partition.topic == topic}
+            count += self._cut(topic, ids[topic], cuts, done, opened.get(topic))
         if count:
-            self._log.info(f"cut {count} twins to their sources' log starts")
+            self._log.info(f"truncated {count} twins to their sources' log starts")
 
     def _cut(
         self,
         topic: str,
         topic_id: str,
-        ours: Mapping[TopicPartition, int],
+        cuts: Mapping[TopicPartition, int],
         done: MutableMapping[TopicPartition, int],
         row: IncidentRow | None,
     ) -> int:
         twin = self._link.twin_of(topic)
         repeat_filter = self._refused.setdefault(topic, RepeatFilter(self._log))
-        called = {TopicPartition(twin, partition.partition): partition for partition in ours}
+        sources = {TopicPartition(twin, partition.partition): partition for partition in cuts}
+        ends = {there: cuts[partition] for there, partition in sources.items()}
         try:
-            cut, failed = self._target.delete_records_of_each(
-                {there: ours[partition] for there, partition in called.items()}, {twin: bytes.fromhex(topic_id)}
-            )
+            cut, failed = self._target.delete_records_of_each(ends, {twin: bytes.fromhex(topic_id)})
         except KafkaError as error:
-            cut, failed = {}, dict.fromkeys(called, error)
-        done.update((called[there], ours[called[there]]) for there in cut)
+            cut, failed = {}, dict.fromkeys(ends, error)
+        done.update((sources[there], ends[there]) for there in cut)
+        refused = all(error.code in DELETE_RECORDS_DENIED_CODES for error in failed.values())
+        if failed and refused and self._never and not self._show_filler({there: ends[there] for there in failed}):
+            done.update(cuts)
+            failed = {}
         if failed:
             why = next(iter(failed.values()))
-            kept = all(kafka_error.code in DELETE_RECORDS_DENIED_CODES for kafka_error in failed.values())
-            if kept and self._never and not self._show_filler({there: ours[called[there]] for there in failed}):
-                done.update(ours)
-                failed = {}
-        if failed:
-            repeat_filter.say(f"the log of twin {twin} was not cut to its source's start: {why.message}")
-            # The target refused, so it has the twin: no sign that the twin was replaced.
-            if kept:
-                self._tell(topic, twin, max(ours.values()), why)
+            repeat_filter.say(f"the log of twin {twin} was not truncated to its source's start: {why.message}")
+            # If the target refused, it has the twin: no sign that the twin was replaced.
+            if refused:
+                self._report(topic, twin, max(cuts.values()), why)
             else:
                 self._doubt([topic])
         else:
-            repeat_filter.well(f"the log of twin {twin} is cut to its source's start again")
+            repeat_filter.well(f"the log of twin {twin} is truncated to its source's start again")
             if row:
                 self._close(row)
         return len(cut)
@@ -128,18 +126,15 @@ class LogStartSync:
             return True
         return any(found and not found[1].attributes & CONTROL_FLAG for found in first)
 
-    def _told(self) -> dict[str, IncidentRow]:
+    def _open_rows(self) -> dict[str, IncidentRow]:
         rows = self._store.incidents.rows(self._link.name, open_only=True)
         return {row.incident.topic: row for row in rows if row.incident.policy.effect is IncidentEffect.NOT_TRUNCATED}
 
-    def _tell(self, topic: str, twin: str, at: int, error: KafkaError) -> None:
-        kind = IncidentKind.RIGHTS_LOST if error.code in AUTHORIZATION_CODES else IncidentKind.REFUSED
+    def _report(self, topic: str, twin: str, at: int, error: KafkaError) -> None:
         what = f"the log of twin {twin} cannot be cut to its source's start, and may show more than the source"
         sentence = append_hint(f"{what}: {error.message}", error.hint)
-        incident = Incident(
-            self._link.name, topic, -1, kind, 0, at, POLICY_NOT_TRUNCATED, sentence, IncidentSide.TARGET
-        )
-        self._store.incidents.add(incident, now_ms=wall_ms())
+        place, rest = (self._link.name, topic, -1), (POLICY_NOT_TRUNCATED, sentence, IncidentSide.TARGET)
+        self._store.incidents.add(Incident(*place, kind_of_error(error), 0, at, *rest), now_ms=wall_ms())
 
     def _close(self, row: IncidentRow) -> None:
         self._store.incidents.close(row.id, now_ms=wall_ms())

@@ -28,9 +28,9 @@ from twinshore.kafka.protocol.record_batch import SEQUENCE_SPAN
 from twinshore.replication.core.filters import admits, passes_filters, with_filters
 from twinshore.replication.core.model import CarryTopic, Create, Grow, PlanStep, Refuse, Settle
 from twinshore.replication.core.planner import KnownTwin, SourceTopic, TargetTopic, plan_topic
+from twinshore.replication.incidents.stopped import kind_of_error
 from twinshore.replication.operator_control import EFFECTIVE_FILTERS_KIND
 from twinshore.replication.task.core.config import UNKNOWN_EPOCH, EpochOffset, PartitionConfig, position_after
-from twinshore.replication.task.core.error_actions import AUTHORIZATION_CODES
 from twinshore.state.core.values import LinkStateRow, TwinRow
 from twinshore.state.store import Store
 
@@ -136,14 +136,8 @@ def _refused(topic: str, error: KafkaError, kind: IncidentKind, place: str) -> R
     """
     sentence = error.message if topic in error.message else f"{place}: {error.message}"
     if error.retriable:
-        return Refuse(topic, kind, sentence, error.hint or "it goes on by itself once that is over")
-    return Refuse(
-        topic,
-        IncidentKind.RIGHTS_LOST if error.code in AUTHORIZATION_CODES else IncidentKind.REFUSED,
-        sentence,
-        error.hint,
-        kind.side,
-    )
+        return Refuse(topic, kind, sentence, error.hint or "it continues by itself once that is over")
+    return Refuse(topic, kind_of_error(error), sentence, error.hint, kind.side)
 
 
 def _values(settings: dict[str, ConfigEntry]) -> tuple[tuple[str, str], ...]:
@@ -160,63 +154,45 @@ LOSSY_KIND = "thinned to"
 ALL_OFFSETS = (1 << 63) - 1
 
 
-def apply_steps(target: KafkaCluster, steps: Iterable[PlanStep]) -> list[str]:
-    """Executes the steps; returns a sentence for each change. Idempotent."""
-    done = []
-    for step in steps:
-        match step:
-            case Create(_, partitions, replication, settings):
-                topic = step.twin or step.topic
-                try:
-                    target.admin.create_topic(
-                        topic, partitions=partitions, replication_factor=replication, settings=dict(settings)
-                    )
-                except KafkaError as error:
-                    if error.code != Code.TOPIC_ALREADY_EXISTS:
-                        raise
-                _appear(target, topic, partitions)
-                done.append(
-                    f"created twin {topic} with {count_phrase(partitions, 'partition')}, {count_copies(replication)}"
+def apply_step(target: KafkaCluster, step: Create | Grow | Settle) -> str:
+    """Executes the step; returns a sentence. Idempotent."""
+    topic = step.twin or step.topic
+    match step:
+        case Create(_, partitions, replication, settings):
+            try:
+                target.admin.create_topic(
+                    topic, partitions=partitions, replication_factor=replication, settings=dict(settings)
                 )
-            case Grow(_, partitions, topic_id):
-                topic = step.twin or step.topic
-                target.admin.create_partitions(topic, partitions, topic_id=bytes.fromhex(topic_id))
-                _appear(target, topic, partitions)
-                done.append(f"grew twin {topic} to {partitions} partitions")
-            case Settle(_, settings, topic_id):
-                topic = step.twin or step.topic
-                target.admin.alter_topic_settings(topic, dict(settings), topic_id=bytes.fromhex(topic_id))
-                done.append(f"settled twin {topic}: {', '.join(f'{name}={value}' for name, value in settings)}")
-            case _:
-                pass
-    return done
+            except KafkaError as error:
+                if error.code != Code.TOPIC_ALREADY_EXISTS:
+                    raise
+            _await_topic(target, topic, partitions)
+            return f"created twin {topic} with {count_phrase(partitions, 'partition')}, {count_copies(replication)}"
+        case Grow(_, partitions, topic_id):
+            target.admin.create_partitions(topic, partitions, topic_id=bytes.fromhex(topic_id))
+            _await_topic(target, topic, partitions)
+            return f"grew twin {topic} to {partitions} partitions"
+        case Settle(_, settings, topic_id):
+            target.admin.alter_topic_settings(topic, dict(settings), topic_id=bytes.fromhex(topic_id))
+            return f"changed settings of twin {topic}: {', '.join(f'{name}={value}' for name, value in settings)}"
 
 
 def try_step(target: KafkaCluster, link: str, step: PlanStep, unmade: Callable[[Create], None]) -> Refuse | None:
     """Executes the step, and logs it; returns why the topic must rest if the target refuses. `unmade` gets a twin that
     was not created.
     """
+    if not isinstance(step, Create | Grow | Settle):
+        return None
     try:
-        for sentence in apply_steps(target, [step]):
-            log.info(f"{link}: {sentence}", extra={"link": link, "topic": step.topic})
+        log.info(f"{link}: {apply_step(target, step)}", extra={"link": link, "topic": step.topic})
     except KafkaError as error:
         if error.retriable and not error.code:
             raise  # no broker's response: the cluster is not reachable at all
         if isinstance(step, Create) and not error.retriable:
             unmade(step)
-        return refuse_step(step, error)
+        kind = kind_of_error(error, IncidentKind.TARGET_AWAY)
+        return Refuse(step.topic, kind, error.message, error.hint, IncidentSide.TARGET)
     return None
-
-
-def refuse_step(step: PlanStep, error: KafkaError) -> Refuse:
-    kind = (
-        IncidentKind.RIGHTS_LOST
-        if error.code in AUTHORIZATION_CODES
-        else IncidentKind.TARGET_AWAY
-        if error.retriable
-        else IncidentKind.REFUSED
-    )
-    return Refuse(step.topic, kind, error.message, error.hint, IncidentSide.TARGET)
 
 
 def new_twin_row(link: str, step: CarryTopic, partition: int, now_ms: int) -> TwinRow:
@@ -236,24 +212,21 @@ def build_partition_configs(
     rows = [new_twin_row(link.name, step, partition, now_ms) for step in steps for partition in range(step.partitions)]
     if not rows:
         return {}
-    told = {
+    progress = {
         (position.topic, position.partition): EpochOffset(position.source_epoch, position.to_offset)
         for position in store.progress.positions(link.name)
     }
-    reached = {place: position_after(offset_run) for place, offset_run in store.offset_runs.reached(link.name).items()}
-    called = {step.topic: step.twin for step in steps}
+    reached = {place: position_after(run) for place, run in store.offset_runs.reached(link.name).items()}
+    twins = {step.topic: step.twin for step in steps}
     saved = store.twins.save(rows, link.naming)
-    stands = {}
+    stands, ends = {}, {}
     for row in saved:
         place = (row.topic, row.partition)
         begin = row.base_offset if place in reached else -1 if row.inherited_end else 0
-        stands[place] = told.get(place, EpochOffset(UNKNOWN_EPOCH, begin))
-    # The offset map is written before the progress on the source.
-    ends = {
-        row: max(stands[place].end, reached[place].source)
-        for row in saved
-        if (place := (row.topic, row.partition)) in reached
-    }
+        stands[place] = progress.get(place, EpochOffset(UNKNOWN_EPOCH, begin))
+        if place in reached:
+            # The offset map is written before the progress on the source.
+            ends[row] = max(stands[place].end, reached[place].source)
     thinned_to = read_lossy_offsets(store, link, ends)
     found = {}
     for row in saved:
@@ -266,33 +239,28 @@ def build_partition_configs(
             stand.end,
             row.base_offset,
             row.base_sequence,
-            twin=called[row.topic],
+            twin=twins[row.topic],
             reached=reached.get(place),
             receipt_epoch=stand.epoch,
             inherited=row.inherited_end,
             epoch=row.epoch,
             thinned_to=thinned_to.get(place, -1),
-            untouched=place not in told and (row.created_ms == now_ms or row in made),
+            untouched=place not in progress and (row.created_ms == now_ms or row in made),
         )
     return found
 
 
-def _appear(target: KafkaCluster, topic: str, partitions: int) -> None:
+def _await_topic(target: KafkaCluster, topic: str, partitions: int) -> None:
     """Waits for the topic: brokers learn of a new one at different times."""
     deadline = time.monotonic() + TOPIC_READY_TIMEOUT_S
     while True:
-        topic_metadata = target.metadata([topic], refresh=True).topics.get(topic)
-        led = (
-            topic_metadata
-            and not topic_metadata.error
-            and all(partition.leader >= 0 for partition in topic_metadata.partitions)
-        )
-        if topic_metadata and led and len(topic_metadata.partitions) >= partitions:
+        metadata = target.metadata([topic], refresh=True).topics.get(topic)
+        known = metadata.partitions if metadata and not metadata.error else ()
+        if len(known) >= partitions and all(partition.leader >= 0 for partition in known):
             return
         if time.monotonic() > deadline:
-            raise KafkaError(
-                f"{target.name}: topic {topic} has no leaders {TOPIC_READY_TIMEOUT_S:.0f} s after it was made"
-            )
+            late = f"{TOPIC_READY_TIMEOUT_S:.0f} s after it was made"
+            raise KafkaError(f"{target.name}: topic {topic} has no leaders {late}")
         time.sleep(POLL_S)
 
 
@@ -315,11 +283,8 @@ class TopicConflicts:
         """Replaces steps of other links' topics by refusals."""
         new = self._new([step for step in steps if isinstance(step, CarryTopic)], known, self._given_over())
         taken, _ = self._claims(new)
-        called = {step.topic: step.twin or step.topic for step in new}
-        refused = [
-            Refuse(topic, IncidentKind.FOREIGN_WRITE, *self._why(called[topic], row))
-            for topic, row in sorted(taken.items())
-        ]
+        twins = {step.topic: step.twin or step.topic for step in new}
+        refused = [self._refusal(twins[topic], topic, row) for topic, row in sorted(taken.items())]
         return [*(step for step in steps if step.topic not in taken), *refused]
 
     def without_foreign_twins(self, steps: Sequence[CarryTopic], known: Container[str]) -> list[CarryTopic]:
@@ -388,13 +353,14 @@ class TopicConflicts:
                 ended.append(row)
         return taken, ended
 
-    def _why(self, twin: str, row: TwinRow) -> tuple[str, str]:
-        arrow = row.link.replace("->", "..", 1)
-        return (
-            f"topic {twin} on {self._link.target} is the twin of link {row.link}, which had it first",
+    def _refusal(self, twin: str, topic: str, row: TwinRow) -> Refuse:
+        sentence = f"topic {twin} on {self._link.target} is the twin of link {row.link}, which had it first"
+        forget = f"`twinshore mirror forget {row.topic} --link {row.link.replace('->', '..', 1)}`"
+        hint = (
             "give both links filters that have no topic in common, and start both mirrors with the same settings; "
-            f"where {row.link} has no mirror any more, `twinshore mirror forget {row.topic} --link {arrow}` frees it",
+            f"if {row.link} has no mirror any more, {forget} frees it"
         )
+        return Refuse(topic, IncidentKind.FOREIGN_WRITE, sentence, hint)
 
     def _given_over(self) -> dict[str, LinkStateRow]:
         """This link's twins that another took over, by topic id."""

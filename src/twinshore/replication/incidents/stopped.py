@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from twinshore.config.errors import KafkaError
 from twinshore.config.incident_policy import IncidentEffect, IncidentKind
 from twinshore.config.model import TopicPartition, is_heartbeats_topic
 from twinshore.config.sentences import append_hint
@@ -22,6 +23,7 @@ from twinshore.kafka.clock import wall_ms
 from twinshore.replication.core.incident_kinds import IncidentOutcome, is_transient, kind_entry
 from twinshore.replication.core.model import Grow, Refuse
 from twinshore.replication.task.core.config import PartitionIncident
+from twinshore.replication.task.core.error_actions import AUTHORIZATION_CODES
 from twinshore.runtime.logging import LinkLogger
 from twinshore.state.core.values import Incident, IncidentRow, PartitionState
 from twinshore.state.store import Store
@@ -43,6 +45,13 @@ def report_link_incident(store: Store, link: str, kind: IncidentKind, sentence: 
         policy = kind_entry(kind).policy
         store.incidents.add(Incident(link, "", -1, kind, -1, -1, policy, sentence, kind.side), now_ms=now_ms)
         log.log(policy.log_level, f"{link}: {sentence}", extra={"link": link})
+
+
+def kind_of_error(error: KafkaError, passing: IncidentKind = IncidentKind.REFUSED) -> IncidentKind:
+    """The kind of incident to report. `passing`: the kind of an error that a retry may end."""
+    if error.code in AUTHORIZATION_CODES:
+        return IncidentKind.RIGHTS_LOST
+    return passing if error.retriable else IncidentKind.REFUSED
 
 
 INCIDENT_POLL_INTERVAL_S = 1.0

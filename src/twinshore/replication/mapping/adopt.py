@@ -35,7 +35,7 @@ from twinshore.replication.core.mapping import (
     usable_offset_syncs,
 )
 from twinshore.replication.core.model import CarryTopic, Refuse
-from twinshore.replication.task.core.error_actions import AUTHORIZATION_CODES
+from twinshore.replication.incidents.stopped import kind_of_error
 from twinshore.runtime.endpoints import LONG_TIMEOUT_CONNECTIONS
 from twinshore.runtime.logging import LinkLogger
 from twinshore.runtime.scheduler import UNTIL_WOKEN, ScheduledTask, process_scheduler
@@ -321,12 +321,6 @@ class AdoptionResult:
     wait_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class AdopterClients:
-    clusters: tuple[KafkaCluster, KafkaCluster]
-    positions: AdoptionPlanner
-
-
 class Adopter:
     """Adopts topics of one link. `made` gets the rows of empty twins."""
 
@@ -343,7 +337,7 @@ class Adopter:
         self._news = threading.Lock()
         self._closed = False
         self._task: ScheduledTask | None = None
-        self._own: AdopterClients | None = None
+        self._own: tuple[KafkaCluster, ...] = ()
         self._trouble = RepeatFilter(self._log)
 
     def adopt(self, steps: Sequence[CarryTopic]) -> tuple[list[CarryTopic], list[Refuse]]:
@@ -388,9 +382,8 @@ class Adopter:
         """Does not wait for a search under way, which changes nothing."""
         with self._news:
             self._closed = True
-            own, task = self._own, self._task
-        for cluster in own.clusters if own else ():
-            cluster.close()
+            task = self._task
+        self._close_own()
         if task is not None:
             task.close(CLOSE_TIMEOUT_S)
 
@@ -429,30 +422,27 @@ class Adopter:
             if self._task is None:
                 link = self._link
                 asks = (link.source, link.target)
-                self._task = process_scheduler.every(f"adopts {link.name}", self._turn, asks=asks, last=self._let_go)
+                self._task = process_scheduler.every(f"adopts {link.name}", self._turn, asks=asks, last=self._close_own)
         self._task.wake()
 
     # -- the task's side
 
     def _turn(self) -> float:
-        own = self._own = self._own or self._own_positions()
+        self._own = self._own or tuple(
+            KafkaCluster(cluster.cluster, patience_s=PATIENCE_S, pool=LONG_TIMEOUT_CONNECTIONS.pool)
+            for cluster in (self._source, self._target)
+        )
+        planner = AdoptionPlanner(self._link, self._own[0], self._own[1], self._store)
         with self._news:
             wanted, self._wanted = self._wanted, {}
         notes: list[OffsetSyncs] = []
         for step, numbers in wanted.values():
             if not self._closed and time.monotonic() >= self._due_s.get(step.topic, 0.0):
-                self._one(own.positions, step, numbers, notes)
+                self._one(planner, step, numbers, notes)
         return UNTIL_WOKEN
 
-    def _own_positions(self) -> AdopterClients:
-        source, target = (
-            KafkaCluster(cluster.cluster, patience_s=PATIENCE_S, pool=LONG_TIMEOUT_CONNECTIONS.pool)
-            for cluster in (self._source, self._target)
-        )
-        return AdopterClients((source, target), AdoptionPlanner(self._link, source, target, self._store))
-
-    def _let_go(self) -> None:
-        for cluster in self._own.clusters if self._own else ():
+    def _close_own(self) -> None:
+        for cluster in self._own:
             cluster.close()
 
     def _one(self, positions: AdoptionPlanner, step: CarryTopic, numbers: list[int], notes: list[OffsetSyncs]) -> None:
@@ -483,8 +473,7 @@ class Adopter:
                 self._due_s[step.topic] = time.monotonic() + AWAY_RETRY_S
                 return
             if isinstance(error, KafkaError):
-                kind = IncidentKind.RIGHTS_LOST if error.code in AUTHORIZATION_CODES else IncidentKind.REFUSED
-                why = Refuse(step.topic, kind, error.message, error.hint)
+                why = Refuse(step.topic, kind_of_error(error), error.message, error.hint)
             else:
                 why = refuse_adoption(step, error)
         self._trouble.well()
