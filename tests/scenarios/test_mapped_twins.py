@@ -32,7 +32,7 @@ def test_a_copy_of_mirror_maker_is_carried_on(
     assert (moved.lost, moved.doubled, moved.reordered, moved.wrong) == (0, 0, 0, 0), moved
     assert moved.looked_up == moved.records - moved.by_mirror_maker
     assert len(moved.sentences) == 2
-    assert all("behind MirrorMaker's note of" in sentence for sentence in moved.sentences)
+    assert all("behind MirrorMaker's offset sync of" in sentence for sentence in moved.sentences)
 
 
 @pytest.mark.claim(

@@ -62,7 +62,6 @@ class AdoptionPlanner:
 
     def __init__(self, link: Link, source: KafkaCluster, target: KafkaCluster, store: Store) -> None:
         self._link, self._source, self._target, self._store = link, source, target, store
-        self._evidence = PositionFinder(source, target)
 
     def propose(self, steps: Sequence[CarryTopic]) -> tuple[list[AdoptedPartition], list[Refuse]]:
         """Returns where each partition to adopt continues and how that is known, and refusals. Changes nothing."""
@@ -106,29 +105,31 @@ class AdoptionPlanner:
 
     def _begin(self, step: CarryTopic, number: int, notes: OffsetSyncs, *, grown: bool) -> AdoptedPartition:
         partition, twin = TopicPartition(step.topic, number), TopicPartition(step.twin or step.topic, number)
-        span, theirs = read_log_bounds(self._target, twin), read_log_bounds(self._source, partition)
-        stated = self._stated(span, theirs, grown=grown)
-        where, how = stated or self._evidence.position(
-            partition, twin, span, theirs, usable_offset_syncs(notes, partition, span[1])
-        )
-        if stated is None and read_log_bounds(self._target, twin)[1] != span[1]:
-            raise UnprovenPosition(f"{twin} is still being written: MirrorMaker, or another, is at work on it")
+        twin_range, source_range = read_log_bounds(self._target, twin), read_log_bounds(self._source, partition)
+        end = twin_range[1]
+        if stated := self._stated(end, source_range, grown=grown):
+            where, how = stated
+        else:
+            finder = PositionFinder(self._source, self._target, partition, twin, source_range, twin_range)
+            where, how = finder.position(usable_offset_syncs(notes, partition, end))
+            if read_log_bounds(self._target, twin)[1] != end:
+                raise UnprovenPosition(f"{twin} is still being written, by MirrorMaker or another")
         sequence = self._sequence(twin)
-        offset_run = OffsetRun(SourceOffset(where), TargetOffset(span[1]), 0, sequence)
+        offset_run = OffsetRun(SourceOffset(where), TargetOffset(end), 0, sequence)
         ids = (step.source_topic_id, step.target_topic_id)
         row = TwinRow(self._link.name, step.topic, number, *ids, where, sequence, wall_ms())
         return row, offset_run, how
 
-    def _stated(self, span: tuple[int, int], theirs: tuple[int, int], *, grown: bool) -> tuple[int, str] | None:
+    def _stated(self, twin_end: int, source_range: LogRange, *, grown: bool) -> tuple[int, str] | None:
         """The position by settings, or of a partition never copied. `grown`: others are replicated already, so this one
         is new and replicated in full.
         """
-        never = span[1] == 0
-        if self._link.mapped_from is MappedStart.END and not (never and grown):
-            return theirs[1], "the source's end, as set"
-        if never:
-            return theirs[0], "since the twin has never held anything"
-        return (theirs[0], "the source's beginning, as set") if self._link.mapped_from is MappedStart.START else None
+        start, end = source_range
+        if self._link.mapped_from is MappedStart.END and (twin_end or not grown):
+            return end, "the source's log end, as set"
+        if not twin_end:
+            return start, "since the twin has never held anything"
+        return (start, "the source's log start, as set") if self._link.mapped_from is MappedStart.START else None
 
     def _sequence(self, twin: TopicPartition) -> int:
         """The link may have written here before the topic was forgotten; then its producer continues."""
@@ -162,81 +163,79 @@ class UnprovenPosition(Exception):
 
 
 class PositionFinder:
-    """Finds where MirrorMaker stopped. Spans are log starts and ends; `notes` are offset syncs, latest first."""
+    """Finds where MirrorMaker stopped with one partition. `source_range`, `twin_range`: log starts and ends."""
 
-    def __init__(self, source: KafkaCluster, target: KafkaCluster) -> None:
-        self._source, self._target = source, target
-
-    def position(
+    def __init__(
         self,
+        source: KafkaCluster,
+        target: KafkaCluster,
         partition: TopicPartition,
         twin: TopicPartition,
-        span: LogRange,
-        theirs: LogRange,
-        notes: Sequence[OffsetSync],
-    ) -> tuple[int, str]:
-        """Returns the source offset to continue from, and how that is known. Raises UnprovenPosition."""
-        if span[0] == span[1]:
-            return self._position_of_empty_twin(partition, twin, span[1], notes)
+        source_range: LogRange,
+        twin_range: LogRange,
+    ) -> None:
+        self._source, self._target, self._partition, self._twin = source, target, partition, twin
+        self._source_range, self._twin_range = source_range, twin_range
+
+    def position(self, notes: Sequence[OffsetSync]) -> tuple[int, str]:
+        """Returns the source offset to continue from, and how that is known. `notes`: offset syncs, latest first.
+        Raises UnprovenPosition.
+        """
+        if self._twin_range[0] == self._twin_range[1]:
+            return self._position_of_empty_twin(notes)
         for note in notes:
-            if note.source >= theirs[0]:
-                walks = (self._walk(partition, twin, span, theirs, note, committed=one) for one in COMMITTED_OPTIONS)
-                found = {at for at in walks if at is not None}
-                if found:
-                    return self._one(
-                        partition, twin, found
-                    ), f"record by record behind MirrorMaker's note of {note.source}"
-        at, count = self._position_by_tail(partition, twin, span, theirs)
+            if note.source >= self._source_range[0]:
+                walks = [self._walk(note, committed=committed) for committed in COMMITTED_OPTIONS]
+                if found := {at for at in walks if at is not None}:
+                    return self._highest(found), f"record by record behind MirrorMaker's offset sync of {note.source}"
+        at, count = self._position_by_tail()
         if notes:
-            self._check_last_sync(partition, span, theirs, notes[0], at)
+            self._check_last_sync(notes[0], at)
         return at, f"where the source holds the twin's last {count} records"
 
-    def _position_of_empty_twin(
-        self, partition: TopicPartition, twin: TopicPartition, end: int, notes: Sequence[OffsetSync]
-    ) -> tuple[int, str]:
+    def _position_of_empty_twin(self, notes: Sequence[OffsetSync]) -> tuple[int, str]:
         """Retention removed all copies: only an offset sync of the very last record tells."""
-        last = [note for note in notes if note.target == end - 1]
-        if not last:
-            raise UnprovenPosition(
-                f"{twin} held {end} records and holds none now: nothing tells which of {partition} they were"
-            )
-        return last[0].source + 1, f"behind MirrorMaker's note of {last[0].source}, the last record that the twin held"
+        end = self._twin_range[1]
+        for note in notes:
+            if note.target == end - 1:
+                last = f"MirrorMaker's offset sync of {note.source}, the last record that the twin held"
+                return note.source + 1, f"behind {last}"
+        raise UnprovenPosition(
+            f"{self._twin} held {end} records and holds none now: nothing tells which of {self._partition} they were"
+        )
 
-    def _walk(
-        self,
-        partition: TopicPartition,
-        twin: TopicPartition,
-        span: LogRange,
-        theirs: LogRange,
-        note: OffsetSync,
-        *,
-        committed: bool,
-    ) -> int | None:
-        source = read_dated_contents(self._source, partition, note.source, theirs[1], committed=committed, theirs=True)
-        begin = max(span[0], note.target)
-        copy = read_dated_contents(self._target, twin, begin, span[1], committed=True, theirs=False)
-        return follow_copied_records(source, copy, begin - note.target)
+    def _walk(self, note: OffsetSync, *, committed: bool) -> int | None:
+        source = self._source_records(note.source, committed=committed)
+        begin = max(self._twin_range[0], note.target)
+        return follow_copied_records(source, self._twin_records(begin), begin - note.target)
 
-    def _position_by_tail(
-        self, partition: TopicPartition, twin: TopicPartition, span: LogRange, theirs: LogRange
-    ) -> tuple[int, int]:
+    def _source_records(self, begin: int, *, committed: bool) -> Iterator[SourceEntry]:
+        end = self._source_range[1]
+        return read_dated_contents(self._source, self._partition, begin, end, committed=committed, theirs=True)
+
+    def _twin_records(self, begin: int) -> Iterator[SourceEntry]:
+        end = self._twin_range[1]
+        return read_dated_contents(self._target, self._twin, begin, end, committed=True, theirs=False)
+
+    def _position_by_tail(self) -> tuple[int, int]:
         """The only source position with the copy's last records, and their number."""
-        begin = max(span[0], span[1] - TAIL_RECORDS)
-        tail = [one for _, one in read_dated_contents(self._target, twin, begin, span[1], committed=True, theirs=False)]
-        times = [one.timestamp_ms for one in tail if one.timestamp_ms is not None]
+        partition, twin = self._partition, self._twin
+        begin = max(self._twin_range[0], self._twin_range[1] - TAIL_RECORDS)
+        tail = [content for _, content in self._twin_records(begin)]
+        times = [content.timestamp_ms for content in tail if content.timestamp_ms is not None]
         if not tail or len(times) < len(tail):
             raise UnprovenPosition(
-                f"where MirrorMaker stopped with {partition} cannot be proven from {twin}'s records: none of its notes"
-                " helps, and the records bear no time stamps of the source"
+                f"where MirrorMaker stopped with {partition} cannot be proven from {twin}'s records: none of its offset"
+                " syncs helps, and the records have no timestamps of the source"
             )
-        first = theirs[0]
+        first = self._source_range[0]
         if len(tail) == TAIL_RECORDS and min(times) > 0:
             since = self._source.first_since(partition, min(times))
-            first = theirs[1] if since < 0 else max(first, since)
+            first = self._source_range[1] if since < 0 else max(first, since)
         found: set[int] = set()
         lasts: list[set[int]] = []
         for committed in COMMITTED_OPTIONS:
-            read = read_dated_contents(self._source, partition, first, theirs[1], committed=committed, theirs=True)
+            read = self._source_records(first, committed=committed)
             last: set[int] = set()
             at = find_tail_offsets(_noted(_bounded(read, partition), tail[-1], last), tail)
             if len(at) > 1:
@@ -247,42 +246,41 @@ class PositionFinder:
             lasts.append(last)
         if not found:
             raise UnprovenPosition(f"where MirrorMaker stopped with {partition} cannot be proven from {twin}'s records")
-        at_last = self._one(partition, twin, found)
+        at_last = self._highest(found)
         if any(at_last in last and len(last) > 1 for last in lasts):
             # MirrorMaker may have restarted within those records, and copied equal ones.
             raise UnprovenPosition(f"the source holds {twin}'s last record of {partition} more than once")
-        if len(tail) < TAIL_RECORDS and not self._has_all_records(partition, theirs[0], at_last):
+        if len(tail) < TAIL_RECORDS and not self._has_all_records(at_last):
             raise UnprovenPosition(
                 f"{twin} holds only {len(tail)} records, and the source has lost some of {partition}:"
                 " the same may have been there before"
             )
         return at_last, len(tail)
 
-    def _has_all_records(self, partition: TopicPartition, begin: int, at: int) -> bool:
-        return begin == 0 and sum(1 for _ in _bounded(read_contents(self._source, partition, 0, at), partition)) == at
+    def _has_all_records(self, at: int) -> bool:
+        records = read_contents(self._source, self._partition, 0, at)
+        return self._source_range[0] == 0 and sum(1 for _ in _bounded(records, self._partition)) == at
 
-    def _one(self, partition: TopicPartition, twin: TopicPartition, found: set[int]) -> int:
-        """The highest, if no visible record is between them."""
+    def _highest(self, found: set[int]) -> int:
+        """The highest position, if no visible record is between them."""
         low, high = min(found), max(found)
-        if low < high and any(read_contents(self._source, partition, low, high, committed=True)):
+        if low < high and any(read_contents(self._source, self._partition, low, high, committed=True)):
             raise UnprovenPosition(
-                f"{twin}'s records are those of {partition} up to {low} with an aborted transaction, and up to {high}"
-                " without: nobody can tell which MirrorMaker read"
+                f"{self._twin}'s records are those of {self._partition} up to {low} with an aborted transaction, and up"
+                f" to {high} without: which of them MirrorMaker read is unknown"
             )
         return high
 
-    def _check_last_sync(
-        self, partition: TopicPartition, span: LogRange, theirs: LogRange, note: OffsetSync, at: int
-    ) -> None:
+    def _check_last_sync(self, note: OffsetSync, at: int) -> None:
         """Raises UnprovenPosition if the last offset sync contradicts: MirrorMaker continues there record by record."""
-        since = span[1] - note.target
-        lost = note.source < theirs[0]
+        since, start = self._twin_range[1] - note.target, self._source_range[0]
+        lost = note.source < start
         before = at <= note.source or (lost and at - note.source < since)
-        seen = islice(read_contents(self._source, partition, theirs[0], at), since + 1) if lost else ()
+        seen = islice(read_contents(self._source, self._partition, start, at), since + 1) if lost else ()
         if before or sum(1 for _ in seen) > since:
             raise UnprovenPosition(
-                f"the source holds {partition}'s last records on the target before {at}, and MirrorMaker's note of"
-                f" {note.source} contradicts that"
+                f"the source holds {self._partition}'s last records on the target before {at}, and MirrorMaker's offset"
+                f" sync of {note.source} contradicts that"
             )
 
 
