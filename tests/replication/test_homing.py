@@ -72,8 +72,8 @@ def test_a_topic_of_which_a_newer_version_says_the_home_is_refused_as_such(
 ) -> None:
     ours = homing(store)
     doubts = {"orders": "a newer version says it", "bills": "clusters say different things"}
-    monkeypatch.setattr(ours._yielding, "look", lambda: doubts)
-    monkeypatch.setattr(ours._yielding, "unread", frozenset(["orders"]))
+    monkeypatch.setattr(ours.records, "look", lambda: doubts)
+    monkeypatch.setattr(ours.records, "unread", frozenset(["orders"]))
     monkeypatch.setattr(ours._descents, "admitted", lambda names, _=(): names)
     monkeypatch.setattr(ours._descents, "unread", {"east.audit": "whether it is a twin cannot be read here"})
     assert ours.admitted({"orders": ("aa", 1), "bills": ("bb", 1)}) == {}

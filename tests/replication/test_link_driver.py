@@ -244,8 +244,8 @@ def test_a_long_look_deals_out_nothing_by_an_order_that_holds_no_more(
     for part, name, answer in (
         (place.driver._notes, "check", None),
         (place.driver._surveyor, "names", topics),
-        (place.driver._homing._yielding, "look", {}),
-        (place.driver._homing._yielding, "take_up_switches", None),
+        (place.driver._homing.records, "look", {}),
+        (place.driver._homing.records, "take_up_switches", None),
         (place.driver._descents, "admitted", topics),
         (place.driver._ruling, "flowing", topics),
     ):

@@ -290,7 +290,7 @@ class LinkController:
         assert epoch is not None
         self._notes.check()
         self._safety.against()
-        self._homing.take_up_switches()
+        self._homing.records.take_up_switches()
         admitted = self._homing.admitted(self._surveyor.names())
         self._refusals.keep(admitted, self._homing.refused.values(), self._homing.elsewhere)
         self._notes.retract_twins(self._homing.elsewhere)
@@ -310,7 +310,7 @@ class LinkController:
                 return  # no attempt begins with an outdated config: the next turn ends the epoch
             self._apply_plan(fresh[start : start + 100], known, names)
             self._safety.against()
-        self._homing.publish_first_homes(epoch.flowing)
+        self._homing.records.publish_first_homes(epoch.flowing, self._descents.is_twin)
 
     def _apply_plan(self, names: list[str], known: dict[str, KnownTwin], seen: dict[str, tuple[str, int]]) -> None:
         epoch = self._epoch

@@ -17,7 +17,8 @@ import logging
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, TypeVar
 
 from twinshore.config.errors import KafkaError
 from twinshore.config.frozen import HOMES_TOPIC
@@ -49,44 +50,31 @@ from twinshore.runtime.logging import LinkLogger
 from twinshore.state.core.values import AuditRow, HomeChange, HomeRow, MirrorRequest
 from twinshore.state.store import Store
 
+if TYPE_CHECKING:
+    pass
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-class WithdrawableTasks(Protocol):
-    """What `SwitchRequests` needs of the coordinator."""
-
-    def withdraw(self, link: str, topic: str) -> bool: ...
-
-    def closed_tasks_settled(self, link: str) -> bool: ...
-
-
-class ProgressWriter(Protocol):
-    """What `SwitchRequests` needs of the recorder."""
-
-    def written(self) -> bool: ...
-
-    def forget(self, link: str, topic: str) -> None: ...
 
 
 class SwitchRequests:
     """`leaving`: topics that a switch asked for, until its end, each with a sentence."""
 
     def __init__(
-        self, link: Callable[[], Link], store: Store, coordinator: WithdrawableTasks, recorder: ProgressWriter
+        self, link: Callable[[], Link], store: Store, coordinator: CoordinatorServer, recorder: ProgressRecorder
     ) -> None:
         self._now, self._store, self._coordinator, self._recorder = link, store, coordinator, recorder
         self._log = LinkLogger(log, link().name)
         self._version = -1
-        self._untold: set[str] = set()
-        self._given: set[str] = set()
+        self._unconfirmed: set[str] = set()
+        self._withdrawn: set[str] = set()
         self.leaving: dict[str, str] = {}
 
     def anew(self) -> None:
         """Reads all again: another process may have run the link."""
         self._version, self.leaving = -1, {}
-        self._untold.clear()
+        self._unconfirmed.clear()
 
     def changed(self) -> bool:
         """Whether requests, or homes of the pair, have changed since the last call."""
@@ -96,13 +84,10 @@ class SwitchRequests:
         version = self._store.topics_in_switch.version_lately(pair_name(link))
         if version == self._version:
             return False
-        rows = [
-            row
-            for row in self._store.topics_in_switch.of_link(link.name)
-            if row.request is MirrorRequest.STOP_REPLICATION
-        ]
-        self.leaving = {row.topic: f"topic {row.topic} is let go to a switch" for row in rows}
-        self._untold = {row.topic for row in rows if not row.stopped_ms}
+        requests = self._store.topics_in_switch.of_link(link.name)
+        rows = [row for row in requests if row.request is MirrorRequest.STOP_REPLICATION]
+        self.leaving = {row.topic: f"topic {row.topic} stops for a switch" for row in rows}
+        self._unconfirmed = {row.topic for row in rows if not row.stopped_ms}
         first, self._version = self._version < 0, version
         return not first
 
@@ -110,17 +95,17 @@ class SwitchRequests:
         """Confirms topics that no task writes any more, if this process holds the link (`active`). All progress is
         written first: none comes after.
         """
-        if not self._untold or not active:
+        if not self._unconfirmed or not active:
             return
         name = self._now().name
-        gone = {topic for topic in sorted(self._untold) if self._coordinator.withdraw(name, topic)}
+        gone = {topic for topic in sorted(self._unconfirmed) if self._coordinator.withdraw(name, topic)}
         if not gone or not self._coordinator.closed_tasks_settled(name) or not self._recorder.written():
             return
         self._store.topics_in_switch.record_stopped(name, gone, wall_ms())
-        self._untold -= gone
-        self._given |= gone
+        self._unconfirmed -= gone
+        self._withdrawn |= gone
         for topic in sorted(gone):
-            self._log.info(f"topic {topic} is let go: a switch moves it", extra={"topic": topic})
+            self._log.info(f"no task writes topic {topic} any more: a switch moves it", extra={"topic": topic})
 
     def leaves(self, topic: str) -> bool:
         return topic in self.leaving
@@ -130,8 +115,8 @@ class SwitchRequests:
 
     def forget(self, elsewhere: Container[str], standing: StoppedPartitions) -> None:
         """Drops figures of topics whose home is elsewhere by now."""
-        moved = {topic for topic in self._given if topic in elsewhere}
-        self._given -= moved
+        moved = {topic for topic in self._withdrawn if topic in elsewhere}
+        self._withdrawn -= moved
         for topic in moved:
             self._recorder.forget(self._now().name, topic)
             standing.forget(topic)
@@ -148,11 +133,11 @@ class HomeRecordSync:
         self._now, self._store, self._log = link, store, LinkLogger(log, link().name)
         self._source, self._target = source, target
         self._rows: Mapping[str, HomeRow] = {}
-        self._notes = [(cluster, HomesTopic(cluster, self._known)) for cluster in (source, target)]
-        self._once = {cluster.name: RepeatFilter(self._log) for cluster, _ in self._notes}
-        self._saying = RepeatFilter(self._log)
-        self._heard: set[str] = set()
-        self._said: set[str] = set()  # topics handled since the last read of the clusters
+        self._topics = [(cluster, HomesTopic(cluster, self._known)) for cluster in (source, target)]
+        self._read_errors = {cluster.name: RepeatFilter(self._log) for cluster, _ in self._topics}
+        self._write_errors = RepeatFilter(self._log)
+        self._answered: set[str] = set()
+        self._published: set[str] = set()  # topics handled since the last read of the clusters
         self._look_at_s = self._switches_at_s = 0.0
         self._doubts: dict[str, str] = {}
         self.unread: frozenset[str] = frozenset()  # of these doubts: the home is named by a newer version
@@ -166,20 +151,19 @@ class HomeRecordSync:
             return {}
         if time.monotonic() < self._look_at_s:
             return self._doubts
-        logs = [self._read(cluster, homes_topic) for cluster, homes_topic in self._notes]
-        self._said.clear()
-        far = any(homes_topic.log.far for _, homes_topic in self._notes)
+        logs = [self._read(cluster, homes_topic) for cluster, homes_topic in self._topics]
+        self._published.clear()
+        far = any(homes_topic.log.far for _, homes_topic in self._topics)
         rows = self._rows = self._store.homes.of(pair_name(link)) if far or any(logs) else {}
-        self._tell_far(link)
+        self._report_implausible(link)
         ids = self._source.cluster_id(), self._target.cluster_id()
         found = ownership.compare_home_records(link, ids, logs, rows)
         doubts, self.unread = dict(found.doubts), found.unread
         if found.records:
-            made, unclear = ownership.derive_home_changes(
-                link, ids, found.records, rows, self._there(link, found.records)
-            )
+            context = self._context(link, found.records)
+            changes, unclear = ownership.derive_home_changes(link, ids, found.records, rows, context)
             doubts |= unclear
-            self._take_up(link, made, rows)
+            self._adopt(link, changes, rows)
         self._doubts, self._look_at_s = doubts, time.monotonic() + POLL_INTERVAL_S
         return doubts
 
@@ -187,44 +171,44 @@ class HomeRecordSync:
         """Writes homes of replicated topics to the target in one batch, unless known there. The next `look` allows a
         retry.
         """
-        link, (source, here), (target, there) = self._now(), *self._notes
-        fresh = [one for one in topics if one not in self._said and not is_internal_topic(one)]
+        link, (source, here), (target, there) = self._now(), *self._topics
+        fresh = [topic for topic in topics if topic not in self._published and not is_internal_topic(topic)]
         exact = link.naming is TwinNaming.SAME and link.mode is OffsetMode.EXACT and not link.queue.fresh
-        if not fresh or not exact or target.name not in self._heard:
+        if not fresh or not exact or target.name not in self._answered:
             return
-        self._said.update(fresh)
+        self._published.update(fresh)
 
-        def lacking() -> list[HomeRecord]:
-            logs = {topic: (here.homes.get(topic), there.homes.get(topic)) for topic in fresh}
-            words = (
-                ownership.first_home_record(link, topic, ids, both, is_twin=is_twin(topic), now_ms=now_ms)
-                for topic, both in logs.items()
-            )
-            return [record for record in words if record is not None]
+        def missing() -> list[HomeRecord]:
+            found = []
+            for topic in fresh:
+                both = here.homes.get(topic), there.homes.get(topic)
+                record = ownership.first_home_record(link, topic, ids, both, is_twin=is_twin(topic), now_ms=now_ms)
+                found += [record] if record is not None else []
+            return found
 
         try:
             ids, now_ms = (source.cluster_id(), target.cluster_id()), wall_ms()
-            if lacking():
+            if missing():
                 here.read()  # the reverse link may have written there since
                 there.make()
-                there.say(lacking(), now_ms)
-                self._saying.well(f"{target.name} hears again where topics are at home")
+                there.say(missing(), now_ms)
+                self._write_errors.well(f"homes of topics are written to {target.name} again")
         except KafkaError as error:
-            self._saying.say(
-                f"{target.name} does not hear where topics are at home, so a push decides where clients "
-                f"write those that no switch has moved: {error.message} (try: {error.hint})"
+            self._write_errors.say(
+                f"homes of topics cannot be written to {target.name}, so a push decides where clients write those that"
+                f" no switch has moved: {error.message} (try: {error.hint})"
             )
 
     def _known(self, topic: str) -> int:
         """Returns the topic's highest known term."""
         row = self._rows.get(topic)
-        said = [homes_topic.homes[topic].term for _, homes_topic in self._notes if topic in homes_topic.homes]
-        return max([row.term if row else 0, *said])
+        terms = [homes_topic.homes[topic].term for _, homes_topic in self._topics if topic in homes_topic.homes]
+        return max([row.term if row else 0, *terms])
 
-    def _tell_far(self, link: Link) -> None:
+    def _report_implausible(self, link: Link) -> None:
         """Opens one incident for implausible records, and writes valid ones again, so that compaction keeps them."""
         sentences = []
-        for cluster, homes_topic in self._notes:
+        for cluster, homes_topic in self._topics:
             homes_topic.log.accept_plausible()
             if homes_topic.log.far:
                 sentences.append(describe_implausible(cluster.name, homes_topic.log.far.values()))
@@ -237,19 +221,19 @@ class HomeRecordSync:
         link, now_s = self._now(), time.monotonic()
         if link.naming is not TwinNaming.SAME or now_s < self._switches_at_s:
             return
-        cluster, homes_topic = self._notes[1]
+        cluster, homes_topic = self._topics[1]
         self._switches_at_s = now_s + POLL_INTERVAL_S
         with suppress(KafkaError):
             homes_topic.read()
-            _take_up_kept(link.name, cluster.name, homes_topic, self._store)
+            _adopt_switches(link.name, cluster.name, homes_topic, self._store)
 
     def _read(self, cluster: KafkaCluster, homes_topic: HomesTopic) -> Mapping[str, HomeRecord]:
-        repeat_filter = self._once[cluster.name]
+        repeat_filter = self._read_errors[cluster.name]
         try:
             found = homes_topic.read()
         except KafkaError as error:
             if error.retriable:
-                if cluster.name not in self._heard:
+                if cluster.name not in self._answered:
                     raise
                 return homes_topic.homes
             repeat_filter.say(
@@ -257,48 +241,35 @@ class HomeRecordSync:
                 f"store are not seen: {error.message} (try: {error.hint})"
             )
             return {}
-        self._heard.add(cluster.name)
+        self._answered.add(cluster.name)
         repeat_filter.well(f"{HOMES_TOPIC} on {cluster.name} is read again")
         return found
 
-    def _there(self, link: Link, lines: Iterable[str]) -> HomeContext:
-        topics = sorted(lines)
+    def _context(self, link: Link, topics: Iterable[str]) -> HomeContext:
+        names = sorted(topics)
         topic_ids = {
             (cluster.name, name): topic.topic_id.hex()
-            for cluster, _ in self._notes
-            for name, topic in cluster.metadata(topics, refresh=True).topics.items()
+            for cluster, _ in self._topics
+            for name, topic in cluster.metadata(names, refresh=True).topics.items()
             if not topic.error
         }
-        names = link.name, f"{link.target}->{link.source}"
-        rows = [row for name in names for row in self._store.twins.of(name)]
+        links = link.name, f"{link.target}->{link.source}"
+        rows = [row for name in links for row in self._store.twins.of(name)]
         return HomeContext(topic_ids, {(row.link, row.topic): row.created_ms for row in rows})
 
-    def _take_up(self, link: Link, made: Iterable[HomeChange], rows: Mapping[str, HomeRow]) -> None:
-        flips = tuple(made)
-        now_ms, pair = wall_ms(), pair_name(link)
-        was = {change.topic: rows[change.topic].home if change.topic in rows else "" for change in flips}
-        told = [
-            AuditRow(
-                now_ms,
-                change.link,
-                "home",
-                change.topic,
-                was[change.topic],
-                change.home,
-                f"by {change.set_by}",
-                topic=change.topic,
-            )
-            for change in flips
-        ]
-        for change in self._store.topics_in_switch.change_homes(flips, told) if flips else ():
-            self._log.info(
-                f"topic {change.topic} of {pair} is at home on {change.home} in term {change.term}, as the "
-                "clusters say: the store takes it up",
-                extra={"topic": change.topic},
-            )
+    def _adopt(self, link: Link, found: Iterable[HomeChange], rows: Mapping[str, HomeRow]) -> None:
+        changes, told, now_ms = tuple(found), [], wall_ms()
+        for change in changes:
+            topic, before = change.topic, rows.get(change.topic)
+            values = (topic, before.home if before else "", change.home, f"by {change.set_by}")
+            told.append(AuditRow(now_ms, change.link, "home", *values, topic=topic))
+        for change in self._store.topics_in_switch.change_homes(changes, told) if changes else ():
+            home = f"is at home on {change.home} in term {change.term}, as the clusters say"
+            sentence = f"topic {change.topic} of {pair_name(link)} {home}: the store adopts this"
+            self._log.info(sentence, extra={"topic": change.topic})
 
 
-def _take_up_kept(link: str, cluster: str, homes_topic: HomesTopic, store: Store) -> None:
+def _adopt_switches(link: str, cluster: str, homes_topic: HomesTopic, store: Store) -> None:
     """Takes over switches made while the store was unavailable. Deletes the cluster's copies that the store knows, once
     no process works on them without the store; a failure is retried at the next call.
     """
@@ -316,11 +287,9 @@ def _take_up_kept(link: str, cluster: str, homes_topic: HomesTopic, store: Store
             told = (row.id[:ID_CHARS_SHOWN], state, row.state, f"taken up from {cluster}", row.set_by)
             store.audit.add([AuditRow(now_ms, link, "switch", *told)])
         if before is None:
-            log.warning(
-                f"{link}: {row.kind} switch {row.id[:ID_CHARS_SHOWN]} from {row.source} to {row.target} was made "
-                f"without the store, as {cluster} says: the store takes it up, and `twinshore switch resume` ends it",
-                extra={"link": link},
-            )
+            switch = f"{row.kind} switch {row.id[:ID_CHARS_SHOWN]} from {row.source} to {row.target}"
+            adopted = f"as {cluster} says: the store adopts it, and `twinshore switch resume` ends it"
+            log.warning(f"{link}: {switch} was made without the store, {adopted}", extra={"link": link})
     with suppress(KafkaError):
         for switch in find_obsolete_records(records, store.switches.all()):
             homes_topic.forget(switch, now_ms)
@@ -347,7 +316,7 @@ class TopicHomes:
         self._source, self._target, self._descents = source, target, descents
         self._log, self._notes = LinkLogger(log, link().name), notes
         self._pair = ownership.pair_name(link())
-        self._yielding = HomeRecordSync(link, store, source, target)
+        self.records = HomeRecordSync(link, store, source, target)
         self._version, self._rows = -1, dict[str, HomeRow]()
         self._said: dict[str, str] = {}
         self.elsewhere: dict[str, str] = {}
@@ -360,14 +329,6 @@ class TopicHomes:
         """Topics whose home is the link's source."""
         return {topic: row for topic, row in self._rows.items() if row.home == self._now().source}
 
-    def take_up_switches(self) -> None:
-        """As `HomeRecordSync.take_up_switches`."""
-        self._yielding.take_up_switches()
-
-    def publish_first_homes(self, topics: Iterable[str]) -> None:
-        """As `HomeRecordSync.publish_first_homes`."""
-        self._yielding.publish_first_homes(topics, self._descents.is_twin)
-
     def admitted(self, names: TopicVersions) -> TopicVersions:
         """Returns the source's topics that the link may replicate."""
         link = self._now()
@@ -375,20 +336,18 @@ class TopicHomes:
             found = self._descents.admitted(names)
             self.refused = self._unread_twins()
             return found
-        doubts = self._yielding.look() if self._notes else {}
+        doubts = self.records.look() if self._notes else {}
         self._read()
         found = self._descents.admitted(names, ownership.topics_moved_here(link, self._rows))
         self.homeless, self.doubted = {}, {name: why for name, why in doubts.items() if name in names}
-        self.refused = self._unread_twins() | {
-            name: _unread(name, why)
-            if name in self._yielding.unread
-            else Refuse(name, IncidentKind.HOME_UNDECIDED, why, ownership.home_hint(name, link))
-            for name, why in self.doubted.items()
-        }
+        self.refused = self._unread_twins()
+        for name, why in self.doubted.items():
+            undecided = Refuse(name, IncidentKind.HOME_UNDECIDED, why, ownership.home_hint(name, link))
+            self.refused[name] = _unread(name, why) if name in self.records.unread else undecided
         found = {name: seen for name, seen in found.items() if name not in self.doubted}
         self._decide(link, self._undecided(link, found))
         away = {name: row for name, row in ownership.homes_elsewhere(link, self._rows).items() if name in names}
-        self._ask_for_strays(link, {name: row for name, row in away.items() if name in found})
+        self._refuse_recreated(link, {name: row for name, row in away.items() if name in found})
         self.elsewhere = {
             name: ownership.explain_homed_elsewhere(name, row, link)
             for name, row in away.items()
@@ -438,23 +397,20 @@ class TopicHomes:
         )
         open_yet = [name for name in names if name not in ours and name not in theirs]
         source, target = (find_written_topics(cluster, open_yet) for cluster in (self._source, self._target))
-        found = {
-            name: ownership.decide_first_home(
-                link, HomeEvidence(source.get(name), target.get(name), name in ours, name in theirs)
-            )
-            for name in names
-        }
-        settled = {name: first_home for name, first_home in found.items() if first_home.home}
-        self._settle(link, settled)
-        for name, first_home in found.items():
-            sentence = ownership.explain_no_home(link, name, first_home)
-            if first_home.contested:
+        found = {}
+        for name in names:
+            evidence = HomeEvidence(source.get(name), target.get(name), name in ours, name in theirs)
+            found[name] = ownership.decide_first_home(link, evidence)
+        self._settle(link, {name: first for name, first in found.items() if first.home})
+        for name, first in found.items():
+            sentence = ownership.explain_no_home(link, name, first)
+            if first.contested:
                 kind = IncidentKind.HOME_UNDECIDED
                 self.refused[name] = Refuse(name, kind, sentence, ownership.home_hint(name, link))
-            elif not first_home.home:
+            elif not first.home:
                 self.homeless[name] = sentence
 
-    def _ask_for_strays(self, link: Link, away: Mapping[str, HomeRow]) -> None:
+    def _refuse_recreated(self, link: Link, away: Mapping[str, HomeRow]) -> None:
         """Refuses recreated topics. `away`: topics whose home is the target, and that are no twins here."""
         source, target = (find_written_topics(cluster, list(away)) for cluster in (self._source, self._target))
         for name, row in away.items():
@@ -463,11 +419,8 @@ class TopicHomes:
                 self.refused[name] = Refuse(name, IncidentKind.HOME_UNDECIDED, sentence, hint)
 
     def _settle(self, link: Link, settled: dict[str, FirstHome]) -> None:
-        now_ms = wall_ms()
-        rows = [
-            HomeRow(self._pair, name, first_home.home, 1, now_ms, f"link {link.name}")
-            for name, first_home in settled.items()
-        ]
+        now_ms, by = wall_ms(), f"link {link.name}"
+        rows = [HomeRow(self._pair, name, first.home, 1, now_ms, by) for name, first in settled.items()]
         stands = self._store.homes.settle(rows) if self._notes and rows else {row.topic: row for row in rows}
         self._rows |= stands
         for name, row in stands.items() if self._notes else ():
@@ -492,18 +445,18 @@ def find_written_topics(cluster: KafkaCluster, topics: Sequence[str]) -> dict[st
     """
     if not topics:
         return {}
-    seen = cluster.metadata(sorted(topics), refresh=True).topics
-    there = {name: topic for name, topic in seen.items() if not topic.error}
-    partitions = [
-        TopicPartition(name, partition.partition) for name, topic in there.items() for partition in topic.partitions
-    ]
-    ends, _ = cluster.offsets_of_each(partitions, OffsetKind.LOG_END)
+    metadata = cluster.metadata(sorted(topics), refresh=True).topics
+    known = {name: topic for name, topic in metadata.items() if not topic.error}
+    partitions = {
+        name: [TopicPartition(name, tp.partition) for tp in topic.partitions] for name, topic in known.items()
+    }
+    ends, _ = cluster.offsets_of_each([*chain.from_iterable(partitions.values())], OffsetKind.LOG_END)
     found: dict[str, bool | None] = {}
     for name in topics:
-        if name in there:
-            ours = [ends.get(TopicPartition(name, partition.partition)) for partition in there[name].partitions]
-            found[name] = True if any(ours) else None if None in ours or not ours else False
+        if name in known:
+            found_ends = [ends.get(partition) for partition in partitions[name]]
+            found[name] = True if any(found_ends) else None if None in found_ends or not found_ends else False
         else:
-            absent = name in seen and seen[name].error == Code.UNKNOWN_TOPIC_OR_PARTITION
+            absent = name in metadata and metadata[name].error == Code.UNKNOWN_TOPIC_OR_PARTITION
             found[name] = False if absent else None
     return found
