@@ -51,7 +51,8 @@ from twinshore.state.core.values import AuditRow, HomeChange, HomeRow, MirrorReq
 from twinshore.state.store import Store
 
 if TYPE_CHECKING:
-    pass
+    from twinshore.replication.coordinator_server import CoordinatorServer
+    from twinshore.replication.recorder import ProgressRecorder
 
 log = logging.getLogger(__name__)
 
