@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from twinshore.state.store import Store, open_store
 
 LINK = Link("east", "west", (".*",))
 NAME = LINK.name
+LIMITS = SeriesLimits()
 RATES = (
     metric_table.LINK_TASKS,
     metric_table.LINK_RECORDS_S,
@@ -61,9 +62,23 @@ def told(meters: Meters, *entries: PartitionProgress) -> None:
     meters.take(TaskReport(NAME, 0, entries, (), {}))
 
 
-def scrape(meters: Meters, store: Store, bounds: SeriesLimits | None = None) -> dict[str, float]:
+def collecting(
+    meters: Meters,
+    store: Store,
+    recorder: ProgressRecorder | None = None,
+    *,
+    limits: SeriesLimits = LIMITS,
+    before: Sequence[LinkStatus] = (),
+) -> MirrorCollector:
+    if recorder is None:
+        recorder = ProgressRecorder(store, "somebody", 60.0)
+        recorder.close()
+    return MirrorCollector([LINK], meters, store, recorder, limits, 60.0, before=before)
+
+
+def scrape(meters: Meters, store: Store, limits: SeriesLimits = LIMITS) -> dict[str, float]:
     registry = CollectorRegistry()
-    registry.register(MirrorCollector([LINK], meters, store, bounds or SeriesLimits()))
+    registry.register(collecting(meters, store, limits=limits))
     lines = generate_latest(registry).decode().splitlines()
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 
@@ -111,7 +126,7 @@ def test_the_quota_that_holds_a_link_back_is_the_one_that_status_tells(meters: M
         recorder.take(TaskReport(NAME, 0, (carried("orders", 0, 0, 5, 5),), (), {quota_key("target"): 250_000.0}))
         recorder.settle(NAME)
         registry = CollectorRegistry()
-        registry.register(MirrorCollector([LINK], meters, store, SeriesLimits(), quotas=recorder.quotas))
+        registry.register(collecting(meters, store, recorder))
         found = generate_latest(registry).decode()
         assert 'quota_bytes_per_second{link="east->west",side="target"} 250000.0' in found
         assert 'quota_bytes_per_second{link="east->west",side="source"} 0.0' in found
@@ -127,7 +142,7 @@ def test_how_a_link_of_a_broadcast_is_read_is_served_and_of_others_nothing(meter
     def served() -> list[float]:
         recorder.settle(NAME)
         registry = CollectorRegistry()
-        registry.register(MirrorCollector([LINK], meters, store, SeriesLimits(), reading=recorder.reading))
+        registry.register(collecting(meters, store, recorder))
         lines = generate_latest(registry).decode().splitlines()
         return [
             float(line.split()[-1]) for one in shared for line in lines if line.startswith(f"twinshore_link_{one}{{")
@@ -169,7 +184,7 @@ def test_a_mirror_that_has_just_begun_shows_no_rates_of_the_one_before(
 
     def shown() -> tuple[str, bool]:
         registry = CollectorRegistry()
-        registry.register(MirrorCollector([LINK], meters, store, SeriesLimits(), 60.0, before=before))
+        registry.register(collecting(meters, store, before=before))
         found = generate_latest(registry).decode()
         (said,) = re.findall(r'link_state\{link="east->west",state="(\w+)"\} 1.0', found)
         rates = [f'{one.name}{{link="east->west"' in found for one in RATES]
@@ -258,7 +273,7 @@ def test_a_store_that_is_away_takes_its_own_metrics_along_and_no_others(
 def test_every_metric_of_the_table_is_served_and_no_other(meters: Meters, store: Store) -> None:
     told(meters, carried("orders", 0, 0, 5, 5))
     registry = CollectorRegistry()
-    registry.register(MirrorCollector([LINK], meters, store, SeriesLimits()))
+    registry.register(collecting(meters, store))
     served = set(re.findall(r"^# TYPE (\S+)", generate_latest(registry).decode(), re.MULTILINE))
     assert served == {one.served for one in metric_table.METRICS}
     assert len(served) == len(metric_table.METRICS)
@@ -269,7 +284,7 @@ def test_health_speaks_of_links_and_fails_when_the_loop_stands(
 ) -> None:
     # What tests before this one had threads of this process raise is not about this server.
     monkeypatch.setattr(http, "thread_failures", ThreadFailures())
-    collector = MirrorCollector([LINK], meters, store, SeriesLimits())
+    collector = collecting(meters, store)
     served = MetricsServer("127.0.0.1", 0, collector, lambda: {NAME: {"state": "waiting", "says": "why"}})
     try:
         well, body = answer(served.port, "/health")
@@ -289,7 +304,7 @@ def test_health_speaks_of_links_and_fails_when_the_loop_stands(
 
 
 def test_guests_who_ask_nothing_keep_nobody_out(meters: Meters, store: Store) -> None:
-    served = MetricsServer("127.0.0.1", 0, MirrorCollector([LINK], meters, store, SeriesLimits()), dict)
+    served = MetricsServer("127.0.0.1", 0, collecting(meters, store), dict)
     guests = [socket.create_connection(("127.0.0.1", served.port), timeout=3) for _ in range(200)]
     try:
         assert answer(served.port, "/metrics")[0] == 200

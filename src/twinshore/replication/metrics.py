@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.core import Metric as Family
@@ -34,7 +34,6 @@ from twinshore.replication.core.lag import (
     BACKLOG_S_MIN,
     END_OFFSETS_TIMEOUT_S,
     GROUPS_KIND,
-    STATUS_TTL_S_MIN,
     ArrivalMark,
     LagStatus,
     OffsetArrivals,
@@ -53,6 +52,7 @@ from twinshore.replication.core.lag import (
 from twinshore.replication.core.link_config import effective_link
 from twinshore.replication.core.model import STANDBY, STATES, STOPPED, UNKNOWN
 from twinshore.replication.metric_table import Metric, MetricKind
+from twinshore.replication.recorder import ProgressRecorder
 from twinshore.replication.task.core.shared_read import JOINED_KEY, QUEUED_KEY, READ_KEY
 from twinshore.replication.task.core.throttle import SIDES
 from twinshore.runtime.endpoints import SHORT_TIMEOUT_CONNECTIONS
@@ -422,32 +422,19 @@ TOPICS_MAX = 1_000
 PARTITIONS_MAX = 2_000
 
 
-class ProgressSink(Protocol):
-    def take(self, report: TaskReport) -> None: ...
-
-    def quotas(self, link: str) -> dict[str, float]: ...
-
-    def reading(self, link: str) -> dict[str, float]: ...
-
-    def words(self) -> Mapping[str, Mapping[str, str]]: ...
-
-
 class MetricsService:
     """Measures, and serves metrics once the port is free: the mirror for which this one stands by may have the port."""
 
     def __init__(
-        self, settings: MirrorSettings, links: Sequence[Link], store: Store, recorder: ProgressSink, meters: Meters
+        self, settings: MirrorSettings, links: Sequence[Link], store: Store, recorder: ProgressRecorder, meters: Meters
     ) -> None:
         self._settings, self._store, self._recorder, self._meters = settings, store, recorder, meters
         self._looks: dict[str, EndOffsetPoller] = {}
         self._server: MetricsServer | None = None
         self._tried_at_s: float | None = None
-        bounds = SeriesLimits(settings.metrics_topics_max, settings.metrics_partitions_max)
-        holds_s = status_ttl_s(settings.progress_s)
-        before = _words(store)
-        self._collector = MirrorCollector(
-            links, self._meters, store, bounds, holds_s, recorder.quotas, reading=recorder.reading, before=before
-        )
+        limits = SeriesLimits(settings.metrics_topics_max, settings.metrics_partitions_max)
+        ttl_s = status_ttl_s(settings.progress_s)
+        self._collector = MirrorCollector(links, meters, store, recorder, limits, ttl_s, before=_statuses(store))
         self._serve()
 
     def take(self, report: TaskReport) -> None:
@@ -503,11 +490,18 @@ class MetricsService:
             poller.close()
 
 
-def _words(store: Store) -> Sequence[LinkStatus]:
+def _statuses(store: Store) -> Sequence[LinkStatus]:
     try:
         return store.links.statuses()
     except StoreError:
         return ()
+
+
+SHARED_FETCH_METRICS = {
+    QUEUED_KEY: metric_table.LINK_QUEUE,
+    JOINED_KEY: metric_table.LINK_JOINED,
+    READ_KEY: metric_table.LINK_READ,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -564,20 +558,17 @@ class MirrorCollector(Collector):
         links: Sequence[Link],
         meters: Meters,
         store: Store,
-        bounds: SeriesLimits,
-        word_s: float = STATUS_TTL_S_MIN,
-        quotas: Callable[[str], Mapping[str, float]] = lambda _: {},
+        recorder: ProgressRecorder,
+        limits: SeriesLimits,
+        ttl_s: float,
         *,
-        reading: Callable[[str], Mapping[str, float]] = lambda _: {},
-        before: Iterable[LinkStatus] = (),
+        before: Iterable[LinkStatus],
     ) -> None:
-        """`word_s`: age in seconds up to which a status counts. `quotas`: as `ProgressRecorder.quotas`. `reading`: as
-        `ProgressRecorder.reading`. `before`: statuses at the start of this process; an unchanged one does not show
-        whether its mirror lives.
+        """`ttl_s`: age in seconds up to which a status counts. `before`: statuses at the start of this process; an
+        unchanged one does not show whether its mirror lives.
         """
         self._links = {link.name: link for link in links}
-        self._meters, self._store, self._bounds = meters, store, bounds
-        self._word_s, self._quotas, self._reading = word_s, quotas, reading
+        self._meters, self._store, self._recorder, self._limits, self._ttl_s = meters, store, recorder, limits, ttl_s
         self._before = {(status.link, status.owner, status.updated_ms) for status in before}
 
     def watch(self, link: Link) -> None:
@@ -596,7 +587,7 @@ class MirrorCollector(Collector):
         metrics.put(metric_table.STORE_UP, (), float(known.up))
         if known.up:
             metrics.put(metric_table.SWITCHES_OPEN, (), known.switches)
-        topics_left, partitions_left = self._bounds.topics, self._bounds.partitions
+        topics_left, partitions_left = self._limits.topics, self._limits.partitions
         missing = {"topic": 0, "partition": 0}
         for link in watched:
             readings = self._meters.readings(link.name, time.monotonic())
@@ -637,33 +628,28 @@ class MirrorCollector(Collector):
         metrics.carried("link", (name,), whole)
         metrics.put(metric_table.LINK_PARTITIONS, (name,), len(readings))
         metrics.put(metric_table.LINK_UNSEEN, (name,), whole.unseen)
-        quotas = self._quotas(name)
+        quotas, reading = self._recorder.quotas(name), self._recorder.reading(name)
         for side in SIDES:
             metrics.put(metric_table.LINK_QUOTA, (name, side), quotas.get(side, 0.0))
-        reading = self._reading(name)
-        for metric, told in (
-            (metric_table.LINK_QUEUE, QUEUED_KEY),
-            (metric_table.LINK_JOINED, JOINED_KEY),
-            (metric_table.LINK_READ, READ_KEY),
-        ):
-            if told in reading:
-                metrics.put(metric, (name,), reading[told])
+        for key, metric in SHARED_FETCH_METRICS.items():
+            if key in reading:
+                metrics.put(metric, (name,), reading[key])
         if look_age_s is not None:
             metrics.put(metric_table.LINK_POLL_AGE, (name,), look_age_s)
         if known.up:
             metrics.put(metric_table.LINK_THROTTLE, (name,), known.links[name].control.throttle_bytes_s)
         status = known.words.get(name)
-        word_age_s = now_s - status.updated_ms / 1000 if status else 0.0
+        age_s = now_s - status.updated_ms / 1000 if status else 0.0
         # A status that says stopped in good order stays true.
-        said_now = status is not None and self._is_new(status) and is_fresh(word_age_s, self._word_s)
-        holds = status is not None and (said_now or status.state == STOPPED)
-        state = status.state if status and holds and status.state in STATES else UNKNOWN
-        for one in STATES if known.up else ():
-            metrics.put(metric_table.LINK_STATE, (name, one), float(one == state))
+        fresh = status is not None and self._is_new(status) and is_fresh(age_s, self._ttl_s)
+        holds = status is not None and (fresh or status.state == STOPPED)
+        present = status.state if status and holds and status.state in STATES else UNKNOWN
+        for state in STATES if known.up else ():
+            metrics.put(metric_table.LINK_STATE, (name, state), float(state == present))
         if status is None:
             return
-        metrics.put(metric_table.LINK_STATUS_AGE, (name,), max(0.0, word_age_s))
-        if not said_now or status.state == STOPPED:
+        metrics.put(metric_table.LINK_STATUS_AGE, (name,), max(0.0, age_s))
+        if not fresh or status.state == STOPPED:
             return
         metrics.put(metric_table.LINK_TASKS, (name,), status.tasks)
         metrics.put(metric_table.LINK_RECORDS_S, (name,), status.records_per_s)

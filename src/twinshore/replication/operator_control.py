@@ -6,20 +6,23 @@ import json
 import logging
 import time
 from collections.abc import Callable, Container, Mapping, Sequence, Set
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from twinshore.config.incident_policy import IncidentKind
-from twinshore.config.model import Link, LinkControl, TopicPartition
+from twinshore.config.model import Link, LinkControl
 from twinshore.kafka.clock import wall_ms
 from twinshore.replication.core.filters import admits, filters_json
 from twinshore.replication.core.link_config import resolve_filter_conflicts
-from twinshore.replication.core.shares import UsageByTask, task_rate_limits
+from twinshore.replication.core.shares import task_rate_limits
 from twinshore.replication.incidents import stopped
 from twinshore.replication.links import read_operator_links
 from twinshore.replication.task.core.messages import TaskRateLimits
 from twinshore.runtime.logging import LinkLogger
 from twinshore.state.core.values import LinkStateRow
 from twinshore.state.store import Store
+
+if TYPE_CHECKING:
+    from twinshore.replication.coordinator_server import CoordinatorServer
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +42,7 @@ class OperatorOverrides:
         self._looked_at_s = 0.0
         self._said: tuple[str, ...] = ()
         self._parting: set[str] = set()
-        self._unsaid = ""
+        self._unpublished = ""
         self.link = link
 
     def anew(self) -> None:
@@ -84,8 +87,9 @@ class OperatorOverrides:
         """Withdraws topics that may not be replicated; returns new ones, once. `withdraw` is called until True.
         `elsewhere`: topics with another home.
         """
-        unwanted = {topic for topic in placed if self.pauses(topic) or not admits(self.link, topic)}
-        unwanted |= {topic for topic in placed if topic in elsewhere}
+        unwanted = {
+            topic for topic in placed if self.pauses(topic) or not admits(self.link, topic) or topic in elsewhere
+        }
         fresh = sorted(unwanted - self._parting)
         self._parting |= unwanted
         self._parting -= {topic for topic in self._parting if withdraw(topic)}
@@ -98,18 +102,17 @@ class OperatorOverrides:
         """Publishes the effective filters once no task writes other topics. Until then all twins of the link are its
         own. `tasks_left`: whether closed tasks can write nothing any more.
         """
-        if self._unsaid and tasks_left and not self._parting:
-            row = LinkStateRow(
-                self._begins.name, EFFECTIVE_FILTERS_KIND, "", self._unsaid, EFFECTIVE_FILTERS_KIND, wall_ms()
-            )
+        if self._unpublished and tasks_left and not self._parting:
+            kind = EFFECTIVE_FILTERS_KIND
+            row = LinkStateRow(self._begins.name, kind, "", self._unpublished, kind, wall_ms())
             self._store.link_states.remember([row])
-            self._unsaid = ""
+            self._unpublished = ""
 
     def _begin_to_hold(self, filters: str) -> None:
         """Withdraws published filters that no longer apply."""
         rows = self._store.link_states.of(self._begins.name, EFFECTIVE_FILTERS_KIND)
-        self._unsaid = "" if [row.value for row in rows] == [filters] else filters
-        if self._unsaid:
+        self._unpublished = "" if [row.value for row in rows] == [filters] else filters
+        if self._unpublished:
             self._store.link_states.forget(rows)
 
     def _seen(self, links: Sequence[Link]) -> tuple[object, ...]:
@@ -139,20 +142,10 @@ RATE_LIMITS_INTERVAL_S = 0.5
 RATE_CHANGE_MIN = 0.02
 
 
-class RateLimitedTasks(Protocol):
-    """What `RateLimitPublisher` needs of the coordinator."""
-
-    def placed(self, link: str) -> Mapping[TopicPartition, int]: ...
-
-    def used(self, link: str) -> UsageByTask: ...
-
-    def bound(self, key: tuple[str, int], bounds: TaskRateLimits) -> None: ...
-
-
 class RateLimitPublisher:
     """Sends changes of one link's rate limits."""
 
-    def __init__(self, name: str, coordinator: RateLimitedTasks) -> None:
+    def __init__(self, name: str, coordinator: CoordinatorServer) -> None:
         self._name, self._coordinator = name, coordinator
         self._turned_at_s = 0.0
         self._held = LinkControl()
