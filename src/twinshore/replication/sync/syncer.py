@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 
 from twinshore.config.errors import KafkaError, TwinshoreError
@@ -152,19 +152,17 @@ def _acls(comparison: ClusterComparison, topics: set[str]) -> list[PreviewLine]:
     ours = read_acls(comparison.target) if theirs is not None else None
     if theirs is None or ours is None:
         return []
-    sight = comparison.acls(
-        theirs, ours, topics, comparison.store.link_states.of(link.name, decisions.ACL_WRITTEN_KIND)
-    )
-    if sight.reason:
-        return [Remark(decisions.ACL_KIND, link.name, f"none follows: {sight.reason}")]
-    held = [Remark(decisions.ACL_KIND, str(acl), f"held back: {why}") for acl, why in sorted(sight.want.held.items())]
-    return [*sight.plan.changes(), *held, *decisions.find_exposing_acls(ours, sight.floor)]
+    known = comparison.store.link_states.of(link.name, decisions.ACL_WRITTEN_KIND)
+    acls = comparison.acls(theirs, ours, topics, known)
+    if acls.reason:
+        return [Remark(decisions.ACL_KIND, link.name, f"none follows: {acls.reason}")]
+    held = [Remark(decisions.ACL_KIND, str(acl), f"held back: {why}") for acl, why in sorted(acls.want.held.items())]
+    return [*acls.plan.changes(), *held, *decisions.find_exposing_acls(ours, acls.floor)]
 
 
 def _outputs(link: Link, topics: Collection[str]) -> list[PreviewLine]:
-    return [
-        Remark("outputs", repr(expression), said) for expression, said in unmatched_outputs(link.groups.outputs, topics)
-    ]
+    unmatched = unmatched_outputs(link.groups.outputs, topics)
+    return [Remark("outputs", repr(expression), sentence) for expression, sentence in unmatched]
 
 
 def _quotas(comparison: ClusterComparison) -> list[PreviewLine]:
@@ -178,15 +176,7 @@ def _users(comparison: ClusterComparison) -> list[PreviewLine]:
 
 
 EXPECTED_S_MIN = 30.0  # a topic is expected so long after it was asked for
-NO_ACLS_HINT = "or `acls = false` in the link's section `follow`, to carry it without rules"
-
-
-@dataclass(frozen=True, slots=True)
-class _Why:
-    kind: IncidentKind
-    sentence: str
-    hint: str
-    side: IncidentSide
+NO_ACLS_HINT = "or `acls = false` in the link's section `follow`, to replicate it without rules"
 
 
 class AclSync:
@@ -213,7 +203,7 @@ class AclSync:
         self._guard = threading.Lock()
         self._asked_s: dict[str, float] = {}
         self._standing: set[str] = set()
-        self._why: dict[str, _Why] = {}
+        self._why: dict[str, Refuse] = {}  # without the topic
         self._none_follow = not link().follow.acls
         self._news = False
 
@@ -233,7 +223,7 @@ class AclSync:
             self._asked_s.update(dict.fromkeys(fresh, now_s))
             waiting = fresh - self._standing
             refused = [
-                Refuse(topic, why.kind, f"topic {topic} waits for its ACLs: {why.sentence}", why.hint, why.side)
+                replace(why, topic=topic, sentence=f"topic {topic} waits for its ACLs: {why.sentence}")
                 for topic in sorted(waiting)
                 if (why := self._why.get(topic)) is not None
             ]
@@ -283,37 +273,33 @@ class AclSync:
         """Reports nothing of a cluster where the mirror's principal is unknown."""
         if not self._active():
             return
-        said = [
-            decisions.describe_open_topics(
-                cluster.name, cluster.cluster.bootstrap[0], decisions.find_open_topic_acls(acls, self._ours | {us})
-            )
-            for cluster, acls in zip((self._source, self._target), rules, strict=True)
-            if acls is not None and (us := target_principal(self._link, cluster))
-        ]
-        sentence = "; ".join(filter(None, said))
+        sentences = []
+        for cluster, acls in zip((self._source, self._target), rules, strict=True):
+            if acls is not None and (us := target_principal(self._link, cluster)):
+                exposing = decisions.find_open_topic_acls(acls, self._ours | {us})
+                sentences.append(decisions.describe_open_topics(cluster.name, cluster.cluster.bootstrap[0], exposing))
+        sentence = "; ".join(filter(None, sentences))
         stopped.report_link_incident(self._store, self._link.name, IncidentKind.OWN_TOPICS_OPEN, sentence)
 
     def _follow(self, theirs: frozenset[Acl], ours: frozenset[Acl], topics: set[str], soon: set[str]) -> str:
         known = self._store.link_states.of(self._link.name)
-        sight = ClusterComparison(self._link, self._source, self._target, self._store).acls(theirs, ours, topics, known)
-        twins = sight.floor.twins
-        if sight.reason:
-            self._judge(soon, _without_us(theirs, sight.floor, soon, sight.reason), set())
-            return sight.reason
+        compared = ClusterComparison(self._link, self._source, self._target, self._store).acls(
+            theirs, ours, topics, known
+        )
+        twins = compared.floor.twins
+        if compared.reason:
+            self._judge(soon, _without_us(theirs, compared.floor, soon, compared.reason), set())
+            return compared.reason
         if not self._active():
             return ""
-        refused = self._admin.apply_acls(sight.plan, sight.want, known)
-        why = {
-            acl.name: _because(IncidentKind.TARGET_AWAY, error)
-            for acl, error in refused.items()
-            if acl.resource == ResourceType.TOPIC
-        }
-        self._judge(
-            soon, {topic: why[twins[topic]] for topic in soon if twins[topic] in why}, _places(sight.plan.create)
-        )
+        refused = self._admin.apply_acls(compared.plan, compared.want, known)
+        refused = {acl: error for acl, error in refused.items() if acl.resource == ResourceType.TOPIC}
+        why = {acl.name: _because(IncidentKind.TARGET_AWAY, error) for acl, error in refused.items()}
+        made = {acl.name for acl in compared.plan.create if acl.resource == ResourceType.TOPIC}
+        self._judge(soon, {topic: why[twins[topic]] for topic in soon if twins[topic] in why}, made)
         return ""
 
-    def _judge(self, soon: set[str], why: Mapping[str, _Why], made: set[str]) -> None:
+    def _judge(self, soon: set[str], why: Mapping[str, Refuse], made: set[str]) -> None:
         """Rules made just now count once the next poll finds them."""
         self._tell(why)
         unseen = {topic for topic in soon if self._link.twin_of(topic) in made}
@@ -353,29 +339,24 @@ class AclSync:
             self._news |= none and not self._none_follow
             self._none_follow = none
 
-    def _tell(self, why: Mapping[str, _Why]) -> None:
+    def _tell(self, why: Mapping[str, Refuse]) -> None:
         with self._guard:
             self._why.update(why)
             self._standing -= why.keys()
 
 
-def _because(away: IncidentKind, error: KafkaError) -> _Why:
-    if error.code in AUTHORIZATION_CODES:
-        return _Why(IncidentKind.RIGHTS_LOST, error.message, f"{error.hint}, {NO_ACLS_HINT}", away.side)
-    kind = away if error.retriable else IncidentKind.REFUSED
-    return _Why(kind, error.message, error.hint or "it goes on by itself once that is over", away.side)
+def _because(away: IncidentKind, error: KafkaError) -> Refuse:
+    kind, hint = stopped.kind_of_error(error, away), error.hint or "it continues by itself once that is over"
+    if kind is IncidentKind.RIGHTS_LOST:
+        hint = f"{error.hint}, {NO_ACLS_HINT}"
+    return Refuse("", kind, error.message, hint, away.side)
 
 
-def _without_us(theirs: frozenset[Acl], floor: AclContext, soon: set[str], reason: str) -> dict[str, _Why]:
+def _without_us(theirs: frozenset[Acl], floor: AclContext, soon: set[str], reason: str) -> dict[str, Refuse]:
     """Topics whose twins all users could use until the mirror's principal is known."""
     shut = {topic for topic in soon if floor.shut_unless_ruled or decisions.has_acl_for(theirs, topic)}
-    return dict.fromkeys(
-        shut, _Why(IncidentKind.REFUSED, reason, f"set `principal`, {NO_ACLS_HINT}", IncidentSide.TARGET)
-    )
-
-
-def _places(rules: Sequence[Acl]) -> set[str]:
-    return {acl.name for acl in rules if acl.resource == ResourceType.TOPIC}
+    hint = f"set `principal`, {NO_ACLS_HINT}"
+    return dict.fromkeys(shut, Refuse("", IncidentKind.REFUSED, reason, hint, IncidentSide.TARGET))
 
 
 TOPICS_PER_POLL = 100  # compared in one poll; the others follow in the next ones
@@ -412,16 +393,10 @@ class ConfigSync:
         self._held = False
         self._next_topic = ""
         us = own_users(settings)
-        self.rules = AclSync(
-            link, *given, active=active, wake=self.poll_soon, survey_s=settings.mirror.refresh_s, ours=us
-        )
-        self._task = process_scheduler.every(
-            f"follow {begins.name}",
-            self._go,
-            asks=(begins.source, begins.target),
-            first_s=begins.follow.every_s,
-            rest_s=PAUSE_S,
-        )
+        survey_s = settings.mirror.refresh_s
+        self.rules = AclSync(link, *given, active=active, wake=self.poll_soon, survey_s=survey_s, ours=us)
+        name, asks, first_s = f"follow {begins.name}", (begins.source, begins.target), begins.follow.every_s
+        self._task = process_scheduler.every(name, self._go, asks=asks, first_s=first_s, rest_s=PAUSE_S)
 
     @property
     def _link(self) -> Link:
@@ -475,53 +450,41 @@ class ConfigSync:
             self._troubles[what] = FailureLog(self._link.name, what, log, self._outages)
         return self._troubles[what]
 
-    def _ids(self) -> dict[str, str]:
-        return {row.topic: row.target_topic_id for row in self._store.twins.of(self._link.name)}
-
     # -- topic settings
 
     def _settings(self) -> None:
-        ids = self._ids()
-        twins = {
-            topic: self._link.twin_of(topic)
-            for topic in ids
-            if self.endings.is_plain(topic) and not self._leaves(topic)
-        }
-        chosen = self._turn(sorted(twins))
+        name = self._link.name
+        ids = {row.topic: row.target_topic_id for row in self._store.twins.of(name)}
+        chosen = self._turn(sorted(topic for topic in ids if self.endings.is_plain(topic) and not self._leaves(topic)))
         if not chosen:
             return
         plan = self._comparing().settings(chosen)
         self._remark("settings left", list(plan.silent.values()))
         for topic, wanted in plan.wanted.items():
             if self._active() and not self._leaves(topic):
-                self._admin.alter_settings(twins[topic], ids[topic], wanted)
-        source, chosen = plan.source, list(plan.source)
-        known = {row.subject: row.value for row in self._store.link_states.of(self._link.name, decisions.SETTING_KIND)}
-        now = {topic: decisions.dump_promotion_settings(source[topic]) for topic in chosen}
-        rows = [
-            LinkStateRow(self._link.name, decisions.SETTING_KIND, topic, value, "source", wall_ms())
-            for topic, value in now.items()
-            if known.get(topic) != value
-        ]
-        for row in rows:
-            if row.subject in known and _cleanup(known[row.subject]) != _cleanup(row.value):
-                self.endings.again(row.subject)  # The planner decides what kind of twin it needs.
+                self._admin.alter_settings(self._link.twin_of(topic), ids[topic], wanted)
+        known = {row.subject: row.value for row in self._store.link_states.of(name, decisions.SETTING_KIND)}
+        rows = []
+        for topic, settings in plan.source.items():
+            value = decisions.dump_promotion_settings(settings)
+            if known.get(topic) != value:
+                rows.append(LinkStateRow(name, decisions.SETTING_KIND, topic, value, "source", wall_ms()))
+            if topic in known and _cleanup(known[topic]) != _cleanup(value):
+                self.endings.again(topic)  # The planner decides what kind of twin it needs.
         # First, as only the earlier row shows it.
-        self._store.link_states.remember(self._compacted(source, known, chosen))
+        self._store.link_states.remember(self._compacted(plan.source, known))
         self._store.link_states.remember(rows)
 
-    def _compacted(
-        self, source: Mapping[str, decisions.TopicSettings], known: Mapping[str, str], chosen: Iterable[str]
-    ) -> list[LinkStateRow]:
+    def _compacted(self, source: Mapping[str, decisions.TopicSettings], known: Mapping[str, str]) -> list[LinkStateRow]:
         """Topics compacted now or at the last poll: a proof must know while the cleaned part exists."""
         before = parse_compacted(self._store.link_states.of(self._link.name, COMPACTED_KIND))
         ids = {row.topic: row.source_topic_id for row in self._store.twins.of(self._link.name)}
         rows = []
-        for topic in chosen:
-            is_compacted = is_compacted_policy(source[topic].in_force.get("cleanup.policy"))
+        for topic, settings in source.items():
+            is_compacted = is_compacted_policy(settings.in_force.get("cleanup.policy"))
             old, new = before.get(topic), CompactedTopic(ids.get(topic, ""))
-            anew = old is None or old.source_id != new.source_id
-            if (is_compacted and old != new) or (anew and is_compacted_policy(_cleanup(known.get(topic, "")))):
+            changed = old is None or old.source_id != new.source_id
+            if (is_compacted and old != new) or (changed and is_compacted_policy(_cleanup(known.get(topic, "")))):
                 rows.append(compacted_row(self._link.name, topic, new, wall_ms()))
         return rows
 
