@@ -73,11 +73,9 @@ class JudgedTopic(NamedTuple):
     def is_plain(self) -> bool:
         """Whether both sides are as the store knows them and of one shape, without a remembered deletion."""
         observation = self.observation
-        ids = (observation.source.topic_id, observation.target.topic_id)
-        same = ids == (observation.known_source_id, observation.known_target_id)
-        return (
-            same and observation.target.partitions <= observation.source.partitions and self.state == LifecycleState()
-        )
+        same = observation.source.topic_id == observation.known_source_id and not observation.twin_replaced
+        fits = observation.target.partitions <= observation.source.partitions
+        return same and fits and self.state == LifecycleState()
 
 
 class TopicJudge:
@@ -116,18 +114,12 @@ class TopicJudge:
 
     def decide(self, one: JudgedTopic, at_ms: int) -> list[LifecycleAction]:
         """Decides what to do now; reads what the twin holds if needed."""
-        observation, state, rules = one
-        acts = lifecycle.decide_actions(observation, state, rules, None, at_ms)
-        if AskTwinRanges(observation.topic) not in acts:
+        topic, twin, target = one.observation.topic, one.observation.twin, one.observation.target
+        acts = lifecycle.decide_actions(*one, None, at_ms)
+        if AskTwinRanges(topic) not in acts:
             return acts
-        held = read_twin_ranges(
-            self._target,
-            observation.topic,
-            observation.twin,
-            observation.target,
-            self._store.progress.positions(self._link.name),
-        )
-        return lifecycle.decide_actions(observation, state, rules, held, at_ms)
+        spans = read_twin_ranges(self._target, topic, twin, target, self._store.progress.positions(self._link.name))
+        return lifecycle.decide_actions(*one, spans, at_ms)
 
     def _one(self, row: TwinRow, source: ObservedTopic, target: ObservedTopic, *, doubted: bool) -> TopicObservation:
         topic = row.topic
@@ -137,22 +129,18 @@ class TopicJudge:
         return TopicObservation(topic, twin, row.source_topic_id, row.target_topic_id, source, target, missed, doubted)
 
     def _judged(self, looks: Sequence[TopicObservation]) -> dict[str, JudgedTopic]:
-        memories = parse_lifecycle_states(self._store.link_states.of(self._link.name))
+        states = parse_lifecycle_states(self._store.link_states.of(self._link.name))
         mapped = {topic for topic, _ in self._store.offset_runs.reached(self._link.name)}
-        against = self.guard.objections(
-            observation.topic for observation in looks if lifecycle.is_source_lost(observation)
-        )
+        against = self.guard.objections(look.topic for look in looks if lifecycle.is_source_lost(look))
         found = {}
-        for observation in looks:
-            rules = DeletionRules(self._link.follow, against.get(observation.topic, ""))
-            one = observation, memories.get(observation.topic, LifecycleState()), rules
-            found[observation.topic] = JudgedTopic(
-                *(lifecycle.adapt_to_mapped(*one) if observation.topic in mapped else one)
-            )
-        ours = [one for topic, one in found.items() if not is_heartbeats_topic(topic)]
-        waiting = sum(lifecycle.would_delete(*one, wall_ms()) for one in ours)
-        lost = sum(lifecycle.is_source_lost(one.observation) for one in ours)
-        many = explain_too_many(waiting, lost, len(ours), self.guard.safety.known.deletions_at_once_max)
+        for look in looks:
+            rules = DeletionRules(self._link.follow, against.get(look.topic, ""))
+            judged = look, states.get(look.topic, LifecycleState()), rules
+            found[look.topic] = JudgedTopic(*(lifecycle.adapt_to_mapped(*judged) if look.topic in mapped else judged))
+        counted = [judged for topic, judged in found.items() if not is_heartbeats_topic(topic)]
+        waiting = sum(lifecycle.would_delete(*judged, wall_ms()) for judged in counted)
+        lost = sum(lifecycle.is_source_lost(judged.observation) for judged in counted)
+        many = explain_too_many(waiting, lost, len(counted), self.guard.safety.known.deletions_at_once_max)
         if not many:
             return found
         return {topic: one._replace(rules=replace(one.rules, many=many)) for topic, one in found.items()}
@@ -242,9 +230,9 @@ class DeletedTopics:
         try:
             self._act(one)
         except KafkaError as error:
-            repeat_filter.say(f"what becomes of topic {topic} is not decided now: {error}")
+            repeat_filter.say(f"the mirror cannot decide about topic {topic} now: {error}")
         else:
-            repeat_filter.well(f"what becomes of topic {topic} is decided again")
+            repeat_filter.well(f"the mirror decides about topic {topic} again")
 
     def _act(self, one: JudgedTopic) -> None:
         at_ms = wall_ms()
@@ -265,9 +253,7 @@ class DeletedTopics:
         """Returns whether the next action may follow at once: a twin is untouched until its tasks have stopped."""
         match act:
             case AskTwinRanges(topic):
-                raise KafkaError(
-                    f"{self._target.name} did not say of each partition what the twin {observation.twin} holds"
-                )
+                raise KafkaError(f"{self._target.name} did not show all partitions of twin {observation.twin}")
             case RememberState():
                 self._remember(act, at_ms)
             case WithdrawTopic(topic):
@@ -276,7 +262,7 @@ class DeletedTopics:
             case ReplanTopic(topic):
                 self._orders.append(ControllerOrder(topic, again=True))
             case ReportIncident():
-                self._tell(act)
+                self._report(act)
             case ArchiveTwin(topic):
                 self._archive(topic, observation.target)
             case DeleteTwin():
@@ -309,9 +295,8 @@ class DeletedTopics:
             self._admin.account(deleted, refused)
         self._refused_s[topic] = time.monotonic()
         policy = IncidentPolicy(f"try again every {DELETE_RETRY_S:g} s", IncidentEffect.TWIN)
-        self._tell(
-            ReportIncident(topic, DELETION_HELD_KIND, f"the twin {act.twin} cannot be deleted: {refused}", policy)
-        )
+        held = f"the twin {act.twin} cannot be deleted: {refused}"
+        self._report(ReportIncident(topic, DELETION_HELD_KIND, held, policy))
         return False
 
     def _take_back(self, topic: str, kind: str) -> None:
@@ -328,42 +313,23 @@ class DeletedTopics:
         self._told.get(act.topic, set()).difference_update((DELETED_KIND, DELETION_HELD_KIND))
         self._admin.account([Change(lifecycle.TOPIC_KIND, act.topic, "", RETURNED_OUTCOME, act.topic)], DONE)
 
-    def _tell(self, report_incident: ReportIncident) -> None:
-        incident = Incident(
-            self._link.name,
-            report_incident.topic,
-            -1,
-            report_incident.kind,
-            -1,
-            -1,
-            report_incident.policy,
-            report_incident.sentence,
-            report_incident.side or report_incident.kind.side,
-        )
-        if report_incident.anew:
-            stale = [
-                row
-                for row in self._rows(report_incident.topic, incident.kind)
-                if row.incident.sentence != report_incident.sentence
-            ]
-            for row in stale:
-                self._store.incidents.close(row.id, now_ms=wall_ms())
-        elif report_incident.kind in self._told.get(report_incident.topic, ()):
+    def _report(self, report: ReportIncident) -> None:
+        topic, kind, sentence, policy, side = report.topic, report.kind, report.sentence, report.policy, report.side
+        if report.anew:
+            for row in self._rows(topic, kind):
+                if row.incident.sentence != sentence:
+                    self._store.incidents.close(row.id, now_ms=wall_ms())
+        elif kind in self._told.get(topic, ()):
             return
         at_ms = wall_ms()
+        incident = Incident(self._link.name, topic, -1, kind, -1, -1, policy, sentence, side or kind.side)
         row = self._store.incidents.add(incident, now_ms=at_ms)
-        self._told.setdefault(report_incident.topic, set()).add(report_incident.kind)
-        change = Change(
-            lifecycle.TOPIC_KIND, report_incident.topic, "", report_incident.sentence, report_incident.topic
-        )
+        self._told.setdefault(topic, set()).add(kind)
+        change = Change(lifecycle.TOPIC_KIND, topic, "", sentence, topic)
         if row.opened_ms == at_ms:
-            self._admin.account([change], report_incident.policy.words)
+            self._admin.account([change], policy.words)
         else:
-            self._log.log(
-                report_incident.policy.log_level,
-                f"{change} ({report_incident.policy.words})",
-                extra={"topic": report_incident.topic},
-            )
+            self._log.log(policy.log_level, f"{change} ({policy.words})", extra={"topic": topic})
 
     def _rows(self, topic: str, *kinds: IncidentKind) -> list[IncidentRow]:
         rows = self._store.incidents.rows(self._link.name, open_only=True)
@@ -379,10 +345,8 @@ class DeletedTopics:
         return found
 
     def _over(self, topic: str, opened: set[str]) -> None:
-        told = self._told.get(topic, set()) | opened
-        if told:
-            self._close(topic, *map(IncidentKind, told))
-        self._told.pop(topic, None)
+        if reported := self._told.pop(topic, set()) | opened:
+            self._close(topic, *map(IncidentKind, reported))
 
     def _archive(self, topic: str, twin: ObservedTopic) -> None:
         for partition in range(twin.partitions):
