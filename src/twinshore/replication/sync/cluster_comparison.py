@@ -97,24 +97,18 @@ def read_twin_ranges(
     target: KafkaCluster, topic: str, twin: str, side: ObservedTopic, positions: Iterable[ReplicatedPosition]
 ) -> list[TwinRange]:
     """What the twin holds, and how far this link wrote. Raises KafkaError for an unreadable partition."""
-    ours = {position.partition: position for position in positions if position.topic == topic}
+    reached = {tp.partition: (tp.to_offset, tp.source_end) for tp in positions if tp.topic == topic}
     partitions = [TopicPartition(twin, number) for number in range(side.partitions)]
     starts, away = target.offsets_of_each(partitions, OffsetKind.EARLIEST)
     ends, mute = target.offsets_of_each(partitions, OffsetKind.LOG_END)
     for error in (away | mute).values():
         raise error
-    found = []
-    for partition in partitions:
-        position = ours.get(partition.partition)
-        carried_to, source_end = (position.to_offset, position.source_end) if position else (0, 0)
-        found.append(TwinRange(partition.partition, starts[partition], ends[partition], carried_to, source_end))
-    return found
+    return [TwinRange(tp.partition, starts[tp], ends[tp], *reached.get(tp.partition, (0, 0))) for tp in partitions]
 
 
 def _settings(found: Mapping[str, ConfigEntry]) -> TopicSettings:
-    told = {name: entry for name, entry in found.items() if entry.value is not None}
-    in_force = {name: entry.value or "" for name, entry in told.items()}
-    return TopicSettings(in_force, {name: entry.value or "" for name, entry in told.items() if entry.own})
+    in_force = {name: entry.value for name, entry in found.items() if entry.value is not None}
+    return TopicSettings(in_force, {name: value for name, value in in_force.items() if found[name].own})
 
 
 def is_open_without_acls(cluster: KafkaCluster) -> bool | None:
@@ -173,19 +167,18 @@ class ClusterComparison:
     def settings(self, topics: Sequence[str]) -> SettingsPlan:
         """Plans changes for topics that are as known on both sides."""
         twins = {topic: self.link.twin_of(topic) for topic in topics}
-        theirs, hidden = read_topic_settings(self.source, topics)
-        ours, closed = read_topic_settings(self.target, list(twins.values()))
-        held = read_replication_factors(self.target, list(twins.values()))
+        source, hidden = read_topic_settings(self.source, topics)
+        target, closed = read_topic_settings(self.target, list(twins.values()))
+        replication = read_replication_factors(self.target, list(twins.values()))
         mapped = {topic for topic, _ in self.store.offset_runs.reached(self.link.name)}
-        told = {topic: theirs[topic] for topic in topics if topic in theirs and twins[topic] in ours}
-        wanted = {
-            topic: decisions.diff_settings(
-                self.link, theirs[topic], ours[twins[topic]], held.get(twins[topic], 1), mapped=topic in mapped
-            )
-            for topic in told
-        }
-        silent = {name: error.message for some in (hidden, closed) for name, error in some.items()}
-        return SettingsPlan({topic: one for topic, one in wanted.items() if one}, told, silent)
+        shown = {topic: source[topic] for topic in topics if topic in source and twins[topic] in target}
+        wanted = {}
+        for topic, settings in shown.items():
+            twin = twins[topic]
+            before, count, is_mapped = target[twin], replication.get(twin, 1), topic in mapped
+            if changes := decisions.diff_settings(self.link, settings, before, count, mapped=is_mapped):
+                wanted[topic] = changes
+        return SettingsPlan(wanted, shown, {name: error.message for name, error in (hidden | closed).items()})
 
     def acls(
         self, theirs: frozenset[Acl], ours: frozenset[Acl], topics: Iterable[str], known: Iterable[LinkStateRow]

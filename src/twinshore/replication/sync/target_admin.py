@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from twinshore.config.errors import KafkaError, TwinshoreError
 from twinshore.config.model import Secret
@@ -14,7 +15,7 @@ from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.access_control import Acl, ScramUser
 from twinshore.replication.sync.core import decisions
-from twinshore.replication.sync.core.decisions import AclSyncPlan, Change, QuotaChange, QuotaPlan, UserPlan, WantedAcls
+from twinshore.replication.sync.core.decisions import AclSyncPlan, Change, QuotaPlan, UserPlan, WantedAcls
 from twinshore.state.core.values import AuditRow, LinkStateRow
 from twinshore.state.log import is_refused_outcome, refused_outcome
 from twinshore.state.store import Store
@@ -36,8 +37,8 @@ class TargetAdmin:
     _refused: dict[tuple[str, str, str], tuple[str, float]] = field(default_factory=dict)
 
     def alter_settings(self, twin: str, topic_id: str, wanted: Mapping[str, tuple[str | None, str | None]]) -> None:
-        named = bytes.fromhex(topic_id)
-        outcome = self._try(lambda: self.target.admin.alter_topic_settings(twin, _after(wanted), topic_id=named))
+        after, named = {name: after for name, (_, after) in wanted.items()}, bytes.fromhex(topic_id)
+        outcome = self._try(lambda: self.target.admin.alter_topic_settings(twin, after, topic_id=named))
         self.account(decisions.settings_to_changes(twin, wanted), outcome)
 
     def apply_acls(self, plan: AclSyncPlan, want: WantedAcls, known: Iterable[LinkStateRow]) -> RefusedAcls:
@@ -81,30 +82,26 @@ class TargetAdmin:
 
     def apply_quotas(self, plan: QuotaPlan) -> None:
         for change in plan.changes:
-            outcome = self._try(
-                lambda change=change: alter_quotas(  # type: ignore[misc]
-                    self.target, change.entity, {change.key: change.after}
-                )
-            )
+            outcome = self._try(partial(alter_quotas, self.target, change.entity, {change.key: change.after}))
             self.account([change.as_change()], outcome)
             if outcome == DONE:
-                self._remember_quota(change)
-        self.store.link_states.forget(
-            [self._row(decisions.QUOTA_KIND, decisions.quota_to_text(key)) for key in plan.forget]
-        )
+                key = decisions.quota_to_text((change.entity, change.key))
+                keep = self.store.link_states.forget if change.after is None else self.store.link_states.remember
+                keep([self._row(decisions.QUOTA_KIND, key, repr(change.after))])
+        gone = [self._row(decisions.QUOTA_KIND, decisions.quota_to_text(key)) for key in plan.forget]
+        self.store.link_states.forget(gone)
 
     def apply_users(self, plan: UserPlan, secrets: Mapping[str, Secret]) -> None:
         """Makes SCRAM users with known passwords, and remembers those that the target has had."""
         seen = list(plan.seen)
         for user, change in zip(plan.make, plan.changes(), strict=True):
-            outcome = self._try(lambda user=user: self._make(user, secrets[user.name]))  # type: ignore[misc]
+            outcome = self._try(partial(self._make, user, secrets[user.name]))
             self.account([change], outcome)
             if outcome == DONE:
                 seen.append(decisions.user_key(user))
         self.store.link_states.remember([self._row(decisions.USER_KIND, decisions.user_to_text(key)) for key in seen])
-        self.store.link_states.forget(
-            [self._row(decisions.USER_KIND, decisions.user_to_text(key)) for key in plan.forget]
-        )
+        gone = [self._row(decisions.USER_KIND, decisions.user_to_text(key)) for key in plan.forget]
+        self.store.link_states.forget(gone)
 
     def account(self, changes: Sequence[Change], outcome: str) -> None:
         """Logs and audits. A repeated refusal is written once a day, as more rows would crowd out changes."""
@@ -139,13 +136,6 @@ class TargetAdmin:
     def _make(self, user: ScramUser, secret: Secret) -> None:
         set_scram_password(self.target, user, secret.read())
 
-    def _remember_quota(self, change: QuotaChange) -> None:
-        row = self._row(decisions.QUOTA_KIND, decisions.quota_to_text((change.entity, change.key)), repr(change.after))
-        if change.after is None:
-            self.store.link_states.forget([row])
-        else:
-            self.store.link_states.remember([row])
-
     def _acl(self, acl: Acl, kind: str) -> LinkStateRow:
         return self._row(kind, decisions.acl_to_text(acl))
 
@@ -160,7 +150,3 @@ class TargetAdmin:
                 raise
             return refused_outcome(error)
         return DONE
-
-
-def _after(wanted: Mapping[str, tuple[str | None, str | None]]) -> dict[str, str | None]:
-    return {name: after for name, (_, after) in wanted.items()}
