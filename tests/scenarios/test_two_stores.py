@@ -77,7 +77,7 @@ def test_a_second_store_is_refused_by_name_and_writes_nothing(
     refused()
     # Whoever deletes the notes takes nothing from a link that runs: it writes them anew.
     delete_topic(west.cluster, TWINS_TOPIC)
-    first.until_said(f"{LINK}: its notes in {TWINS_TOPIC} on west are gone: they are made anew", 30)
+    first.until_said(f"{LINK}: its records in {TWINS_TOPIC} on west are gone: they are written again", 30)
     with closing(KafkaCluster(west.cluster)) as kafka:
         until(StateTopic(kafka, TWINS_TOPIC).exists, 30, "they are there", first)
     refused()
@@ -196,7 +196,7 @@ def test_a_link_without_its_lines_claims_itself_again_and_sees_a_copy_of_its_sto
         forget_links(west.cluster)
         notes.check()
         assert len(log_lines) == 1
-        assert "are gone: they are made anew" in log_lines[0]
+        assert "are gone: they are written again" in log_lines[0]
         with raises(RefusedError, "replication.link-of-another-store"):
             LinkClaim(link, other, kafka).hold("a source")
         told = LinkClaim(link, other, kafka).look("a source")

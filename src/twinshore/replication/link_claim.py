@@ -10,13 +10,15 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from twinshore.config.errors import KafkaError, RefusedError
 from twinshore.config.frozen import TWINS_TOPIC
 from twinshore.config.model import Link
 from twinshore.config.repeat_filter import RepeatFilter
+from twinshore.config.sentences import format_time
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.error_codes import Code
@@ -67,7 +69,7 @@ class LinkClaim:
         self._met: LinkWriter | None = None
         self._blind = self._owed = self._unread = self._answers = False
         self._look_at_s = self._read_at_s = 0.0
-        self._warned = ""
+        self._policy_filter = RepeatFilter(self._log)
         self.state = LinkClaimState(link.name, "")
 
     @property
@@ -136,10 +138,8 @@ class LinkClaim:
         self._repeat_filter.well()
         self._met, self._read_at_s = self.state.writer, time.monotonic()
         self._ensure_compacted()
-        try:
+        with self._noting_errors():
             self._release_late_claims()
-        except KafkaError as error:
-            self._on_write_error(error)
 
     def publish_writer(self, identity: LinkIdentity) -> None:
         """Writes the producer's identity, for a recovery of the store.
@@ -147,30 +147,43 @@ class LinkClaim:
         Like all records but the claim, this may be written later: a target that refuses records here may take others.
         """
         self._identity = identity
-        if self._blind or self._owed:
-            return
-        try:
-            self._write_writer(identity)
-        except KafkaError as error:
-            self._on_write_error(error)
+        if self._ready:
+            with self._noting_errors():
+                self._write_writer(identity)
 
     def tell(self, topics: Collection[str] | None = None) -> None:
         """Writes the missing anchors of these topics' twins; None: of all."""
-        if self._blind or self._owed or self._identity is None:
-            return
-        try:
-            self._write_twins(topics)
-        except KafkaError as error:
-            self._on_write_error(error)
+        if self._ready:
+            with self._noting_errors():
+                self._write_twins(topics)
 
     def retract_twins(self, topics: Container[str]) -> None:
         """Deletes the anchors of topics whose home is elsewhere by now: no recovery may restore these twins."""
-        ready = not (self._blind or self._owed or self._identity is None)
+        if self._ready:
+            with self._noting_errors():
+                for lines in split_into_batches(self.state.lines_against(topics)):
+                    self._tell(lines)
+
+    @property
+    def _ready(self) -> bool:
+        """Whether records may be written now."""
+        return self._identity is not None and not (self._blind or self._owed)
+
+    @contextmanager
+    def _noting_errors(self) -> Iterator[None]:
+        """Logs an error of the block; the link runs on, and `check` writes what is missing."""
         try:
-            for lines in split_into_batches(self.state.lines_against(topics) if ready else []):
-                self._tell(lines)
+            yield
         except KafkaError as error:
-            self._on_write_error(error)
+            if not _may_pass(error):
+                self._without(error)
+                return
+            if not self._owed:
+                self._log.warning(
+                    f"its records on {self._link.target} cannot be written now: the link runs on, and they are written"
+                    f" later ({error.message})"
+                )
+            self._owed, self._look_at_s = True, time.monotonic() + RETRY_INTERVAL_S
 
     def check(self) -> None:
         """Writes missing records again; RefusedError once another store has taken the link over."""
@@ -187,16 +200,14 @@ class LinkClaim:
         self._read_at_s = time.monotonic()
         if self._unread:
             self._unread = False
-            self._log.info(f"its notes on {self._link.target} can be read again")
+            self._log.info(f"its records on {self._link.target} can be read again")
         claim = state.holder()
         if claim and claim.store != self.own:
             self._identity = None
             raise self._refusal(claim)
         if state.newer_writer:
-            self._repeat_filter.say(
-                f"who writes the link is told on {self._link.target} in a form of a newer version "
-                f"(v {state.newer_writer}), which this one cannot read: that line is left as it is"
-            )
+            newer = f"has the link's writer in a form of a newer version (v {state.newer_writer})"
+            self._repeat_filter.say(f"{self._link.target} {newer}, which this one cannot read: it is left unchanged")
             return
         ours = bool(claim) and state.writer == self._writer(identity)
         if ours and state is before and self._read_to == read_to and not self._owed:
@@ -204,10 +215,9 @@ class LinkClaim:
         if state.writer and self._superseded_by(state.writer):
             return
         self._log_missing_records(state, writer, twins)
-        try:
+        with self._noting_errors():
             self._rewrite_records(identity, whole=state is not before)
-        except KafkaError as error:
-            self._on_write_error(error)
+        if self._owed:
             self._look_at_s = _again_s(begun_s)
 
     def take_over(self, source_id: str) -> None:
@@ -266,10 +276,10 @@ class LinkClaim:
         self, state: LinkClaimState, writer: LinkWriter | None, twins: set[tuple[str, int]]
     ) -> None:
         count = len(twins - set(state.twins)) + (writer is not None and state.writer is None)
-        which = "its notes" if state.holder() is None else f"{count} of its notes" if count else ""
+        which = "its records" if state.holder() is None else f"{count} of its records" if count else ""
         if which:
             where = f"{TWINS_TOPIC} on {self._link.target}"
-            self._log.warning(f"{which} in {where} are gone: they are made anew")
+            self._log.warning(f"{which} in {where} are gone: they are written again")
 
     def _rewrite_records(self, identity: LinkIdentity, *, whole: bool) -> None:
         self._hold(identity.source_cluster_id)
@@ -280,7 +290,7 @@ class LinkClaim:
         self._write_twins()
         if self._owed:
             self._owed = False
-            self._log.info(f"its notes on {self._link.target} are complete again")
+            self._log.info(f"its records on {self._link.target} are complete again")
 
     def _write_writer(self, identity: LinkIdentity) -> None:
         writer = self._writer(identity)
@@ -308,28 +318,22 @@ class LinkClaim:
     def _ensure_compacted(self) -> None:
         """Sets the cleanup policy: under another one records would expire."""
         place = f"{CLEANUP_POLICY} of {TWINS_TOPIC} on {self._link.target}"
-        was = ""
+        policy = "unknown"
         try:
             admin = self._target.admin
             found = admin.topic_settings([TWINS_TOPIC]).get(TWINS_TOPIC, {}).get(CLEANUP_POLICY)
-            was = (found.value if found else None) or "delete"
-            if was == "compact":
+            policy = (found.value if found else None) or "delete"
+            if policy == "compact":
                 return
             admin.alter_topic_settings(TWINS_TOPIC, {CLEANUP_POLICY: "compact"}, topic_id=self._seen[0])
         except KafkaError as error:
             if not error.retriable:
-                is_now = was or "not known"
-                self._warn(
-                    f"{place} is {is_now} and must be compact: lines that expire refuse no second store, nor is a lost "
-                    f"store recovered from them: {error.message} (try: {error.hint})"
+                self._policy_filter.say(
+                    f"{place} is {policy} and must be compact: once its records expire, no second store is refused, and"
+                    f" no lost store recovered: {error.message} (try: {error.hint})"
                 )
             return
-        self._log.info(f"{place} was {was}, so that its lines would expire: it is compact now")
-
-    def _warn(self, sentence: str) -> None:
-        if sentence != self._warned:
-            self._warned = sentence
-            self._log.warning(sentence)
+        self._log.info(f"{place} was {policy}, so its records would expire: it is compact now")
 
     def _tell(self, lines: Sequence[ClaimKeyValue]) -> None:
         """Appends records whose order does not matter."""
@@ -340,18 +344,6 @@ class LinkClaim:
     def _append(self, lines: Sequence[ClaimKeyValue]) -> None:
         self._notebook.append(lines, wall_ms())
 
-    def _on_write_error(self, error: KafkaError) -> None:
-        """Logs the error; the link runs on, and `check` writes what is missing."""
-        if not _may_pass(error):
-            self._without(error)
-            return
-        if not self._owed:
-            self._log.warning(
-                f"its notes on {self._link.target} cannot be written now: the link goes on, and "
-                f"they are written later ({error.message})"
-            )
-        self._owed, self._look_at_s = True, time.monotonic() + RETRY_INTERVAL_S
-
     def _on_read_error(self, error: KafkaError, begun_s: float) -> None:
         """Schedules the next read, later after a long one, since the controller waits for reads."""
         self._look_at_s = _again_s(begun_s)
@@ -359,10 +351,10 @@ class LinkClaim:
             self._without(error)
         elif self._answers and not self._unread and time.monotonic() - self._read_at_s > self._holding.lease_s:
             self._unread = True
+            where = f"{TWINS_TOPIC} on {self._link.target}"
             self._log.warning(
-                f"its notes in {TWINS_TOPIC} on {self._link.target} cannot be read for longer than "
-                f"the lease, while {self._link.target} answers: whether another store takes the link over is not seen "
-                f"({error.message})"
+                f"its records in {where} cannot be read for longer than the lease, though the cluster answers: another"
+                f" store could take the link over unnoticed ({error.message})"
             )
 
     def _without(self, error: KafkaError) -> None:
@@ -370,22 +362,15 @@ class LinkClaim:
             raise error
         self._blind = True
         self._repeat_filter.say(
-            f"nobody can see whether another store writes this link, and a lost "
-            f"store could not be recovered from {self._target.name}: {error.message} (try: {error.hint})"
+            "the mirror cannot see whether another store writes this link, and a lost store could not be recovered from"
+            f" {self._target.name}: {error.message} (try: {error.hint})"
         )
 
     def _refusal(self, claim: StoreClaim) -> RefusedError:
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(claim.since_ms / 1000))
         here = self._store.place if self._store.passes else f"{self.own[:8]}, {self._store.place}"
-        return RefusedError(
-            "replication.link-of-another-store",
-            link=self._link.name,
-            target=self._link.target,
-            store=claim.store[:8],
-            host=claim.host,
-            since=since,
-            here=here,
-        )
+        values = {"store": claim.store[:8], "host": claim.host, "since": format_time(claim.since_ms), "here": here}
+        place = {"link": self._link.name, "target": self._link.target}
+        return RefusedError("replication.link-of-another-store", **place, **values)
 
 
 def _may_pass(error: KafkaError) -> bool:
