@@ -252,7 +252,7 @@ def test_what_a_fresh_queue_makes_of_the_twins_that_are_there_is_said_before(set
     store.offset_runs.continue_exact([(rows[1], [OffsetRun(SourceOffset(7), TargetOffset(9), 0, 0)])])
     fresh = ['broadcast="prices"', 'queue={policy="fresh", max_age_s=2}']
     said = change.plan(ChangeLink(LINK, fresh), settings, store).remarks
-    assert "rest from then on" in said[-1]
+    assert "are stopped from then on" in said[-1]
     assert "`twinshore mirror forget`" in said[-1]
     assert change.plan(ChangeLink(LINK, ["chain=true"]), settings, store).remarks == ()
 

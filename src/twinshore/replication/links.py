@@ -131,11 +131,10 @@ def _check_ways_back(settings: Settings, rows: Sequence[LinkRow], sown: Reconcil
     """Refuses reversed links in settings, as `link reverse` and `link add` do."""
     before = {row.link: parse_section(row) for row in rows if row.state is LinkPresence.KEPT}
     for row in sown.rows:
-        was = parse_valid_link({row.link: before[row.link]}, settings) if row.link in before else ()
-        for link in parse_valid_link({row.link: parse_section(row)}, settings):
-            old = next(iter(was), None)
-            if seen := check_reverse_link(link, old, sown.links.keys(), rows, store).in_the_way:
-                raise ConfigError("replication.twins-carried-back", link=link.name, twins="; ".join(seen))
+        was = parse_valid_link({row.link: before[row.link]}, settings) if row.link in before else None
+        link = parse_valid_link({row.link: parse_section(row)}, settings)
+        if link and (twins := check_reverse_link(link, was, sown.links.keys(), rows, store).in_the_way):
+            raise ConfigError("replication.twins-carried-back", link=link.name, twins="; ".join(twins))
 
 
 def check_naming(before: Iterable[LinkRow], after: Iterable[LinkRow], store: Store) -> None:
@@ -143,25 +142,22 @@ def check_naming(before: Iterable[LinkRow], after: Iterable[LinkRow], store: Sto
     was = {row.link: twin_naming_of(row.section) for row in before}
     for row in after:
         name, naming = row.link, twin_naming_of(row.section)
-        if naming == was.get(name, naming):
-            continue
-        if twins := sorted(
-            {twin_row.topic for twin_row in store.twins.of(name) if not is_heartbeats_topic(twin_row.topic)}
-        ):
-            raise ConfigError(
-                "replication.naming-fixed", link=name, twins=join_names(twins, NAMED_MAX), naming=str(was[name])
-            )
+        if naming != was.get(name, naming) and (topics := own_twin_topics(name, store)):
+            twins = join_names(topics, NAMED_MAX)
+            raise ConfigError("replication.naming-fixed", link=name, twins=twins, naming=str(was[name]))
+
+
+def own_twin_topics(link: str, store: Store) -> list[str]:
+    """Topics with twins, without heartbeats, whose twins are named by source and never go back."""
+    return sorted({row.topic for row in store.twins.of(link) if not is_heartbeats_topic(row.topic)})
 
 
 def link_audit_rows(before: Iterable[LinkRow], after: Iterable[LinkRow]) -> list[AuditRow]:
-    was = {row.link: _in_words(row) for row in before}
-    return [
-        AuditRow(
-            *(row.changed_ms, row.link, AUDIT_KIND, row.link, was.get(row.link, ""), _in_words(row)),
-            *(f"by {row.changed_by}", row.changed_by),
-        )
-        for row in after
-    ]
+    was, rows = {row.link: _in_words(row) for row in before}, []
+    for row in after:
+        values = (row.link, was.get(row.link, ""), _in_words(row), f"by {row.changed_by}", row.changed_by)
+        rows.append(AuditRow(row.changed_ms, row.link, AUDIT_KIND, *values))
+    return rows
 
 
 def parse_links(sections: Mapping[str, Section], settings: Settings) -> tuple[Link, ...]:
@@ -173,11 +169,11 @@ def parse_links(sections: Mapping[str, Section], settings: Settings) -> tuple[Li
     return links
 
 
-def parse_valid_link(sections: Mapping[str, Section], settings: Settings) -> tuple[Link, ...]:
-    """Returns the link, or nothing if invalid with these settings, which `_known` reports."""
+def parse_valid_link(sections: Mapping[str, Section], settings: Settings) -> Link | None:
+    """Returns the link; None if invalid with these settings, which `_known` reports."""
     with suppress(ConfigError):
-        return parse_links(sections, settings)
-    return ()
+        return parse_links(sections, settings)[0]
+    return None
 
 
 def _known(

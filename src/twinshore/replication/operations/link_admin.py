@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from twinshore.config.errors import ConfigError, RefusedError, StoreError, StoreVersionError
-from twinshore.config.model import Link, Plan, is_heartbeats_topic
+from twinshore.config.model import Plan
 from twinshore.config.schema import did_you_mean
 from twinshore.config.sections.links import find_mixed_broadcasts
 from twinshore.config.sentences import count_phrase, join_names
@@ -29,7 +29,14 @@ from twinshore.replication.core.link_config import (
     with_values,
     without_values,
 )
-from twinshore.replication.links import check_naming, link_audit_rows, load_links, parse_links, parse_valid_link
+from twinshore.replication.links import (
+    check_naming,
+    link_audit_rows,
+    load_links,
+    own_twin_topics,
+    parse_links,
+    parse_valid_link,
+)
 from twinshore.replication.reverse_link import check_reverse_link
 from twinshore.state.core.values import AuditRow, ControlRow, LinkPresence, LinkRow
 from twinshore.state.opening import open_if_exists
@@ -86,14 +93,12 @@ class LinkStep:
 
 @dataclass(frozen=True, slots=True)
 class LinkChange(Plan[LinkStep]):
-    """`rows` replace those of revision `seen`; `words`: overrides that move along when a link is `turned` into the
-    other.
-    """
+    """`rows` replace those of `revision`; `overrides` move along when a link is `turned` into the other."""
 
     asked: LinkRequest = AddLink("")
     rows: tuple[LinkRow, ...] = ()
-    seen: int = 0
-    words: tuple[ControlRow, ...] = ()
+    revision: int = 0
+    overrides: tuple[ControlRow, ...] = ()
     turned: tuple[str, str] | None = None
 
 
@@ -121,16 +126,16 @@ def plan(asked: LinkRequest, settings: Settings, store: Store, *, by: str = "") 
         case ChangeLink():
             found = _set(asked, now, settings, by)
         case ReverseLink():
-            found = _turn(asked, now, store, by)
+            found = _turn(asked.link, now, store, by)
         case RemoveLink():
-            found = _remove(asked, now, settings, store, by)
+            found = _remove(asked.link, now, settings, store, by)
     if found.steps:
         _check(found, now, settings, store)
     if isinstance(asked, (AddLink, ChangeLink)) and found.rows:
         about = (*_of_broadcast(found.rows, now), *_of_queue(found.rows, settings, store))
         found = replace(found, remarks=(*found.remarks, *about))
         found = _unless_it_goes_back(asked, found, now, settings, store)
-    return replace(found, asked=asked, seen=now.revision)
+    return replace(found, asked=asked, revision=now.revision)
 
 
 def act(planned: LinkChange, settings: Settings, store: Store, *, by: str) -> Iterator[LinkStep]:
@@ -145,10 +150,10 @@ def act(planned: LinkChange, settings: Settings, store: Store, *, by: str) -> It
             raise ConfigError("replication.links-changed")
         if not found.steps:
             return
-        before, now_ms = store.link_rows.read()[1], wall_ms()
-        said = [AuditRow(now_ms, row.link, "control", row.name, "", row.value, f"by {by}", by) for row in found.words]
-        audit = [*link_audit_rows(before, found.rows), *said]
-        if store.link_rows.change(found.rows, seen=found.seen, told=audit, turned=found.turned):
+        audit, now_ms = link_audit_rows(store.link_rows.read()[1], found.rows), wall_ms()
+        for row in found.overrides:
+            audit.append(AuditRow(now_ms, row.link, "control", row.name, "", row.value, f"by {by}", by))
+        if store.link_rows.change(found.rows, seen=found.revision, told=audit, turned=found.turned):
             yield from found.steps
             return
     raise ConfigError("replication.links-changing")
@@ -185,46 +190,39 @@ def _set(change_link: ChangeLink, now: _Now, settings: Settings, by: str) -> Lin
     return LinkChange((LinkStep(change_link.link, "changed", ", ".join(parts)),), rows=(after,))
 
 
-def _turn(reverse_link: ReverseLink, now: _Now, store: Store, by: str) -> LinkChange:
-    section = now.section(reverse_link.link)
-    source, _, target = reverse_link.link.partition("->")
+def _turn(link: str, now: _Now, store: Store, by: str) -> LinkChange:
+    section = now.section(link)
+    source, _, target = link.partition("->")
     other = f"{target}->{source}"
     if other in now.sections:
-        return _refused(RefusedError("replication.reverse-link-exists", link=reverse_link.link, reverse=other))
-    for mine, theirs in ((reverse_link.link, target), (other, source)):
-        # A twin of heartbeats is named after its source and never goes back, so it does not matter.
-        if twins := sorted({row.topic for row in store.twins.of(mine) if not is_heartbeats_topic(row.topic)}):
-            return _refused(
-                RefusedError(
-                    "replication.link-has-twins",
-                    link=reverse_link.link,
-                    written_by=mine,
-                    cluster=theirs,
-                    twins=join_names(twins, NAMED_MAX),
-                )
-            )
-    words = tuple(replace(row, link=other) for row in store.controls.of(reverse_link.link))
-    rows = (removed_link_row(now.rows[reverse_link.link], wall_ms(), by), new_link_row(other, section, wall_ms(), by))
-    kept = f", with what operators said of it ({join_names([row.name for row in words], NAMED_MAX)})" if words else ""
-    step = LinkStep(reverse_link.link, f"turned into {other}{kept}")
-    return LinkChange((step,), rows=rows, words=words, turned=(reverse_link.link, other))
+        return LinkChange(refusal=RefusedError("replication.reverse-link-exists", link=link, reverse=other))
+    for name, cluster in ((link, target), (other, source)):
+        if topics := own_twin_topics(name, store):
+            twins = join_names(topics, NAMED_MAX)
+            place = {"link": link, "written_by": name, "cluster": cluster}
+            return LinkChange(refusal=RefusedError("replication.link-has-twins", **place, twins=twins))
+    overrides = tuple(replace(row, link=other) for row in store.controls.of(link))
+    rows = (removed_link_row(now.rows[link], wall_ms(), by), new_link_row(other, section, wall_ms(), by))
+    kept = f", with its overrides ({join_names([row.name for row in overrides], NAMED_MAX)})" if overrides else ""
+    step = LinkStep(link, f"turned into {other}{kept}")
+    return LinkChange((step,), rows=rows, overrides=overrides, turned=(link, other))
 
 
-def _remove(remove_link: RemoveLink, now: _Now, settings: Settings, store: Store, by: str) -> LinkChange:
-    if remove_link.link not in now.rows or now.rows[remove_link.link].state is LinkPresence.REMOVED:
-        now.section(remove_link.link)
-    target = remove_link.link.partition("->")[2]
-    topics = sorted({row.topic for row in store.twins.of(remove_link.link)})
+def _remove(link: str, now: _Now, settings: Settings, store: Store, by: str) -> LinkChange:
+    if link not in now.rows or now.rows[link].state is LinkPresence.REMOVED:
+        now.section(link)
+    target = link.partition("->")[2]
+    topics = sorted({row.topic for row in store.twins.of(link)})
     twins = f"{count_phrase(len(topics), 'twin')} ({join_names(topics, NAMED_MAX)})" if topics else "no twin"
     shown = (
-        f"{remove_link.link}: what it wrote stays on {target} as it is: {twins}; nothing is deleted on any cluster",
-        f"{remove_link.link}: notes on {target}, receipts, open incidents and what operators said of it stay as well: "
-        "`twinshore link add` goes on from there",
+        f"{link}: what it wrote stays on {target} unchanged: {twins}; nothing is deleted on any cluster",
+        f"{link}: records on {target}, progress, open incidents and overrides stay as well: `twinshore link add`"
+        " continues from there",
     )
-    remarks = (f"{remove_link.link}: the settings still name it; it stays removed",)
-    step = LinkStep(remove_link.link, "removed")
-    row = removed_link_row(now.rows[remove_link.link], wall_ms(), by)
-    return LinkChange((step,), shown, remarks if remove_link.link in settings.link_sections else (), rows=(row,))
+    named = link in settings.link_sections
+    remarks = (f"{link}: the settings still name it; it stays removed",) if named else ()
+    row = removed_link_row(now.rows[link], wall_ms(), by)
+    return LinkChange((LinkStep(link, "removed"),), shown, remarks, rows=(row,))
 
 
 def _unless_it_goes_back(
@@ -232,15 +230,14 @@ def _unless_it_goes_back(
 ) -> LinkChange:
     """Refuses a removed link that is added in reverse as `_turn` does."""
     (link,) = parse_links({asked.link: parse_section(found.rows[0])}, settings)
-    before = parse_valid_link({asked.link: now.sections[asked.link]}, settings) if asked.link in now.sections else ()
-    check = check_reverse_link(link, next(iter(before), None), now.sections.keys(), now.rows.values(), store)
+    before = parse_valid_link({asked.link: now.sections[asked.link]}, settings) if asked.link in now.sections else None
+    check = check_reverse_link(link, before, now.sections.keys(), now.rows.values(), store)
     if check.in_the_way:
-        return _refused(
-            RefusedError("replication.twins-carried-back", link=asked.link, twins="; ".join(check.in_the_way))
-        )
+        twins = "; ".join(check.in_the_way)
+        return LinkChange(refusal=RefusedError("replication.twins-carried-back", link=asked.link, twins=twins))
     if not check.at_home:
         return found
-    about = f"{link.name}: leaves alone what is at home on {link.target}: {join_names(check.at_home, NAMED_MAX)}"
+    about = f"{link.name}: does not replicate what is at home on {link.target}: {join_names(check.at_home, NAMED_MAX)}"
     return replace(found, shown=(*found.shown, about))
 
 
@@ -250,26 +247,22 @@ def _check(found: LinkChange, now: _Now, settings: Settings, store: Store) -> No
     for row in found.rows:
         if row.state is LinkPresence.KEPT:
             parse_links({row.link: parse_section(row)}, settings)  # raises all that is wrong with the section
-    mine = {row.link for row in found.rows}
-    links: list[Link] = []
-    for name, section in sorted(select_sections(rows.values(), rows.keys()).items(), key=lambda one: one[0] in mine):
-        links += parse_valid_link(
-            {name: section}, settings
-        )  # with these settings no process replicates an invalid link
+    changed = {row.link for row in found.rows}
+    sections = select_sections(rows.values(), rows.keys())
+    # With these settings no process replicates an invalid link.
+    parsed = [parse_valid_link({name: sections[name]}, settings) for name in sorted(sections, key=changed.__contains__)]
+    links = [link for link in parsed if link]
     for link, sentence in find_mixed_broadcasts(links):
-        if link.name in mine:
+        if link.name in changed:
             raise ConfigError("replication.mixed-broadcast", link=link.name, cause=sentence)
     check_naming(now.rows.values(), found.rows, store)
-    check_links(links, mine)
-    check_links(
-        [
-            effective_link(
-                link, found.words if found.turned and link.name in mine else store.controls.of(link.name)
-            ).link
-            for link in links
-        ],
-        mine,
-    )
+    check_links(links, changed)
+    effective = []
+    for link in links:
+        moved = found.turned and link.name in changed
+        overrides = found.overrides if moved else store.controls.of(link.name)
+        effective.append(effective_link(link, overrides).link)
+    check_links(effective, changed)
 
 
 def _of_broadcast(rows: Iterable[LinkRow], now: _Now) -> Iterator[str]:
@@ -289,17 +282,12 @@ def _of_broadcast(rows: Iterable[LinkRow], now: _Now) -> Iterator[str]:
 def _of_queue(rows: Iterable[LinkRow], settings: Settings, store: Store) -> Iterator[str]:
     """Notes on existing twins of a link whose queue becomes fresh."""
     for link in parse_links({row.link: parse_section(row) for row in rows}, settings):
-        mapped = {topic for topic, _ in store.offset_runs.reached(link.name)}
-        exact = {row.topic for row in store.twins.of(link.name) if not is_heartbeats_topic(row.topic)} - mapped
+        exact = set(own_twin_topics(link.name, store)) - {topic for topic, _ in store.offset_runs.reached(link.name)}
         if link.queue.fresh and exact:
             yield (
-                f"its twins of {join_names(sorted(exact), NAMED_MAX)} are exact, and rest from then on: stop "
+                f"its twins of {join_names(sorted(exact), NAMED_MAX)} are exact, and are stopped from then on: stop "
                 f"the mirror, type `twinshore mirror forget`, and delete them on {link.target}; new ones are mapped"
             )
-
-
-def _refused(why: RefusedError) -> LinkChange:
-    return LinkChange(refusal=why)
 
 
 def _in_words(section: Section) -> str:
