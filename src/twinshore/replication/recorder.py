@@ -172,14 +172,12 @@ class ProgressRecorder:
         return sum(self.stats[link].lag.copy().values()) if found is None else found
 
     def quotas(self, link: str) -> dict[str, float]:
-        """As `LinkStats.quotas`."""
-        stats = self.stats.get(link)
-        return stats.quotas() if stats else {}
+        """As `LinkStats.quotas`. Any thread may ask for a link that has ended."""
+        return self.stats.get(link, LinkStats()).quotas()
 
     def reading(self, link: str) -> dict[str, float]:
         """As `LinkStats.reading`."""
-        stats = self.stats.get(link)
-        return stats.reading() if stats else {}
+        return self.stats.get(link, LinkStats()).reading()
 
     def starts(self, link: str) -> dict[TopicPartition, int]:
         return self.stats[link].starts.copy()
@@ -201,13 +199,13 @@ class ProgressRecorder:
             words = {link: self._word(link) for link in self._facts}
         return {link: {"state": state, "says": says} for link, (state, says, _) in words.items()}
 
-    def stopped(self, link: str, stoppage: PartitionIncident) -> None:
-        """Writes an open incident at once."""
-        self._write_incident(link, stoppage)
+    def stopped(self, link: str, stoppage: PartitionIncident) -> int:
+        """Writes an open incident at once; returns its row's id."""
+        return self._store.incidents.add(to_incident(link, stoppage), now_ms=wall_ms()).id
 
     def passed(self, link: str, stoppage: PartitionIncident) -> None:
         """Writes an incident that is closed already."""
-        self._store.incidents.close(self._write_incident(link, stoppage), now_ms=wall_ms())
+        self._store.incidents.close(self.stopped(link, stoppage), now_ms=wall_ms())
 
     def mended(self, link: str, topic: str, partition: int = -1) -> None:
         """Closes the partition's open incidents."""
@@ -261,7 +259,7 @@ class ProgressRecorder:
                     break
             time.sleep(self._every_s)
         if held:
-            lost = f"{len(held)} progress records of the last lease could not be written; tasks report them again"
+            lost = f"{len(held)} progress records of the last epoch could not be written; tasks report them again"
             log.warning(f"{link}: {lost}", extra={"link": link})
 
     def written(self) -> bool:
@@ -364,9 +362,7 @@ class ProgressRecorder:
             self._store.links.save_status(self._status(link, state, sentence, tasks, now_ms))
             stats = self.stats[link]
             if reading := stats.reading():
-                self._store.link_states.remember(
-                    [shared_fetch_row(link, reading, len(stats.lag), stats.read_per_s, now_ms)]
-                )
+                beside.append(shared_fetch_row(link, reading, len(stats.lag), stats.read_per_s, now_ms))
         if beside:
             self._store.link_states.remember(beside)
 
@@ -403,7 +399,7 @@ class ProgressRecorder:
             if now_s - self._drops_said.get(place, -DROPS_LOG_INTERVAL_S) < DROPS_LOG_INTERVAL_S:
                 return
             self._drops_said[place] = now_s
-            more = f"; what else is dropped there within {DROPS_LOG_INTERVAL_S:g} s only the ledger says"
+            more = f"; what else is dropped there within {DROPS_LOG_INTERVAL_S:g} s is only in the incident log"
         partition = TopicPartition(incident.topic, incident.partition)
         policy = incident.policy or kind_entry(incident.kind).policy
         text = f"{link}: {partition}: {incident.kind}: {incident.sentence}{more}"
@@ -413,9 +409,10 @@ class ProgressRecorder:
         """Holds progress back while an incident of the partition is unwritten: after a crash in between, lost offsets
         would count as replicated.
         """
-        lacking = {(link, incident.topic, incident.partition) for link, incident in self._unledgered}
-        held = [record for record in self._unwritten if (record.link, record.topic, record.partition) in lacking]
-        due = [record for record in self._unwritten if (record.link, record.topic, record.partition) not in lacking]
+        waiting = {(link, incident.topic, incident.partition) for link, incident in self._unledgered}
+        held, due = list[ProgressRecord](), list[ProgressRecord]()
+        for record in self._unwritten:
+            (held if (record.link, record.topic, record.partition) in waiting else due).append(record)
         while due:
             try:
                 self._store.progress.record(due)
@@ -428,10 +425,6 @@ class ProgressRecorder:
                 continue
             due = []
         self._unwritten = held
-
-    def _write_incident(self, link: str, stopped: PartitionIncident) -> int:
-        incident = to_incident(link, stopped)
-        return self._store.incidents.add(incident, now_ms=wall_ms()).id
 
     def _count(self, report: TaskReport) -> None:
         stats = self.stats[report.link]
@@ -454,19 +447,8 @@ class ProgressRecorder:
         stats = self.stats[link]
         stats.rates(time.monotonic())
         speeds = stats.speeds()
-        p50 = [speed["produce_p50_ms"] for speed in speeds if "produce_p50_ms" in speed]
+        p50 = sorted(speed["produce_p50_ms"] for speed in speeds if "produce_p50_ms" in speed)
         p99 = [speed["produce_p99_ms"] for speed in speeds if "produce_p99_ms" in speed]
-        return LinkStatus(
-            link,
-            self._owner,
-            state,
-            sentence,
-            now_ms,
-            tasks,
-            len(stats.lag),
-            stats.records_per_s,
-            stats.bytes_per_s,
-            self.behind(link),
-            sorted(p50)[len(p50) // 2] if p50 else None,
-            max(p99) if p99 else None,
-        )
+        status = (link, self._owner, state, sentence, now_ms, tasks, len(stats.lag))
+        rates = (stats.records_per_s, stats.bytes_per_s, self.behind(link))
+        return LinkStatus(*status, *rates, p50[len(p50) // 2] if p50 else None, max(p99, default=None))

@@ -76,7 +76,7 @@ class HangingTransactionWatch:
         store: Store,
         after_s: float,
         *,
-        stopped: Callable[[str, PartitionIncident], None],
+        stopped: Callable[[str, PartitionIncident], object],
     ) -> None:
         """`stopped` writes a row."""
         self._link, self._source, self._store = link, source, store
