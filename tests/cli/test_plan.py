@@ -106,20 +106,20 @@ def test_what_is_paused_or_stopped_is_not_planned_as_carried(
         _run("link", "pause", LINK, "--topic", f"{topic}.held", "--settings", str(file))
         _run("link", "filter", LINK, "--topics", f"{topic}.*", "--exclude", ".*out", "--settings", str(file))
         first, *said = _run("mirror", "plan", "--settings", str(file)).splitlines()
-        assert first.startswith(f"east->west: carry {topic}.half: 2 partitions, ")
+        assert first.startswith(f"east->west: replicate {topic}.half: 2 partitions, ")
         assert (
             f"without {topic}.half-1 (incident {rows[0].id}, {rows[0].incident.kind}; then `twinshore mirror resume`)"
             in first
         )
-        assert [line.split(": ")[1] for line in said[:2]] == [f"do not carry {topic}.stopped-0", "leave"]
+        assert [line.split(": ")[1] for line in said[:2]] == [f"do not replicate {topic}.stopped-0", "leave unchanged"]
         whole = _run("mirror", "plan", "--details", "--settings", str(file)).splitlines()
-        said = [line for line in whole if "settle" not in line]
+        said = [line for line in whole if "change settings" not in line]
         stops = [f"incident {row.id} stops it, {row.incident.kind}: the reason why" for row in rows]
         assert said[:4] == [
-            f"east->west: carry {topic}.half: 2 partitions",
-            f"east->west: do not carry {topic}.half-1: {stops[0]}; then `twinshore mirror resume`",
-            f"east->west: do not carry {topic}.stopped-0: {stops[1]}; it is tried again by itself",
-            f"east->west: leave: topic {topic}.held: it is paused, see `twinshore link list`",
+            f"east->west: replicate {topic}.half: 2 partitions",
+            f"east->west: do not replicate {topic}.half-1: {stops[0]}; then `twinshore mirror resume`",
+            f"east->west: do not replicate {topic}.stopped-0: {stops[1]}; it is retried by itself",
+            f"east->west: leave unchanged: topic {topic}.held: it is paused, see `twinshore link list`",
         ]
         assert not any(".out" in line for line in said), "what operators excluded does not run either"
         steps = json.loads(_run("mirror", "plan", "--json", "--settings", str(file)))

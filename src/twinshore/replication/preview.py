@@ -10,7 +10,7 @@ from functools import partial
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, TwinshoreError
 from twinshore.config.frozen import FIRST_CLIENT_ID
 from twinshore.config.model import Link, OffsetRun, TopicPartition, is_heartbeats_topic
-from twinshore.config.sentences import count_copies, count_phrase
+from twinshore.config.sentences import count_phrase
 from twinshore.config.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
@@ -25,7 +25,7 @@ from twinshore.replication.core.mapping import (
     ReplicationRate,
     estimate_cost,
 )
-from twinshore.replication.core.model import AtHome, CarryTopic, Create, Grow, PlanStep, Refuse, Rest, Settle, Stay
+from twinshore.replication.core.model import AtHome, CarryTopic, Create, PlanStep, Rest, Stay
 from twinshore.replication.incidents.stopped import are_retried, read_stopped_partitions
 from twinshore.replication.link_claim import LinkClaim
 from twinshore.replication.links import effective_links
@@ -179,40 +179,6 @@ def _without_resting(link: Link, steps: list[PlanStep], store: Store) -> tuple[l
 
 def _numbers(steps: list[PlanStep], topic: str) -> range:
     return range(max(step.partitions for step in steps if isinstance(step, CarryTopic) and step.topic == topic))
-
-
-def describe_step(step: PlanStep | Cost) -> str:
-    match step:
-        case Create(topic, partitions, replication, settings, twin):
-            shape = f"{count_phrase(partitions, 'partition')}, {count_copies(replication)}"
-            return f"create twin {twin_label(topic, twin)}: {shape}, {_pairs(settings)}; carry it"
-        case Grow(topic, partitions, _, twin):
-            return f"grow twin {twin or topic} to {partitions} partitions"
-        case Settle(topic, settings, _, twin):
-            return f"settle twin {twin or topic}: {_pairs(settings)}"
-        case CarryTopic(topic, partitions, _, _, twin):
-            how = ", mapped: behind what it holds, at offsets of its own" if step.mapped else ""
-            return f"carry {twin_label(topic, twin)}: {partitions} partitions{how}"
-        case Refuse(_, _, sentence, hint):
-            return f"refuse: {sentence} (try: {hint})"
-        case Rest(topic, partition, incident, kind, sentence):
-            then = "it is tried again by itself" if step.retries else "then `twinshore mirror resume`"
-            return f"do not carry {topic}-{partition}: incident {incident} stops it, {kind}: {sentence}; {then}"
-        case AtHome(topic, home):
-            return f"home of {topic}: {home}"
-        case Stay(_, sentence):
-            return f"leave: {sentence}"
-        case Cost():
-            return str(step)
-
-
-def twin_label(topic: str, twin: str) -> str:
-    """The twin's name, and the topic's if different."""
-    return f"{twin} of {topic}" if twin else topic
-
-
-def _pairs(settings: tuple[tuple[str, str], ...]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in settings)
 
 
 # Short: the controller asks again, and reports, as soon as it runs.

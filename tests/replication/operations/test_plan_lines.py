@@ -40,15 +40,15 @@ def test_all_that_becomes_of_a_topic_stands_in_its_line() -> None:
     grow, settle = Grow("orders", 6, "bb"), Settle("orders", SETTINGS, "bb")
     steps: list[PlanStep | Cost] = [AtHome("orders", "east"), grow, settle, carry]
     assert summarize_plan(LINK, [*steps, rest(1), rest(2, retries=True), cost("orders")], []) == [
-        "carry orders: 6 partitions, at home on east, its twin grows to 6 partitions, 2 settings of its twin to "
+        "replicate orders: 6 partitions, at home on east, its twin grows to 6 partitions, 2 settings of its twin to "
         "change, without orders-1 (incident 7, truncation; then `twinshore mirror resume`), "
-        f"orders-2 (incident 7, truncation; tried again by itself); {FIGURES}"
+        f"orders-2 (incident 7, truncation; it is retried by itself); {FIGURES}"
     ]
 
 
 def test_a_mapped_topic_s_places_are_left_to_the_details() -> None:
     steps: list[PlanStep | Cost] = [CarryTopic("orders", 2, "aa", "bb", mapped=True), cost("orders", "mapped")]
-    assert summarize_plan(LINK, steps, []) == [f"carry orders: 2 partitions, mapped; {FIGURES}"]
+    assert summarize_plan(LINK, steps, []) == [f"replicate orders: 2 partitions, mapped; {FIGURES}"]
 
 
 def test_what_is_not_carried_says_why_and_what_to_do() -> None:
@@ -56,9 +56,9 @@ def test_what_is_not_carried_says_why_and_what_to_do() -> None:
     stay = Stay("clicks", "topic clicks: it is paused")
     assert summarize_plan(LINK, [refuse, AtHome("bills", "east"), rest(0), rest(4), stay], []) == [
         "refuse: topic bills holds data (try: exclude it)",
-        "do not carry orders-0: incident 7 stops it, truncation: the source lost 5 to 9; then `twinshore mirror "
+        "do not replicate orders-0: incident 7 stops it, truncation: the source lost 5 to 9; then `twinshore mirror "
         "resume` (and 1 more partition)",
-        "leave: topic clicks: it is paused",
+        "leave unchanged: topic clicks: it is paused",
     ]
 
 

@@ -16,7 +16,7 @@ from twinshore.config.settings import Settings
 from twinshore.replication.core.mapping import Cost, translate_to_source, translate_to_target
 from twinshore.replication.core.model import AtHome, CarryTopic, Create, Grow, PlanStep, Refuse, Rest, Settle, Stay
 from twinshore.replication.links import effective_links
-from twinshore.replication.preview import check_chosen_links, describe_step, preview_link, twin_label
+from twinshore.replication.preview import check_chosen_links, preview_link
 from twinshore.replication.sync.core import decisions
 from twinshore.replication.sync.core.decisions import Change, Remark
 from twinshore.replication.sync.syncer import PreviewLine
@@ -151,21 +151,50 @@ def _topic(steps: Sequence[PlanStep | Cost]) -> list[str]:
             case AtHome(_, home):
                 said.append(f"at home on {home}")
     if rests:
-        said.append(f"without {join_names([_rest(rest) for rest in rests], NAMED_MAX)}")
+        stopped = [f"{one.topic}-{one.partition} (incident {one.incident}, {one.kind}; {_then(one)})" for one in rests]
+        said.append(f"without {join_names(stopped, NAMED_MAX)}")
     costs = [f"; {step.figures}" for step in steps if isinstance(step, Cost)]
     return [", ".join(said) + "".join(costs)]
 
 
+def describe_step(step: PlanStep | Cost) -> str:
+    match step:
+        case Create():
+            return f"{_shape(step)}, {_pairs(step.settings)}; replicate it"
+        case CarryTopic():
+            return f"{_shape(step)}{': behind what it holds, at offsets of its own' if step.mapped else ''}"
+        case Grow(topic, partitions, _, twin):
+            return f"grow twin {twin or topic} to {partitions} partitions"
+        case Settle(topic, settings, _, twin):
+            return f"change settings of twin {twin or topic}: {_pairs(settings)}"
+        case Refuse(_, _, sentence, hint):
+            return f"refuse: {sentence} (try: {hint})"
+        case Rest(topic, partition, incident, kind, sentence):
+            return (
+                f"do not replicate {topic}-{partition}: incident {incident} stops it, {kind}: {sentence}; {_then(step)}"
+            )
+        case AtHome(topic, home):
+            return f"home of {topic}: {home}"
+        case Stay(_, sentence):
+            return f"leave unchanged: {sentence}"
+        case Cost():
+            return str(step)
+
+
 def _shape(step: Create | CarryTopic) -> str:
+    twin = f"{step.twin} of {step.topic}" if step.twin else step.topic
     partitions = count_phrase(step.partitions, "partition")
     if isinstance(step, Create):
-        return f"create twin {twin_label(step.topic, step.twin)}: {partitions}, {count_copies(step.replication)}"
-    return f"carry {twin_label(step.topic, step.twin)}: {partitions}{', mapped' if step.mapped else ''}"
+        return f"create twin {twin}: {partitions}, {count_copies(step.replication)}"
+    return f"replicate {twin}: {partitions}{', mapped' if step.mapped else ''}"
 
 
-def _rest(step: Rest) -> str:
-    then = "tried again by itself" if step.retries else "then `twinshore mirror resume`"
-    return f"{step.topic}-{step.partition} (incident {step.incident}, {step.kind}; {then})"
+def _pairs(settings: tuple[tuple[str, str], ...]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in settings)
+
+
+def _then(step: Rest) -> str:
+    return "it is retried by itself" if step.retries else "then `twinshore mirror resume`"
 
 
 def _besides(link: str, lines: Sequence[Change | Remark]) -> list[str]:
@@ -211,7 +240,7 @@ class RunPlan:
         return [*self._unknown(), *said, *self._nothing()]
 
     def _unknown(self) -> list[str]:
-        return [f"{name}: cannot tell what it would do: {why}" for name, why in self.away]
+        return [f"{name}: the plan is unknown: {why}" for name, why in self.away]
 
     def _nothing(self) -> list[str]:
         if self.steps or self.away:
