@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -59,10 +60,8 @@ def estimate_costs(
     `closed_units`: the target takes no markers directly.
     """
     rate = replace(_rate(link, store, rate_bytes_s), closed_units=closed_units)
-    told = {
-        TopicPartition(position.topic, position.partition): position.to_offset
-        for position in store.progress.positions(link.name)
-    }
+    begins = {TopicPartition(tp.topic, tp.partition): tp.to_offset for tp in store.progress.positions(link.name)}
+    begins |= {partition: int(run.source) for partition, run in adopted.items()}
     carried = [step for step in steps if isinstance(step, CarryTopic | Create)]
     everything = [TopicPartition(step.topic, number) for step in carried for number in range(step.partitions)]
     # A partition without a leader has unknown costs.
@@ -71,27 +70,19 @@ def estimate_costs(
     ends = nothing | source.offsets_of_each(everything, OffsetKind.LAST_STABLE)[0]
     found = []
     for step in carried:
-        mapped = isinstance(step, CarryTopic) and step.mapped
-        partitions = [TopicPartition(step.topic, number) for number in range(step.partitions)]
-        begins = {
-            partition: adopted[partition].source if partition in adopted else told.get(partition, 0)
-            for partition in partitions
-        }
-        stretches = [
-            PartitionWork(
-                max(0, ends[partition] - max(begins[partition], starts[partition])),
-                max(0, starts[partition] - begins[partition]),
-            )
-            for partition in partitions
-        ]
-        full = [partition for partition, stretch in zip(partitions, stretches, strict=True) if stretch.offsets]
-        samples = [_sample(source, tp, max(begins[tp], starts[tp])) for tp in full[:SAMPLED_PARTITIONS]]
-        place = "; ".join(
-            f"{partition} goes on with {adopted[partition].source}" for partition in partitions if partition in adopted
-        )
-        mapped = mapped or (isinstance(step, Create) and link.queue.fresh and not is_heartbeats_topic(step.topic))
-        mode = "mapped" if mapped else "exact"
-        found.append(estimate_cost(step.topic, mode, stretches, samples, rate, place))
+        work: list[PartitionWork] = []
+        samples: list[LogSample] = []
+        places: list[str] = []
+        for partition in (TopicPartition(step.topic, number) for number in range(step.partitions)):
+            start, begin = starts[partition], begins.get(partition, 0)
+            work.append(PartitionWork(max(0, ends[partition] - max(begin, start)), max(0, start - begin)))
+            if work[-1].offsets and len(samples) < SAMPLED_PARTITIONS:
+                samples.append(_sample(source, partition, max(begin, start)))
+            if partition in adopted:
+                places.append(f"{partition} continues with {begin}")
+        fresh = isinstance(step, Create) and link.queue.fresh and not is_heartbeats_topic(step.topic)
+        mode = "mapped" if fresh or (isinstance(step, CarryTopic) and step.mapped) else "exact"
+        found.append(estimate_cost(step.topic, mode, work, samples, rate, "; ".join(places)))
     return found
 
 
@@ -126,22 +117,19 @@ def preview_link(
         LinkClaim(link, store, target).refuse_other_store(source.cluster_id())
         surveyor = TopicScanner(link, source, target)
         known = read_known_twins(store, link)
-        ends_of = (store, source, target)
-        descents = TopicLineage(lambda: link, *ends_of, quiet=True)
-        homing = TopicHomes(lambda: link, settings.links, *ends_of, descents, notes=False)
+        sides = (store, source, target)
+        descents = TopicLineage(lambda: link, *sides, quiet=True)
+        homing = TopicHomes(lambda: link, settings.links, *sides, descents, notes=False)
         names = [name for name in homing.admitted(surveyor.names()) if not is_heartbeats_topic(name)]
         chunks = [names[at : at + TOPICS_PER_SCAN] for at in range(0, len(names), TOPICS_PER_SCAN)]
-        steps = TopicConflicts(link, store).judged(
-            [step for chunk in chunks for step in surveyor.plan(chunk, known)], known
-        )
+        planned = [step for chunk in chunks for step in surveyor.plan(chunk, known)]
+        steps = TopicConflicts(link, store).judged(planned, known)
         staying = descents.staying | homing.homeless | homing.elsewhere
         stay = [Stay(name, why) for name, why in sorted(staying.items()) if not is_heartbeats_topic(name)]
         at_home = [AtHome(name, row.home) for name, row in sorted(homing.at_home.items()) if name in names]
-        steps = [*at_home, *homing.refused.values(), *steps]
-        steps, paused = _without_paused(link, steps)
-        rows, unproven = AdoptionPlanner(link, source, target, store).propose(
-            [step for step in steps if isinstance(step, CarryTopic) and step.mapped]
-        )
+        steps, paused = _without_paused(link, [*at_home, *homing.refused.values(), *steps])
+        carried = [step for step in steps if isinstance(step, CarryTopic)]
+        rows, unproven = AdoptionPlanner(link, source, target, store).propose(carried)
         failed = {why.topic for why in unproven}
         steps = [*(step for step in steps if step.topic not in failed), *unproven]
         adopted = {TopicPartition(row.topic, row.partition): offset_run for row, offset_run, _ in rows}
@@ -161,24 +149,17 @@ def _without_paused(link: Link, steps: list[PlanStep]) -> tuple[list[PlanStep], 
 
 def _without_resting(link: Link, steps: list[PlanStep], store: Store) -> tuple[list[PlanStep], list[PlanStep]]:
     """Drops topics stopped as a whole; also returns the stopped partitions."""
-    known = {step.topic for step in steps if isinstance(step, CarryTopic)}
-    stopped = {
-        partition: rows
-        for partition, rows in read_stopped_partitions(store, link.name).items()
-        if partition.topic in known
-    }
+    counts = {step.topic: step.partitions for step in steps if isinstance(step, CarryTopic)}
     rests: list[PlanStep] = []
-    for partition, rows in sorted(stopped.items()):
-        incident = rows[0].incident
-        rests.append(
-            Rest(partition.topic, partition.partition, rows[0].id, incident.kind, incident.sentence, are_retried(rows))
-        )
-    whole = {topic for topic in known if all(TopicPartition(topic, n) in stopped for n in _numbers(steps, topic))}
+    stopped: Counter[str] = Counter()
+    for partition, rows in sorted(read_stopped_partitions(store, link.name).items()):
+        if partition.topic in counts:
+            incident, row_id = rows[0].incident, rows[0].id
+            stopped[partition.topic] += partition.partition < counts[partition.topic]
+            rest = (row_id, incident.kind, incident.sentence, are_retried(rows))
+            rests.append(Rest(partition.topic, partition.partition, *rest))
+    whole = {topic for topic, count in counts.items() if stopped[topic] == count}
     return [step for step in steps if not (isinstance(step, CarryTopic) and step.topic in whole)], rests
-
-
-def _numbers(steps: list[PlanStep], topic: str) -> range:
-    return range(max(step.partitions for step in steps if isinstance(step, CarryTopic) and step.topic == topic))
 
 
 # Short: the controller asks again, and reports, as soon as it runs.
