@@ -58,9 +58,10 @@ class TopicLineage:
         self._now, self._store = link, store
         self._source, self._target = source, target
         self._log, self._tell_doubts, self._quiet = LinkLogger(log, link().name), tell, quiet
-        self._journals = {side: StateTopic(cluster, TWINS_TOPIC) for side, cluster in self._sides()}
-        self._read_to = dict.fromkeys(self._journals, 0)
-        self._told = {side: LineageRecords() for side in self._journals}
+        self._clusters = {"source": source, "target": target}
+        self._topics = {side: StateTopic(cluster, TWINS_TOPIC) for side, cluster in self._clusters.items()}
+        self._read_to = dict.fromkeys(self._topics, 0)
+        self._told = {side: LineageRecords() for side in self._topics}
         self._since_s: dict[tuple[str, str], float] = {}
         self._doubted: dict[str, str] | None = None
         self._doubted_at_s = 0.0
@@ -74,9 +75,6 @@ class TopicLineage:
     @property
     def _link(self) -> Link:
         return self._now()
-
-    def _sides(self) -> tuple[tuple[str, KafkaCluster], ...]:
-        return ("source", self._source), ("target", self._target)
 
     def admitted(self, names: TopicVersions, at_home: Collection[str] = ()) -> TopicVersions:
         """Returns topics that the link may replicate. `at_home`: topics written on the source by now, of any origin."""
@@ -110,11 +108,9 @@ class TopicLineage:
         twins = {step.twin or step.topic: self._onward(step.topic, step.target_topic_id) for step in steps}
         if twins:
             self._read("target")
-            known = self._told["target"].descents
-            newer = self._told["target"].unread
-            self._tell(
-                {name: lineage for name, lineage in twins.items() if name not in newer and known.get(name) != lineage}
-            )
+            told = self._told["target"]
+            missing = {name: lineage for name, lineage in twins.items() if told.descents.get(name) != lineage}
+            self._tell({name: lineage for name, lineage in missing.items() if name not in told.unread})
 
     def retract(self, step: Create) -> None:
         """Deletes the announcement of a twin that was not created: it must not claim a later topic of that name."""
@@ -126,29 +122,33 @@ class TopicLineage:
 
     def _judge(self, fresh: TopicVersions) -> None:
         own = read_own_lineage(self._store, self._source.cluster_id())
-        for side in self._journals:
+        for side in self._topics:
             self._read(side)
         before = self._told_before()
         target_id, now_s = self._target.cluster_id(), time.monotonic()
         doubted = {name: topic_id for name, topic_id in (self._doubted or {}).items() if name not in fresh}
-        lines, carried = self._told["source"], {row.source_topic_id for row in self._store.twins.of(self._link.name)}
-        written = lines.written()
+        records, known = self._told["source"], {row.source_topic_id for row in self._store.twins.of(self._link.name)}
+        written = records.written()
         for name, (topic_id, _) in fresh.items():
             self.unread.pop(name, None)
-            if name in lines.unread and topic_id not in own and (name, topic_id) not in before:
-                self._leave(name, lines.unread[name])
+            if name in records.unread and topic_id not in own and (name, topic_id) not in before:
+                record = f"{TWINS_TOPIC} on {self._link.source} has a record of topic {name} of a newer version"
+                self.unread[name] = f"{record} (v {records.unread[name]}): whether it is a twin is unknown here"
+                self._stay(name, self.unread[name])
                 continue
-            claim = lines.claim(name, topic_id)
+            claim = records.claim(name, topic_id)
             since_s = self._since_s.setdefault((name, topic_id), now_s)
             belief, descent = judge_lineage(
                 claim,
                 own=own.get(topic_id),
                 before=before.get((name, topic_id)),
                 borne_out=is_confirmed(written, claim),
-                waited=topic_id in carried or now_s - since_s >= LINEAGE_GRACE_S,
+                waited=topic_id in known or now_s - since_s >= LINEAGE_GRACE_S,
             )
             if belief is LineageVerdict.WAITING:
-                self._stay(name, f"{name} on {self._link.source} is said to be a twin: waiting for what bears that out")
+                self._stay(
+                    name, f"a record says that {name} on {self._link.source} is a twin: waiting for its mirror's"
+                )
                 continue
             if belief is LineageVerdict.DOUBTED:
                 doubted[name] = topic_id
@@ -162,13 +162,6 @@ class TopicLineage:
             self._tell_doubts(doubted)
         self._doubted, self._doubted_at_s = doubted, now_s
 
-    def _leave(self, name: str, version: int) -> None:
-        self.unread[name] = (
-            f"{TWINS_TOPIC} on {self._link.source} speaks of topic {name} in a form of a newer version (v {version}): "
-            "whether it is a twin cannot be read here"
-        )
-        self._stay(name, self.unread[name])
-
     def _stay(self, name: str, reason: str) -> None:
         if self.staying.get(name) != reason:
             self.staying[name] = reason
@@ -181,36 +174,35 @@ class TopicLineage:
         lines = self._told["target"]
         for row in self._store.twins.of(self._link.name):
             lineage = lines.claim(self._link.twin_of(row.topic), row.target_topic_id)
-            if lineage.topic_id and lineage.path and _last_hop(lineage) == self._source.cluster_id():
+            if lineage.topic_id and lineage.path and lineage.path[-1].cluster_id == self._source.cluster_id():
                 found[row.topic, row.source_topic_id] = Lineage(row.source_topic_id, lineage.path[:-1])
         return found
 
     def _read(self, side: str) -> None:
-        journal, cluster = self._journals[side], dict(self._sides())[side]
+        topic = self._topics[side]
         try:
-            if not journal.exists():
+            if not topic.exists():
                 return
-            for notes, read_to in journal.pages(self._read_to[side]):
-                for note in notes:
-                    self._told[side].take(note.key, note.value)
+            for records, read_to in topic.pages(self._read_to[side]):
+                for record in records:
+                    self._told[side].take(record.key, record.value)
                 self._read_to[side] = read_to
         except KafkaError as error:
-            self._missing(error, f"what is a twin on {cluster.name} is known from the store alone")
+            self._missing(error, f"only the store tells which topics of {self._clusters[side].name} are twins")
 
     def _tell(self, twins: dict[str, Lineage]) -> None:
         if twins:
             self._append([(name.encode(), descent.to_json(self._link.name)) for name, descent in twins.items()])
 
     def _append(self, lines: Sequence[tuple[bytes, bytes | None]]) -> None:
-        journal = self._journals["target"]
+        topic = self._topics["target"]
         try:
-            if not journal.exists():
-                journal.make(TWINS_TOPIC_SETTINGS, lasting=True)
-            journal.append(lines, wall_ms())
+            if not topic.exists():
+                topic.make(TWINS_TOPIC_SETTINGS, lasting=True)
+            topic.append(lines, wall_ms())
         except KafkaError as error:
-            self._missing(
-                error, f"mirrors with other stores do not see that its twins on {self._target.name} are twins"
-            )
+            twins = f"its twins on {self._target.name}"
+            self._missing(error, f"mirrors with other stores do not see that {twins} are twins")
 
     def _missing(self, error: KafkaError, what: str) -> None:
         if error.retriable:
@@ -237,10 +229,6 @@ def read_own_lineage(store: Store, here: str) -> dict[str, Lineage]:
 def _filters(link: Link) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the verdict on heartbeats depends on, besides lineage."""
     return link.topics, link.exclude
-
-
-def _last_hop(descent: Lineage) -> str:
-    return descent.path[-1].cluster_id
 
 
 def _path(origins: dict[tuple[str, str], tuple[Hop, str]], cluster_id: str, topic_id: str) -> tuple[Hop, ...]:
