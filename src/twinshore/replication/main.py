@@ -24,12 +24,7 @@ from twinshore.replication.core.model import STANDBY, STOPPED, WAITING, Inactive
 from twinshore.replication.core.planner import default_task_count, spark_task_count
 from twinshore.replication.links import LinkRegistry, LinkSet, adopt_settings
 from twinshore.replication.metrics import Meters, MetricsService
-from twinshore.replication.preview import (
-    check_chosen_links,
-    find_refused_links,
-    open_writable_store,
-    prepare_start_message,
-)
+from twinshore.replication.preview import check_chosen_links, find_refused_links, prepare_start_message
 from twinshore.replication.recorder import ProgressRecorder
 from twinshore.replication.task_pool import TaskEngine, TaskPool
 from twinshore.runtime import process
@@ -39,7 +34,7 @@ from twinshore.runtime.logging import OutageLog
 from twinshore.runtime.scheduler import UNTIL_WOKEN, process_scheduler, supervise, thread_failures
 from twinshore.runtime.wait_report import WaitReporter, report_waits_until
 from twinshore.state.database import readable_by_others
-from twinshore.state.store import Store
+from twinshore.state.store import Store, open_store
 
 log = logging.getLogger(__name__)
 
@@ -246,7 +241,7 @@ class LinkSupervisor:
     def _start(self, link: Link) -> None:
         if len(self._running) + len(self._ending) >= self._links_max:
             if link.name not in self._waiting:
-                waits = f"waits: this mirror began with room for {self._links_max} links; start it again"
+                waits = f"waits: this mirror started with room for {self._links_max} links; start it again"
                 log.error(f"{link.name}: {waits}", extra={"link": link.name})
             self._waiting.add(link.name)
             return
@@ -374,9 +369,8 @@ class Mirror:
         )
         parts = (store, registry, recorder, instruments, engine, coordinator, task_pool, self._outages)
         shared = MirrorContext(self._owner, leases, tasks, *parts)
-        roster = LinkSupervisor(
-            registry, lambda link: self._begin(link, shared), shared.leave, links_max=links_max, stop_s=mirror.stop_s
-        )
+        begin = partial(self._begin, shared)
+        roster = LinkSupervisor(registry, begin, shared.leave, links_max=links_max, stop_s=mirror.stop_s)
         supervise(lambda: registry.follow(self._stop), "links")
         try:
             self._until_stopped(roster, shared)
@@ -399,20 +393,14 @@ class Mirror:
             raise
         return begins
 
-    def _begin(self, link: Link, shared: MirrorContext) -> RunningLink:
+    def _begin(self, shared: MirrorContext, link: Link) -> RunningLink:
         controller = shared.driver_of(link)
-        context = LinkContext(
-            link, shared.registry.settings_around(link), shared.store, controller.is_ours, self._outages
-        )
+        settings = shared.registry.settings_around(link)
+        context = LinkContext(link, settings, shared.store, controller.is_ours, self._outages)
         refused = partial(self._note_refused, shared.registry)
+        loop = partial(ControllerLoop, outages=self._outages, refused=refused, fail=self._fail)
         try:
-            return start_link(
-                link,
-                controller,
-                self._beside,
-                context,
-                lambda link_controller: ControllerLoop(link_controller, self._outages, refused, self._fail),
-            )
+            return start_link(link, controller, self._beside, context, loop)
         except BaseException:
             shared.leave(link)
             raise
@@ -473,8 +461,15 @@ class Mirror:
         log.info("stopped before anything had begun")
 
     def _open_store(self) -> Store:
-        store = open_writable_store(self._settings)
-        if told := readable_by_others(self._settings.store.url):
+        """Opens the store; StoreError when that fails, or when it is not writable."""
+        settings = self._settings.store
+        store = open_store(settings.url, settings.password)
+        try:
+            store.leases.check_writable()
+        except BaseException:
+            store.close()
+            raise
+        if told := readable_by_others(settings.url):
             log.warning(told)
         return store
 

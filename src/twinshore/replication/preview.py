@@ -37,7 +37,7 @@ from twinshore.replication.topic_lineage import TopicLineage
 from twinshore.replication.topic_scanner import TopicConflicts, TopicScanner, read_known_twins
 from twinshore.runtime.endpoints import LinkClients, SharedConnections, verify_cluster_ids
 from twinshore.runtime.scheduler import process_scheduler
-from twinshore.state.store import Store, open_store
+from twinshore.state.store import Store
 
 SAMPLED_PARTITIONS = 4
 SAMPLE_BYTES = 256 << 10
@@ -172,17 +172,6 @@ def check_chosen_links(settings: Settings, links: Sequence[Link]) -> None:
         raise ConfigError("config.no-links")
     # All links of the settings, though only some run here: another process may run the others.
     check_links(settings.links)
-
-
-def open_writable_store(settings: Settings) -> Store:
-    """Opens the store; StoreError when that fails, or when it is not writable."""
-    store = open_store(settings.store.url, settings.store.password)
-    try:
-        store.leases.check_writable()
-    except BaseException:
-        store.close()
-        raise
-    return store
 
 
 def find_refused_links(links: Sequence[Link], settings: Settings, store: Store) -> dict[str, RefusedError]:
