@@ -241,6 +241,6 @@ def somebody_elses_topic_gets_none(rig: Rig, target: RigCluster, east: KafkaClus
 def stays_revoked(rig: Rig, target: RigCluster, west: KafkaCluster) -> None:
     """A user who is taken away on the target is not made again."""
     remove_user(target, "bert")
-    rig.until_said("scram user bert: was taken away on the target")
+    rig.until_said("scram user bert: was removed on the target")
     time.sleep(2)  # four looks
     assert "bert" not in {user.name for user in read_scram_users(west)}

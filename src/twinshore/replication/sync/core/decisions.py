@@ -267,39 +267,40 @@ class AclSyncPlan:
         return replace(self, create=create, remove=remove)
 
     def changes(self) -> list[Change]:
-        return [acl_change(acl, given=True) for acl in self.create] + [
-            acl_change(acl, given=False) for acl in self.remove
-        ]
+        created = [acl_change(acl, given=True) for acl in self.create]
+        return created + [acl_change(acl, given=False) for acl in self.remove]
 
     def creating(self) -> list[list[Acl]]:
         """In order: the mirror's access, denials, permissions. If one fails for a topic, the next would open that."""
         own = [acl for acl in self.create if acl.principal == self.us]
-        acls = [acl for acl in self.create if acl.principal != self.us]
-        return [
-            own,
-            *([acl for acl in acls if acl.permission == kind] for kind in (AclPermission.DENY, AclPermission.ALLOW)),
-        ]
+        denials, permissions = _by_permission(acl for acl in self.create if acl.principal != self.us)
+        return [own, denials, permissions]
 
     def removing(self) -> list[list[Acl]]:
         """In order: permissions, then denials."""
-        return [
-            [acl for acl in self.remove if acl.permission == kind] for kind in (AclPermission.ALLOW, AclPermission.DENY)
-        ]
+        return list(reversed(_by_permission(self.remove)))
+
+
+def _by_permission(acls: Iterable[Acl]) -> tuple[list[Acl], list[Acl]]:
+    """Denials and permissions."""
+    denials, permissions = list[Acl](), list[Acl]()
+    for acl in acls:
+        (denials if acl.permission == AclPermission.DENY else permissions).append(acl)
+    return denials, permissions
 
 
 def is_blocked(acl: Acl, refused: Iterable[Acl], *, given: bool) -> bool:
     """Whether the rule must wait for a refused one: of the same resource and name, or one that denies what the other
     allows, with a common name.
     """
+    allows = acl.permission == AclPermission.ALLOW
     for one in refused:
         if (one.resource, one.name) == (acl.resource, acl.name):
             return True
         opposed = {one.permission, acl.permission} == {AclPermission.DENY, AclPermission.ALLOW}
-        allows = acl.permission == AclPermission.ALLOW
-        if opposed and allows == given and one.resource == acl.resource:
-            denial, allow = (one, acl) if allows else (acl, one)
-            if _meets(denial, allow):
-                return True
+        denial, allow = (one, acl) if allows else (acl, one)
+        if opposed and allows == given and one.resource == acl.resource and _meets(denial, allow):
+            return True
     return False
 
 
@@ -401,28 +402,23 @@ def describe_open_topics(cluster: str, bootstrap: str, rules: Collection[Acl]) -
     if not rules:
         return ""
     named = sorted({acl.principal for acl in rules} - {ANY_USER})
-    who = [f"--deny-principal {shlex.quote(one)}" for one in named]
-    what = [
-        f"--operation {kafka_name(AclOperation, operation).title().replace(' ', '')}" for operation in WRITE_OPERATIONS
-    ]
-    where = [f"--topic {topic}" for topic in OWN_TOPICS]
-    command = " ".join(
-        [f"kafka-acls.sh --bootstrap-server {bootstrap} --command-config admin.properties --add", *who, *what, *where]
-    )
-    return (
+    names = [kafka_name(AclOperation, operation).title().replace(" ", "") for operation in WRITE_OPERATIONS]
+    options = [f"--deny-principal {shlex.quote(user)}" for user in named]
+    options += [f"--operation {name}" for name in names] + [f"--topic {topic}" for topic in OWN_TOPICS]
+    add = f"kafka-acls.sh --bootstrap-server {bootstrap} --command-config admin.properties --add"
+    sentence = (
         f"{cluster} lets others than Twinshore change {join_names(OWN_TOPICS, NAMED_MAX)}, and what these say is "
-        "believed:"
-        f" {join_names([str(acl) for acl in rules], NAMED_MAX, '; ')}" + (f" (try: {command})" if named else "")
+        f"believed: {join_names([str(acl) for acl in rules], NAMED_MAX, '; ')}"
     )
+    return f"{sentence} (try: {' '.join([add, *options])})" if named else sentence
 
 
 def explain_no_acls(ground: AclContext) -> str:
     """Returns why no ACL may follow at all, or ""."""
     if ground.open_unless_ruled and not ground.us:
         return (
-            "the target lets everybody use what no ACL speaks of (allow.everyone.if.no.acl.found), or does not say that"
-            " it does not; so a twin's first ACL would shut the mirror out: set `principal` in the link's section"
-            " `follow`"
+            "the target lets all users use what has no ACL (allow.everyone.if.no.acl.found), or hides that setting; so"
+            " a twin's first ACL would shut the mirror out: set `principal` in the link's section `follow`"
         )
     return ""
 
@@ -491,11 +487,9 @@ def _of_groups(groups: list[Acl], ground: AclContext, link: Link) -> WantedAcls:
             write.add(acl)
         else:
             held[acl] = WIDE_GROUPS_REASON
-    denials = [acl for acl in held if acl.permission == AclPermission.DENY]
-    open_to = {
-        acl for acl in write if acl.permission == AclPermission.ALLOW and any(_meets(one, acl) for one in denials)
-    }
-    return WantedAcls(frozenset(write - open_to), held)
+    denials, permissions = _by_permission(held)[0], _by_permission(write)[1]
+    forbidden = {acl for acl in permissions if any(_meets(denial, acl) for denial in denials)}
+    return WantedAcls(frozenset(write - forbidden), held)
 
 
 def _meets(denial: Acl, allow: Acl) -> bool:
@@ -608,23 +602,21 @@ def plan_users(
     """
     there = {user_key(user) for user in target}
     make: list[ScramUser] = []
-    remarks: list[Remark] = []
+    why: list[tuple[str, str]] = []
     for user in sorted(source):
         if user_key(user) in there or user.name == us:
             continue
         if user_key(user) in seen:
-            sentence = f"was taken away on the target with {user.mechanism}, and is not made again: make it there"
-            remarks.append(Remark(USER_KIND, user.name, f"{sentence} if it shall be"))
-            continue
-        if user.name in secrets:
+            removed = f"was removed on the target with {user.mechanism}, and is not made again"
+            why.append((user.name, f"{removed}: make it there if you want it"))
+        elif user.name in secrets:
             make.append(user)
-            continue
-        sentence = f"missing on the target with {user.mechanism}; no cluster tells a password: name it in the settings"
-        remarks.append(Remark(USER_KIND, user.name, sentence))
+        else:
+            missing = f"missing on the target with {user.mechanism}"
+            why.append((user.name, f"{missing}; no cluster tells a password: name it in the settings"))
     known = {user.name for user in source}
-    remarks += [
-        Remark(USER_KIND, name, "in the settings, but not on the source") for name in secrets if name not in known
-    ]
+    why += [(name, "in the settings, but not on the source") for name in secrets if name not in known]
+    remarks = [Remark(USER_KIND, name, sentence) for name, sentence in why]
     theirs = {user_key(user) for user in source}
     news = (theirs & there) - set(seen)
     return UserPlan(tuple(make), tuple(remarks), tuple(sorted(news)), tuple(sorted(set(seen) - theirs)))
@@ -742,17 +734,11 @@ def diff_settings(
 
 
 def settings_to_changes(twin: str, wanted: Mapping[str, tuple[str | None, str | None]]) -> list[Change]:
-    default = "Kafka's default"
-    return [
-        Change(
-            SETTING_KIND,
-            f"{name} of {twin}",
-            default if before is None else before,
-            default if after is None else after,
-            twin,
-        )
-        for name, (before, after) in wanted.items()
-    ]
+    changes = []
+    for name, values in wanted.items():
+        before, after = ("Kafka's default" if value is None else value for value in values)
+        changes.append(Change(SETTING_KIND, f"{name} of {twin}", before, after, twin))
+    return changes
 
 
 def dump_promotion_settings(source: TopicSettings) -> str:
