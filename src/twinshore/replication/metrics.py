@@ -204,10 +204,6 @@ class Meters:
             self._links.pop(link, None)
             self._looked_s.pop(link, None)
 
-    def links(self) -> list[str]:
-        with self._lock:
-            return sorted(self._links)
-
     def look_age_s(self, link: str, now_s: float) -> float | None:
         """Seconds since the source's log ends were read; None: never."""
         at_s = self._looked_s.get(link)
@@ -527,10 +523,10 @@ class StoreSnapshot:
 
 class MetricFamilies:
     def __init__(self) -> None:
-        self._families: dict[str, Family] = {metric.name: _family(metric) for metric in metric_table.METRICS}
+        self.families: dict[str, Family] = {metric.name: _family(metric) for metric in metric_table.METRICS}
 
     def put(self, metric: Metric, labels: Sequence[str], value: float) -> None:
-        family = self._families[metric.name]
+        family = self.families[metric.name]
         assert isinstance(family, CounterMetricFamily | GaugeMetricFamily)
         family.add_metric(list(labels), value)
 
@@ -539,9 +535,6 @@ class MetricFamilies:
         for metric, value in zip(metric_table.METRICS_BY_LEVEL[level], values, strict=True):
             if value is not None:
                 self.put(metric, labels, value)
-
-    def families(self) -> Iterator[Family]:
-        yield from self._families.values()
 
 
 def _family(metric: Metric) -> Family:
@@ -611,7 +604,7 @@ class MirrorCollector(Collector):
         for incident_count in known.counts:
             metrics.put(metric_table.INCIDENTS_OPEN, (incident_count.link, incident_count.kind), incident_count.open)
             metrics.put(metric_table.INCIDENTS, (incident_count.link, incident_count.kind), incident_count.all)
-        yield from metrics.families()
+        yield from metrics.families.values()
 
     def _link(
         self,

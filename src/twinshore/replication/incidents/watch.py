@@ -108,14 +108,12 @@ class HangingTransactionWatch:
             place = (row.incident.topic, row.incident.partition, row.incident.from_offset)
             hanging.pop(place, None)  # It has its row.
             partition = TopicPartition(*place[:2])
-            if partition in gone:
-                self._store.incidents.close(row.id, now_ms=now_ms, came_to=TOPIC_GONE)
-                gone_too = f"{TOPIC_GONE}, and with it the transaction of offset {place[2]}"
-                self._log.info(f"{partition}: {gone_too}", extra=asdict(partition))
-            elif place not in holding and partition in answered:
-                self._store.incidents.close(row.id, now_ms=now_ms)
-                ended = f"{partition}: the transaction of offset {place[2]} has ended"
-                self._log.info(ended, extra=asdict(partition))
+            if partition in gone or (place not in holding and partition in answered):
+                came_to = TOPIC_GONE if partition in gone else ""
+                self._store.incidents.close(row.id, now_ms=now_ms, came_to=came_to)
+                ended = came_to and f"{came_to}, and with it the transaction of offset {place[2]}"
+                ended = ended or f"the transaction of offset {place[2]} has ended"
+                self._log.info(f"{partition}: {ended}", extra=asdict(partition))
         for found in hanging.values():
             incident = found.stoppage()
             self._stopped(self._link, incident)

@@ -321,16 +321,12 @@ def list_link_remarks(settings: Settings, store: Store, *, now_ms: int) -> list[
     others = {(row.link, row.revision) for row in found.rows if row.state is LinkPresence.KEPT}
     remarks = [remark for remark in found.differences if remark.link not in gone]
     for row in gone.values():
-        twins = len({twin_row.topic for twin_row in store.twins.of(row.link)})
-        if twins or now_ms - row.changed_ms < REMOVED_SHOWN_MS or row.link in settings.link_sections:
+        twins, named = len({twin.topic for twin in store.twins.of(row.link)}), row.link in settings.link_sections
+        if twins or named or now_ms - row.changed_ms < REMOVED_SHOWN_MS:
             source, _, target = row.link.partition("->")
             turned = (other := f"{target}->{source}", row.revision) in others
-            went = f"turned into {other}" if turned else "removed"
-            remarks.append(LinkRemark(row.link, _gone(row, went, twins, named=row.link in settings.link_sections)))
+            gone_by = f"was {f'turned into {other}' if turned else 'removed'} by {row.changed_by}"
+            stays = f"; what it wrote stays on {target}: {count_phrase(twins, 'twin')}" if twins else ""
+            still = "; the settings still name it" if named else ""
+            remarks.append(LinkRemark(row.link, gone_by + stays + still))
     return sorted(remarks, key=lambda remark: remark.link)
-
-
-def _gone(row: LinkRow, went: str, twins: int, *, named: bool) -> str:
-    target = row.link.partition("->")[2]
-    stays = f"; what it wrote stays on {target}: {count_phrase(twins, 'twin')}" if twins else ""
-    return f"was {went} by {row.changed_by}{stays}{'; the settings still name it' if named else ''}"

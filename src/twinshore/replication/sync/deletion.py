@@ -148,13 +148,12 @@ class TopicJudge:
 
 @dataclass(frozen=True, slots=True)
 class ControllerOrder:
-    """An order for the controller. `withdraw`: stop the topic's tasks first. `again`: plan the topic again. `forget`:
-    the store has forgotten the topic.
+    """The controller plans the topic again. `withdraw`: it stops the topic's tasks first. `forget`: the store has
+    forgotten the topic.
     """
 
     topic: str
     withdraw: bool = False
-    again: bool = False
     forget: bool = False
 
 
@@ -260,7 +259,7 @@ class DeletedTopics:
                 if topic in self._carried:
                     self._orders.append(ControllerOrder(topic, withdraw=True))
             case ReplanTopic(topic):
-                self._orders.append(ControllerOrder(topic, again=True))
+                self.again(topic)
             case ReportIncident():
                 self._report(act)
             case ArchiveTwin(topic):

@@ -158,17 +158,8 @@ class RevokeApproval:
     topic: str
 
 
-LifecycleAction = (
-    AskTwinRanges
-    | RememberState
-    | WithdrawTopic
-    | ReplanTopic
-    | ReportIncident
-    | ArchiveTwin
-    | DeleteTwin
-    | DropTopicState
-    | RevokeApproval
-)
+TopicOrder = AskTwinRanges | WithdrawTopic | ReplanTopic | ArchiveTwin | DropTopicState | RevokeApproval
+LifecycleAction = TopicOrder | RememberState | ReportIncident | DeleteTwin
 
 ACL_KIND = "acl"
 ACL_WRITTEN_KIND = "acl written"
