@@ -120,7 +120,7 @@ class ControlStage:
         """How long it took until the mirror said so, or with `gone` no longer; the line of its last `now holds` is
         searched."""
         begun_s = time.monotonic()
-        while (words in self.said().rpartition("now holds: ")[2].partition("\n")[0]) == gone:
+        while (words in self.said().rpartition("in effect now: ")[2].partition("\n")[0]) == gone:
             if time.monotonic() - begun_s > IN_FORCE_S:
                 wanted = f"{'still says' if gone else 'did not say'} {words!r}"
                 raise StageError(f"the mirror {wanted} after {IN_FORCE_S:.0f} s: {self.said()[-800:]}")

@@ -153,9 +153,9 @@ class Links:
         for number in range(self.count, self.count + ROUNDS):
             name, turned = self.name(number), self.turned(number)
             self.say("add", name, f'topics=["extra-{number}"]')
-            took_s["added"].append(self.until_said(f"{name}: carried by this process", 1, CHANGE_S))
+            took_s["added"].append(self.until_said(f"{name}: replicated by this process", 1, CHANGE_S))
             self.say("turn", name)
-            took_s["turned"].append(self.until_said(f"{turned}: carried by this process", 1, CHANGE_S))
+            took_s["turned"].append(self.until_said(f"{turned}: replicated by this process", 1, CHANGE_S))
             self.say("remove", turned)
             took_s["removed"].append(self.until_said(f"{turned}: the link was removed by", 1, CHANGE_S))
 
@@ -169,7 +169,7 @@ def stage(count: int) -> Iterator[Links]:
             east.create_topic(links.topic(number))
         links.process.start()
         try:
-            links.until_said("carried by this process", count, START_S)
+            links.until_said("replicated by this process", count, START_S)
             for number in range(count):
                 TopicEndReader(west.cluster, links.topic(number), 1).wait_ready(START_S)
             yield links

@@ -141,7 +141,7 @@ def _measure(
     wanted = sources.read()
     if len(wanted) != partitions or min(wanted.values()) != RECORDS_BEFORE:
         raise StageError(f"the source has {len(wanted)} partitions, the shortest of {min(wanted.values())} records")
-    _wait(mirror, lambda: "carried by this process" in mirror.log.read_text(encoding="utf-8"), "the lease")
+    _wait(mirror, lambda: "replicated by this process" in mirror.log.read_text(encoding="utf-8"), "the lease")
     surveyed_s = time.monotonic()
     _wait(mirror, lambda: twins.read() == wanted, "all partitions to flow")
     flowing_s = time.monotonic() - surveyed_s

@@ -59,7 +59,7 @@ def test_who_has_lost_the_lease_in_the_middle_of_a_turn_says_no_more_which_filte
     """A process may have slept there for long: another one carries the link by now, perhaps by wider filters."""
     place.turned(lambda sentence: "flowing" in sentence)
     place.store.link_states.forget(place.store.link_states.of(LINK, EFFECTIVE_FILTERS_KIND))
-    place.driver._ruling.anew()
+    place.driver._overrides.anew()
     with monkeypatch.context() as lost:
         lost.setattr(place.driver.lease, "left_s", lambda: 0.0)
         place.driver._apply_overrides()

@@ -161,7 +161,7 @@ def test_brokers_that_forget_sooner_than_was_believed_have_the_tasks_begin_anew(
 ) -> None:
     place = places()
     place.turned(lambda sentence: "flowing" in sentence)
-    place.driver._slow_looks.state_expiry_ms = 60_000
+    place.driver._slow_checks.state_expiry_ms = 60_000
     monkeypatch.setattr(controller, "read_state_expiry_ms", lambda _: 60_000)
     place.turned(lambda sentence: "flowing" in sentence)
     assert place.driver._order(0, 1).state_expiry_ms == 60_000
@@ -209,7 +209,7 @@ def test_a_term_says_again_which_filters_hold(places: Callable[..., Place]) -> N
     other.changed()
     other.acknowledge(tasks_left=True)
     assert said().startswith('[["lists"]')
-    place.driver._end_term()
+    place.driver._end_epoch()
     place.turned(lambda _: said().startswith('[["orders"]'))
 
 
@@ -242,12 +242,12 @@ def test_a_long_look_deals_out_nothing_by_an_order_that_holds_no_more(
     (tmp_path / "now.toml").write_text(SETTINGS.format(security=""))
     place.driver._safety._file = tmp_path / "now.toml"
     for part, name, answer in (
-        (place.driver._notes, "check", None),
-        (place.driver._surveyor, "names", topics),
-        (place.driver._homing.records, "look", {}),
-        (place.driver._homing.records, "take_up_switches", None),
-        (place.driver._descents, "admitted", topics),
-        (place.driver._ruling, "flowing", topics),
+        (place.driver._claim, "check", None),
+        (place.driver._scanner, "names", topics),
+        (place.driver._homes.records, "look", {}),
+        (place.driver._homes.records, "take_up_switches", None),
+        (place.driver._lineage, "admitted", topics),
+        (place.driver._overrides, "flowing", topics),
     ):
         monkeypatch.setattr(part, name, lambda *_, answer=answer: answer)
     monkeypatch.setattr(place.driver, "_apply_plan", deals)
@@ -303,7 +303,7 @@ def test_what_is_on_its_tasks_flows_while_a_look_fails_and_log_and_status_say_th
         monkeypatch.setattr(place.coordinator, "unmanned", lambda _, unmanned=unmanned: unmanned)
         control = replace(place.link.control, paused=paused)
         monkeypatch.setattr(place.driver, "link", replace(place.link, control=control))
-        monkeypatch.setattr(place.driver._ruling, "link", replace(place.link, control=control))
+        monkeypatch.setattr(place.driver._overrides, "link", replace(place.link, control=control))
         place.recorder.away(LINK, "source", away)
         sentence = place.driver.turn()
         assert error.message in sentence
@@ -311,7 +311,7 @@ def test_what_is_on_its_tasks_flows_while_a_look_fails_and_log_and_status_say_th
     monkeypatch.setattr(place.coordinator, "unmanned", lambda _: set())
     for control, state in ((replace(place.link.control, paused=False), "waiting"), (place.link.control, "flowing")):
         monkeypatch.setattr(place.driver, "link", replace(place.link, control=control))
-        monkeypatch.setattr(place.driver._ruling, "link", replace(place.link, control=control))
+        monkeypatch.setattr(place.driver._overrides, "link", replace(place.link, control=control))
         place.recorder.away(LINK, "source", "")
         monkeypatch.setattr(place.driver, "_hindered_at_s", time.monotonic() - SCAN_STALLED_S)
         assert agrees(place.driver.turn()) == state, "who waits for topics for a minute is told"
@@ -328,7 +328,7 @@ def test_a_paused_link_that_may_not_run_at_all_waits(
     place.turned(lambda sentence: "flowing" in sentence)
     paused = replace(place.link, control=replace(place.link.control, paused=True))
     monkeypatch.setattr(place.driver, "link", paused)
-    monkeypatch.setattr(place.driver._ruling, "link", paused)
+    monkeypatch.setattr(place.driver._overrides, "link", paused)
 
     def refuses(_: LinkController) -> None:
         raise RefusedError("another store has the link")

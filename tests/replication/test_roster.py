@@ -209,7 +209,7 @@ def test_a_link_beside_which_something_cannot_start_leaves_its_lease_to_others(p
     place.unable = ONE
     place.until(lambda: place.held(TWO))
     assert place.names() == [TWO]
-    assert any(one.startswith(f"{ONE}: cannot begin: OSError: no thread more") for one in place.said), place.said
+    assert any(one.startswith(f"{ONE}: cannot start: OSError: no thread more") for one in place.said), place.said
     time.sleep(0.5)
     assert not place.held(ONE), "no driver turns that would take it"
 
@@ -221,8 +221,8 @@ def test_a_link_that_could_not_begin_is_tried_again_and_says_so_once(
     place.unable = ONE
     place.until(lambda: place.held(TWO))
     time.sleep(0.5)
-    place.until(lambda: any("cannot begin" in one for one in place.said))
-    assert len([one for one in place.said if "cannot begin" in one]) == 1, place.said
+    place.until(lambda: any("cannot start" in one for one in place.said))
+    assert len([one for one in place.said if "cannot start" in one]) == 1, place.said
     place.unable = ""
     place.until(lambda: place.held(ONE))
 

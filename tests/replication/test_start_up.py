@@ -195,7 +195,7 @@ def test_a_mirror_that_runs_says_nothing_of_sparks_start_and_shows_no_secret(
 
 
 def _runs_and_says_nothing_of_sparks_start(run: Run, number: signal.Signals) -> None:
-    first = r"waiting for east at 127.0.0.1:1 \.\.\. the mirror goes on trying\n.* east->west: starting Spark on local"
+    first = r"waiting for east at 127.0.0.1:1 \.\.\. the mirror keeps trying\n.* east->west: starting Spark on local"
     run.until(lambda: re.search(first, run.said))
     with open_store(f"sqlite:///{run.folder / 'store.db'}") as store:
         run.until(lambda: store.links.statuses()[0] != STOPPED_BEFORE)

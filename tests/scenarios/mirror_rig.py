@@ -92,7 +92,7 @@ class Rig:
     def until_spark_has_started(self) -> None:
         """Where tasks run on Spark: on a machine that is busy it takes minutes, which no other wait is to count."""
         deadline = time.monotonic() + SPARK_S_MAX
-        while self._spark and "carried by this process" not in self.process.said.rpartition("starting Spark")[2]:
+        while self._spark and "replicated by this process" not in self.process.said.rpartition("starting Spark")[2]:
             said = self.process.said[-3000:]
             assert self.process.child.alive(), f"it ended while Spark started:\n{said}"
             assert time.monotonic() < deadline, f"Spark had not started in {SPARK_S_MAX:.0f} s:\n{said}"

@@ -84,7 +84,7 @@ def test_what_retention_and_aborts_have_made_unclear_is_refused_and_told(
     settings.write_text(settings.read_text().replace("mode = 'mapped'", "mode = 'mapped'\nmapped_from = 'end'"))
     rig.process.start()
     try:
-        rig.until_said(f"{idle}-0 is mapped: goes on with 50 of the source at 50 of the twin", 120.0)
+        rig.until_said(f"{idle}-0 is mapped: continues with 50 of the source at 50 of the twin", 120.0)
         write(east, idle, [b"new"])
         until(lambda: values_of(west, idle) == [b"new"], 120.0, "only what comes from now on", rig)
     finally:

@@ -48,7 +48,7 @@ def test_settings_that_clash_with_a_word_are_refused_and_a_paused_link_stays_pau
     rig.process.start()
     rig.until_said("paused: nothing is replicated", within_s=90)
     rig.verb("link", "filter", LINK, "--topics", "clash-b")
-    rig.until_said('now holds: topics ["clash-b"]', within_s=30)
+    rig.until_said('in effect now: topics ["clash-b"]', within_s=30)
     rig.process.end()
 
     # Both links are right as the settings say them; what the operator said of the first clashes with the new one.

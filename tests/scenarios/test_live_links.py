@@ -73,7 +73,7 @@ def place(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathF
     made.process.start()
     try:
         for link in KEPT:
-            made.until_said(f"{link}: carried by this process", within_s=90)
+            made.until_said(f"{link}: replicated by this process", within_s=90)
         for topic in KEPT.values():
             until(partial(same_ends, east.cluster, west.cluster, topic, 2), 60, "its twins", made)
         yield made
@@ -96,7 +96,7 @@ def test_links_come_change_turn_and_go_while_others_flow(place: Place, east: Lab
     after = place.terms()
     for link in KEPT:
         assert after[link] == before[link], "its lease was never given back or taken anew"
-        assert place.said(f"{link}: carried by this process") == 1, "its tasks were opened once"
+        assert place.said(f"{link}: replicated by this process") == 1, "its tasks were opened once"
         assert place.said(f"{link} task") == 0, f"nothing befell its tasks:\n{place.process.said[-3000:]}"
 
 
@@ -112,7 +112,7 @@ def a_link_is_added_and_changed(place: Place, east: LabCluster, west: LabCluster
     until(lambda: spans(west.cluster, "links-later", 1) == [(0, 5)], TAKEN_UP_S, "more is carried", place)
     fill(east, "links-late", 10)
     until(lambda: spans(west.cluster, "links-late", 1) == [(0, 20)], TAKEN_UP_S, "and what was goes on", place)
-    assert place.said(f"{ADDED}: carried by this process") == 2
+    assert place.said(f"{ADDED}: replicated by this process") == 2
 
 
 def a_link_with_twins_is_not_turned(place: Place) -> None:
@@ -124,10 +124,10 @@ def a_link_with_twins_is_not_turned(place: Place) -> None:
 
 def a_link_is_turned_before_it_has_carried_anything(place: Place, east: LabCluster, west: LabCluster) -> None:
     place.link("add", FRESH, 'topics=["links-home"]')
-    place.until_said(f"{FRESH}: carried by this process", within_s=TAKEN_UP_S)
+    place.until_said(f"{FRESH}: replicated by this process", within_s=TAKEN_UP_S)
     until(lambda: place.twins(FRESH) == {HEARTBEATS}, TAKEN_UP_S, "heartbeats alone have a twin, as ever", place)
     place.link("turn", FRESH)
-    place.until_said(f"{TURNED}: carried by this process", within_s=TAKEN_UP_S)
+    place.until_said(f"{TURNED}: replicated by this process", within_s=TAKEN_UP_S)
     west.create_topic("links-home", partitions=2)
     fill(west, "links-home", 10)
     until(lambda: spans(east.cluster, "links-home", 1) == [(0, 10)], TAKEN_UP_S, "it is carried back", place)

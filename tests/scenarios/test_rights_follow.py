@@ -102,7 +102,7 @@ def test_who_may_do_what_is_the_same_but_nobody_changes_a_twin(
 
         said_before_it_is_done(rig)
         rig.process.start()
-        rig.until_said("carried by this process", within_s=90)
+        rig.until_said("replicated by this process", within_s=90)
         until(lambda: (read_acls(west) or frozenset()) >= GIVEN, 60, "rules cross", rig)
         until(lambda: read_quotas(west) == {QUOTA: {"producer_byte_rate": 1e6}}, 10, "quotas cross", rig)
         rig.until_said("scram user bert")
@@ -155,7 +155,7 @@ def test_who_else_may_write_to_our_own_topics_is_told_and_the_printed_line_ends_
     source.create_topic(FOLLOWERS_TOPIC)
     rig.process.start()
     try:
-        rig.until_said("carried by this process", within_s=90)
+        rig.until_said("replicated by this process", within_s=90)
         with client(source) as east:
             wide = acl("twinshore.", AclOperation.WRITE, "User:carl", pattern=PatternType.PREFIXED)
             create_acls(east, [wide])

@@ -95,7 +95,7 @@ def place(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Place]
 def test_what_befalls_one_link_of_a_task_befalls_no_other(place: Place) -> None:
     others = [number for number in range(COUNT) if number not in (PAUSED, REMOVED, ROBBED)]
     for link in LINKS:
-        place.until_said(f"{link}: carried by this process", within_s=WITHIN_S)
+        place.until_said(f"{link}: replicated by this process", within_s=WITHIN_S)
     with ExitStack() as stack:
         for topic in TOPICS:
             stack.enter_context(Workload(place.east, topic, records_per_s=40))

@@ -64,7 +64,7 @@ class FollowRig(Rig):
 
     def begin(self) -> None:
         self.process.start()
-        self.until_said("carried by this process", within_s=90)
+        self.until_said("replicated by this process", within_s=90)
 
     def rows(self, topic: str) -> list[IncidentRow]:
         return [row for row in self.ledger(LINK) if row.incident.topic == topic]

@@ -86,43 +86,45 @@ class LinkController:
         self._mirror: MirrorSettings = settings.mirror
         self._clients = LinkClients(link, settings, patience_s=10.0, shared=LONG_TIMEOUT_CONNECTIONS)
         self._source, self._target = self._clients.source, self._clients.target
-        self._surveyor = TopicScanner(link, self._source, self._target)
+        self._scanner = TopicScanner(link, self._source, self._target)
 
         def tell_doubts(topics: Collection[str]) -> None:
             sentence = describe_doubtful_lineage(link.source, topics)
             stopped.report_link_incident(store, link.name, IncidentKind.DOUBTFUL_NOTE, sentence)
 
-        ends = (store, self._source, self._target)
-        self._descents = TopicLineage(lambda: self.link, *ends, tell=tell_doubts)
-        self._homing = TopicHomes(lambda: self.link, settings.links, *ends, self._descents)
-        self._in_switch = SwitchRequests(lambda: self.link, store, coordinator, recorder)
-        self._throttle, self._others = RateLimitPublisher(link.name, coordinator), TopicConflicts(link, store)
-        self._adopter = Adopter(link, self._source, self._target, store, self._others.made)
-        self._ruling = OperatorOverrides(link, settings.links, store)
+        sides = (store, self._source, self._target)
+        self._lineage = TopicLineage(lambda: self.link, *sides, tell=tell_doubts)
+        self._homes = TopicHomes(lambda: self.link, settings.links, *sides, self._lineage)
+        self._switch_requests = SwitchRequests(lambda: self.link, store, coordinator, recorder)
+        self._rate_limits, self._conflicts = RateLimitPublisher(link.name, coordinator), TopicConflicts(link, store)
+        self._adopter = Adopter(link, self._source, self._target, store, self._conflicts.made)
+        self._overrides = OperatorOverrides(link, settings.links, store)
         self._store, self._coordinator, self._task_pool, self._recorder = store, coordinator, task_pool, recorder
         self._tasks, self._log = tasks, LinkLogger(log, link.name)
         times_s = (self._mirror.lease_s, min(5.0, self._mirror.produce_timeout_s))
         lands_s = partial(coordinator.lands_s, link.name)
         self.lease = LeaseKeeper(store, f"link {link.name}", owner, *times_s, lands_s)
-        term = ProcessLease(owner, self.lease.generation, self._mirror.lease_s)
-        self._notes = LinkClaim(link, store, self._target, term)
+        lease = ProcessLease(owner, self.lease.generation, self._mirror.lease_s)
+        self._claim = LinkClaim(link, store, self._target, lease)
         self._watch = AvailabilityWatch(link, settings, store, recorder, active=self.is_ours, outages=outages)
-        self._slow_looks = SlowChecks(link, settings, store, recorder, active=self.is_ours, outages=outages)
-        self._standing = StoppedPartitions(link.name, store, coordinator, recorder, held=lambda: self._watch.held)
+        self._slow_checks = SlowChecks(link, settings, store, recorder, active=self.is_ours, outages=outages)
+        self._stopped = StoppedPartitions(link.name, store, coordinator, recorder, held=lambda: self._watch.held)
         self._epoch: LeaseEpoch | None = None
         self._surveyed_at_s = self._begin_at_s = self._followed_at_s = self._hindered_at_s = 0.0
-        self._said = ""
+        self._sentence = ""
         self._balance = PartitionBalancer(link.name, coordinator, recorder, 1 if link.broadcast else tasks)
         self._leaving: set[str] = set()
         self._safety = SafetyPolicy(settings, link.name)
         given = (lambda: self.link, settings, store, self._safety)
-        self._follower = ConfigSync(*given, active=self.is_ours, outages=outages, leaves=self._in_switch.leaves)
-        self._refusals = RefusedTopics(link.name, store, recorder, doubt=self._follower.doubt)
-        self._held = HangingTransactionWatch(
+        self._config_sync = ConfigSync(
+            *given, active=self.is_ours, outages=outages, leaves=self._switch_requests.leaves
+        )
+        self._refused_topics = RefusedTopics(link.name, store, recorder, doubt=self._config_sync.doubt)
+        self._transactions = HangingTransactionWatch(
             link.name, self._source, store, self._mirror.hanging_transaction_s, stopped=recorder.stopped
         )
-        self._heart = HeartbeatTask(link, self._source, self._mirror.heartbeat_s, self.is_ours)
-        never, doubt = (lambda: self._safety.known.never_delete), self._follower.doubt
+        self._heartbeat = HeartbeatTask(link, self._source, self._mirror.heartbeat_s, self.is_ours)
+        never, doubt = (lambda: self._safety.known.never_delete), self._config_sync.doubt
         self._log_starts = LogStartSync(link, self._target, store, never=never, doubt=doubt)
         self.lease.begin(seen)  # last: a controller that failed to start must not keep the lease from the next one
 
@@ -132,32 +134,32 @@ class LinkController:
         """Observes, plans and acts once. Returns the link's state in a sentence."""
         generation = self.lease.generation()
         if self._epoch and self._epoch.generation != generation:
-            self._end_term()
+            self._end_epoch()
             self._log.warning("the lease is lost; its tasks have stopped")
         if not generation:
             return self._publish_status(InactiveLink(STANDBY, self.lease.sentence()))
-        expiry_ms, never_cut = self._slow_looks.state_expiry_ms, self._safety.never_cut
+        expiry_ms, never_cut = self._slow_checks.state_expiry_ms, self._safety.never_cut
         if self._epoch and (why := self._epoch.outdated(self.link.target, expiry_ms, never_cut=never_cut)):
-            self._end_term()
+            self._end_epoch()
             self._log.info(f"{why}; its tasks start again")
         if self._epoch is None and time.monotonic() < self._begin_at_s:
-            return self._said
+            return self._sentence
         try:
             if self._epoch is None:
-                self._begin_term(generation)
+                self._begin_epoch(generation)
             self._apply_overrides()
-            self._throttle.turn(self.link.control, self._tasks)
+            self._rate_limits.turn(self.link.control, self._tasks)
             self._apply_sync_orders()
-            if time.monotonic() - self._surveyed_at_s >= self._refusals.pause_s(self._mirror.refresh_s):
+            if time.monotonic() - self._surveyed_at_s >= self._refused_topics.pause_s(self._mirror.refresh_s):
                 self._survey()
                 self._surveyed_at_s = time.monotonic()
             self._follow_log_starts()
             self._balance.turn()
             lag, placed = self._recorder.stats[self.link.name].lag.copy(), self._coordinator.placed(self.link.name)
-            self._held.look(partition for partition, behind in lag.items() if behind and partition in placed)
+            self._transactions.look(partition for partition, behind in lag.items() if behind and partition in placed)
         except RefusedError as error:
             if self._epoch:
-                self._end_term()
+                self._end_epoch()
             self._publish_status(ActiveLink(0, self._tasks, trouble=str(error)))
             raise
         except (KafkaError, WireError, ConfigError) as error:
@@ -165,14 +167,14 @@ class LinkController:
             if self._epoch is None:
                 self._begin_at_s = time.monotonic() + EPOCH_RETRY_PAUSE_S
             return self._publish_status(
-                self._carrying(str(error), hindered=not isinstance(error, KafkaError) or error.retriable)
+                self._describe_active(str(error), hindered=not isinstance(error, KafkaError) or error.retriable)
             )
         except StoreError as error:
-            self._publish_status(self._carrying(str(error), hindered=True))
+            self._publish_status(self._describe_active(str(error), hindered=True))
             raise
-        return self._publish_status(self._carrying())
+        return self._publish_status(self._describe_active())
 
-    def _carrying(self, trouble: str = "", *, hindered: bool = False) -> ActiveLink:
+    def _describe_active(self, trouble: str = "", *, hindered: bool = False) -> ActiveLink:
         """Returns what is replicated now. `hindered`: the turn did not complete, and is tried again."""
         name, paused, now_s = self.link.name, self.link.control.paused, time.monotonic()
         self._hindered_at_s = (self._hindered_at_s or now_s) if hindered else 0.0
@@ -185,13 +187,13 @@ class LinkController:
             ActiveLink(
                 placed=0,
                 tasks=self._tasks,
-                resting=len(self._standing),
-                refused=len(self._refusals),
+                resting=len(self._stopped),
+                refused=len(self._refused_topics),
                 aligning=self._recorder.stats[name].aligning.sentence(),
                 paused=paused,
                 trouble=trouble,
-                elsewhere=len(self._homing.elsewhere),
-                homeless=len(self._homing.homeless),
+                elsewhere=len(self._homes.elsewhere),
+                homeless=len(self._homes.homeless),
                 apart=sum(link == name for link, _ in self._task_pool.apart),
                 hindered_s=now_s - self._hindered_at_s if hindered else 0.0,
             ),
@@ -199,32 +201,32 @@ class LinkController:
 
     def _publish_status(self, now: LinkFacts) -> str:
         state, sentence = self._recorder.say(self.link.name, now, self._tasks if self._epoch else 0)
-        self._said = f"{self.link.name}: {state}: {sentence}"
-        return self._said
+        self._sentence = f"{self.link.name}: {state}: {sentence}"
+        return self._sentence
 
     # -- a lease epoch
 
-    def _begin_term(self, generation: int) -> None:
-        identity = establish_identity(self.link, self._store, self._source, self._target, self._notes)
-        expiry = self._slow_looks.state_expiry_ms = read_state_expiry_ms(self._target)
+    def _begin_epoch(self, generation: int) -> None:
+        identity = establish_identity(self.link, self._store, self._source, self._target, self._claim)
+        expiry = self._slow_checks.state_expiry_ms = read_state_expiry_ms(self._target)
         units = "" if may_write_markers(self._target) else transactional_id_prefix(self.link.name, identity.producer_id)
         self._recorder.settle(self.link.name)
-        self._standing.begin()
-        self._refusals.begin()
-        for one in (self._ruling, self._in_switch, self._others):
-            one.anew()
+        self._stopped.begin()
+        self._refused_topics.begin()
+        for state in (self._overrides, self._switch_requests, self._conflicts):
+            state.anew()
         self._safety.against()  # a standby may have read the policy long ago
         # Only now: if anything before fails, the next turn begins the epoch again.
         self._epoch = LeaseEpoch(generation, identity, expiry, units, self._safety.never_cut)
-        self._throttle.forget()
+        self._rate_limits.forget()
         for task in range(self._tasks):
             self._coordinator.open_task((self.link.name, task), self._mirror.lease_s)
             self._task_pool.open_task((self.link.name, task), partial(self._order, task), together=self.link.broadcast)
-        self._log.info(f"carried by this process as producer {identity.producer_id}")
+        self._log.info(f"replicated by this process as producer {identity.producer_id}")
         if units:
-            self._log.info(f"{self.link.target} takes no markers directly: they cross by closed units")
+            self._log.info(f"{self.link.target} takes no markers directly: closed units replicate them")
 
-    def _end_term(self) -> None:
+    def _end_epoch(self) -> None:
         self._task_pool.close_link(self.link.name)
         self._coordinator.close_link(self.link.name)
         self._epoch = None
@@ -242,19 +244,19 @@ class LinkController:
         epoch, link = self._epoch, self.link.name
         assert epoch is not None
         self._leaving -= {topic for topic in self._leaving if self._coordinator.withdraw(link, topic)}
-        self._follower.doubt(self._recorder.doubted(link))
-        for order in self._follower.endings.orders(partition.topic for partition in self._coordinator.placed(link)):
+        self._config_sync.doubt(self._recorder.doubted(link))
+        for order in self._config_sync.endings.orders(partition.topic for partition in self._coordinator.placed(link)):
             epoch.flowing.pop(order.topic, None)
             if order.withdraw:
                 self._leaving.add(order.topic)
             if order.forget:
                 self._recorder.forget(link, order.topic)
-                self._standing.forget(order.topic)
+                self._stopped.forget(order.topic)
                 self._surveyed_at_s = 0.0
-        for topic in self._standing.turn():
+        for topic in self._stopped.turn():
             epoch.flowing.pop(topic, None)
             self._surveyed_at_s = 0.0
-        if self._follower.rules.news():
+        if self._config_sync.rules.news():
             self._surveyed_at_s = 0.0
 
     # -- operators' overrides
@@ -265,42 +267,42 @@ class LinkController:
         """
         epoch, name = self._epoch, self.link.name
         assert epoch is not None
-        if self._ruling.changed():
-            self.link = self._ruling.link
-            self._surveyor = TopicScanner(self.link, self._source, self._target)
+        if self._overrides.changed():
+            self.link = self._overrides.link
+            self._scanner = TopicScanner(self.link, self._source, self._target)
             self._surveyed_at_s = 0.0
-            self._follower.poll_soon()
-            self._log.info(f"now holds: {describe_effective_link(self.link)}")
+            self._config_sync.poll_soon()
+            self._log.info(f"in effect now: {describe_effective_link(self.link)}")
         placed = {partition.topic for partition in self._coordinator.placed(name)}
-        if self._in_switch.changed():
+        if self._switch_requests.changed():
             self._surveyed_at_s = 0.0
-        away = self._homing.elsewhere | self._homing.doubted | self._in_switch.leaving
-        for topic in self._ruling.take_unwanted_topics(
+        away = self._homes.elsewhere | self._homes.doubted | self._switch_requests.leaving
+        for topic in self._overrides.take_unwanted_topics(
             placed, lambda topic: self._coordinator.withdraw(name, topic), away
         ):
             epoch.flowing.pop(topic, None)
-            self._log.info(away.get(topic) or self._ruling.parted(topic), extra={"topic": topic})
-        self._in_switch.let_go(active=self.is_ours())
-        self._ruling.acknowledge(tasks_left=self._coordinator.closed_tasks_settled(name) and self.is_ours())
+            self._log.info(away.get(topic) or self._overrides.parted(topic), extra={"topic": topic})
+        self._switch_requests.let_go(active=self.is_ours())
+        self._overrides.acknowledge(tasks_left=self._coordinator.closed_tasks_settled(name) and self.is_ours())
 
     # -- survey and plan
 
     def _survey(self) -> None:
         epoch = self._epoch
         assert epoch is not None
-        self._notes.check()
+        self._claim.check()
         self._safety.against()
-        self._homing.records.take_up_switches()
-        admitted = self._homing.admitted(self._surveyor.names())
-        self._refusals.keep(admitted, self._homing.refused.values(), self._homing.elsewhere)
-        self._notes.retract_twins(self._homing.elsewhere)
-        self._in_switch.forget(self._homing.elsewhere, self._standing)
-        names = self._ruling.flowing(self._in_switch.staying(admitted))
+        self._homes.records.take_up_switches()
+        admitted = self._homes.admitted(self._scanner.names())
+        self._refused_topics.keep(admitted, self._homes.refused.values(), self._homes.elsewhere)
+        self._claim.retract_twins(self._homes.elsewhere)
+        self._switch_requests.forget(self._homes.elsewhere, self._stopped)
+        names = self._overrides.flowing(self._switch_requests.staying(admitted))
         fresh = [name for name, seen in names.items() if epoch.flowing.get(name) != seen and name not in self._leaving]
         for name in [name for name in epoch.flowing if name not in names]:
             if admits(self.link, name):
-                gone = name in self._homing.elsewhere | self._homing.doubted or self._in_switch.leaves(name)
-                self._follower.doubt(() if gone else [name])
+                gone = name in self._homes.elsewhere | self._homes.doubted or self._switch_requests.leaves(name)
+                self._config_sync.doubt(() if gone else [name])
             else:
                 self._log.info(f"topic {name} is no longer admitted", extra={"topic": name})
             del epoch.flowing[name]
@@ -310,22 +312,22 @@ class LinkController:
                 return  # no attempt begins with an outdated config: the next turn ends the epoch
             self._apply_plan(fresh[start : start + 100], known, names)
             self._safety.against()
-        self._homing.records.publish_first_homes(epoch.flowing, self._descents.is_twin)
+        self._homes.records.publish_first_homes(epoch.flowing, self._lineage.is_twin)
 
     def _apply_plan(self, names: list[str], known: dict[str, KnownTwin], seen: dict[str, tuple[str, int]]) -> None:
         epoch = self._epoch
         assert epoch is not None
-        steps = self._others.judged(self._surveyor.plan(names, known), known)
+        steps = self._conflicts.judged(self._scanner.plan(names, known), known)
         ready: list[CarryTopic] = []
         made: list[str] = []
 
-        self._descents.announce(step for step in steps if isinstance(step, Create))
+        self._lineage.announce(step for step in steps if isinstance(step, Create))
         refused: list[Refuse] = []
         for step in steps:
             if isinstance(step, Refuse):
                 refused.append(step)
                 continue
-            refusal = topic_scanner.try_step(self._target, self.link.name, step, self._descents.retract)
+            refusal = topic_scanner.try_step(self._target, self.link.name, step, self._lineage.retract)
             if refusal:
                 refused.append(refusal)
                 continue
@@ -337,32 +339,32 @@ class LinkController:
                 ready.append(step)
         if made:
             # Read back, for their topic ids.
-            self._refusals.made(made)
-            again = self._others.judged(self._surveyor.plan(made, known), known)
+            self._refused_topics.made(made)
+            again = self._conflicts.judged(self._scanner.plan(made, known), known)
             ready.extend(step for step in again if isinstance(step, CarryTopic))
             refused.extend(step for step in again if isinstance(step, Refuse))
         # Nothing is known yet of topics whose check still runs.
         open_yet = {step.topic for step in ready}
-        ready, unruled = self._follower.rules.admit(ready, known)
-        ready, unproven = self._adopter.adopt(self._others.without_foreign_twins(ready, known))
+        ready, unruled = self._config_sync.rules.admit(ready, known)
+        ready, unproven = self._adopter.adopt(self._conflicts.without_foreign_twins(ready, known))
         open_yet -= {step.topic for step in ready}
         refused += [*unruled, *unproven]
         for refusal in refused:
-            self._refusals.add(refusal)
+            self._refused_topics.add(refusal)
         for topic in sorted({step.topic for step in steps} - open_yet - {refusal.topic for refusal in refused}):
-            self._refusals.over(topic)
-        self._supply(epoch, ready, known, seen)
+            self._refused_topics.over(topic)
+        self._assign(epoch, ready, known, seen)
 
-    def _supply(
+    def _assign(
         self, epoch: LeaseEpoch, steps: list[CarryTopic], known: Container[str], seen: dict[str, tuple[str, int]]
     ) -> None:
-        steps = self._homing.kept(self._others.kept(steps, known), known)
-        self._descents.declare(steps)
-        found = topic_scanner.build_partition_configs(self._store, self.link, steps, self._others.made)
-        orders = {partition: config for partition, config in found.items() if partition not in self._standing}
+        steps = self._homes.kept(self._conflicts.kept(steps, known), known)
+        self._lineage.declare(steps)
+        found = topic_scanner.build_partition_configs(self._store, self.link, steps, self._conflicts.made)
+        orders = {partition: config for partition, config in found.items() if partition not in self._stopped}
         if not found:
             return
-        self._notes.tell({step.topic for step in steps})  # before any record of theirs
+        self._claim.tell({step.topic for step in steps})  # before any record of theirs
         rates, placed = self._recorder.stats[self.link.name].rate, self._coordinator.placed(self.link.name)
         tasks = assign_partitions(
             [*placed, *orders], self._tasks, now=placed, rate=rates, fixed=bool(self.link.broadcast)
@@ -372,7 +374,7 @@ class LinkController:
             self._coordinator.assign((self.link.name, task), ours)
         for step in steps:
             partitions = seen[step.topic][1] if step.topic in seen else step.partitions
-            if step.partitions >= partitions and step.topic not in self._refusals:
+            if step.partitions >= partitions and step.topic not in self._refused_topics:
                 epoch.flowing[step.topic] = seen.get(step.topic, (step.source_topic_id, step.partitions))
 
     def _follow_log_starts(self) -> None:
@@ -390,7 +392,7 @@ class LinkController:
     def _order(self, task: int, run: int) -> TaskConfig:
         token = self._coordinator.token_of((self.link.name, task))  # first: an ended epoch's token fits no later task
         if (epoch := self._epoch) is None:
-            raise TwinshoreError("the link has been let go")
+            raise TwinshoreError("the epoch of the link has ended")
         sides = {"source": self._source.cluster, "target": self._target.cluster}
         coordinator = (*self._coordinator.reached_at(), token)
         return epoch.order(self.link, task, run, **sides, coordinator=coordinator, settings=self._mirror)
@@ -413,5 +415,5 @@ class LinkController:
         with ExitStack() as parts:  # even if one fails, the lease is not renewed for ever; the last first
             parts.callback(self._clients.close)
             parts.callback(self.lease.close, release=clean)
-            for one in (self._adopter, self._slow_looks, self._watch, self._follower, self._heart):
+            for one in (self._adopter, self._slow_checks, self._watch, self._config_sync, self._heartbeat):
                 parts.callback(one.close)

@@ -42,7 +42,7 @@ TURN_INTERVAL_S = 0.1
 # After a long turn, as when many links share the machine, the pause is longer; never longer than this.
 PAUSE_RATIO, PAUSE_S_MAX = 3.0, 1.0
 REFUSED_RETRY_S = 2.0
-LINK_CHANGED = "the link was changed; it begins again with what it is now"
+LINK_CHANGED = "the link was changed; it starts again with its new values"
 START_RETRY_S = 15.0
 STOP_MARGIN_S = 60.0  # beyond the wait for attempts: a cluster's response, and the link's companions
 
@@ -254,7 +254,7 @@ class LinkSupervisor:
             why = describe_error(error)
             if link.name not in self._failed or self._failed[link.name][1] != why:
                 again = f"tried again every {START_RETRY_S:.0f} s"
-                log.warning(f"{link.name}: cannot begin: {why}; {again}", extra={"link": link.name})
+                log.warning(f"{link.name}: cannot start: {why}; {again}", extra={"link": link.name})
             self._failed[link.name] = link, why, time.monotonic() + START_RETRY_S
 
     def _end(self, name: str, *, gone: bool) -> None:
@@ -408,7 +408,7 @@ class Mirror:
     def _check_addresses(self, links: Sequence[Link], store: Store) -> None:
         """Raises RefusedError, before Spark starts, when every link's addresses lead to wrong clusters."""
         over = threading.Event()
-        reporter = WaitReporter(lambda said: log.warning(f"{said} the mirror goes on trying"), WAIT_REPORTED_S)
+        reporter = WaitReporter(lambda said: log.warning(f"{said} the mirror keeps trying"), WAIT_REPORTED_S)
         report_waits_until(over, reporter)
         try:
             refused = find_refused_links(links, self._settings, store)

@@ -168,7 +168,7 @@ def test_a_proof_that_takes_long_holds_up_nobody_and_its_result_comes_later(
     ready, refused = stage.until(lambda ready, _: bool(ready))
     assert (ready, refused, stage.proofs) == ([STEP], [], 1)
     assert store.offset_runs.reached(LINK.name)[("orders", 0)].source == 7
-    assert any("orders-0 is mapped: goes on with 7 of the source at 5 of the twin" in said for said in stage.said)
+    assert any("orders-0 is mapped: continues with 7 of the source at 5 of the twin" in said for said in stage.said)
 
 
 def test_a_close_does_not_wait_for_a_proof(stages: Callable[[Callable[[], list[AdoptedPartition]]], Stage]) -> None:

@@ -27,7 +27,7 @@ def test_an_offset_is_found_from_either_side(store: Store) -> None:
     offset_run = OffsetRun(SourceOffset(10), TargetOffset(70), 0, 0)
     store.offset_runs.adopt([(TwinRow(LINK, "bills", 0, "cc", "dd", 10, 0, 1), offset_run)])
     (run,) = look_up_offsets(OffsetQuery("bills"), SETTINGS, store)
-    assert run.sentence() == "east->west: bills-0: nothing yet; goes on with 10 of the source behind 70 of the target"
+    assert run.sentence() == "east->west: bills-0: nothing yet; continues with 10 of the source behind 70 of the target"
     (spot,) = look_up_offsets(OffsetQuery("bills", source_offset=12), SETTINGS, store)
     assert list(spot.as_values().items())[3:] == [("source", 12), ("target", 70), ("exact", False)]
     (spot,) = look_up_offsets(OffsetQuery("bills", target_offset=75), SETTINGS, store)

@@ -254,7 +254,7 @@ class SlowChecks:
         outages: OutageLog,
     ) -> None:
         self._link, self._active = link, active
-        self._trouble = FailureLog(link.name, "twins' beginnings", log, outages)
+        self._trouble = FailureLog(link.name, "log starts of twins", log, outages)
         self._clients = LinkClients(
             link, settings, patience_s=PATIENCE_S, call_s=PATIENCE_S, shared=SHORT_TIMEOUT_CONNECTIONS
         )
@@ -275,9 +275,9 @@ class SlowChecks:
         try:
             self._beginnings.look()
             self.state_expiry_ms = read_state_expiry_ms(self._clients.target)
-            self._trouble.well("twins' beginnings are looked at again")
+            self._trouble.well("the twins' log starts are checked again")
         except Exception as error:
-            self._trouble.say("twins' beginnings are not looked at", error)
+            self._trouble.say("the twins' log starts are not checked", error)
         return SLOW_POLL_INTERVAL_S
 
 

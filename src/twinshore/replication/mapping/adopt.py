@@ -154,7 +154,7 @@ class AdoptionPlanner:
 def refuse_adoption(step: CarryTopic, error: Exception) -> Refuse:
     if isinstance(error, UnprovenPosition):
         return Refuse(step.topic, UNPROVEN_KIND, str(error), UNPROVEN_HINT)
-    sentence = f"where to go on with topic {step.topic} cannot be proven: {error}"
+    sentence = f"where to continue with topic {step.topic} cannot be proven: {error}"
     return Refuse(step.topic, UNPROVEN_KIND, sentence, UNREADABLE_HINT)
 
 
@@ -402,16 +402,16 @@ class Adopter:
         # A twin with data may be a topic that the link wrote before it was forgotten.
         self._made |= {row for row, offset_run, _ in found.rows if not offset_run.target}
         for row, offset_run, how in found.rows:
-            goes_on = f"goes on with {offset_run.source} of the source at {offset_run.target} of the twin, {how}"
+            continues = f"continues with {offset_run.source} of the source at {offset_run.target} of the twin, {how}"
             partition = TopicPartition(row.topic, row.partition)
-            self._log.info(f"{partition} is mapped: {goes_on}", extra=asdict(partition))
+            self._log.info(f"{partition} is mapped: {continues}", extra=asdict(partition))
         with self._news:
             del self._found[found.step.topic]
 
     def _ask(self, step: CarryTopic, numbers: list[int]) -> None:
         if step not in self._topics:
             self._topics.add(step)
-            finding = f"topic {step.topic}: finding where to go on behind what the target holds"
+            finding = f"topic {step.topic}: finding where to continue behind what the target holds"
             self._log.info(finding, extra={"topic": step.topic})
         with self._news:
             self._wanted[step.topic] = (step, numbers)

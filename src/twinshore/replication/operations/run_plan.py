@@ -81,7 +81,7 @@ class PartitionOffsetRun:
     def sentence(self) -> str:
         where, (source, target, length, _) = f"{self.link}: {self.topic}-{self.partition}", self.offset_run
         if not length:
-            return f"{where}: nothing yet; goes on with {source} of the source behind {target} of the target"
+            return f"{where}: nothing yet; continues with {source} of the source behind {target} of the target"
         span = f"source {source} to {source + length - 1} is target {target} to {target + length - 1}"
         return f"{where}: {span} ({target - source:+d})"
 

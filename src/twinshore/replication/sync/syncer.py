@@ -426,7 +426,7 @@ class ConfigSync:
         except Exception as error:
             self._trouble("anything").say("nothing follows now", error)
             return
-        self._trouble("anything").well("what follows is looked at again")
+        self._trouble("anything").well("the target follows again")
         parts: dict[str, Callable[[], None]] = {
             "ACLs": self.rules.look,  # first: new topics wait for it
             "topics": self.endings.look,
