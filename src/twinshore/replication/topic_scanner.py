@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from twinshore.config.errors import KafkaError
@@ -22,7 +22,6 @@ from twinshore.kafka.admin import ConfigEntry
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
-from twinshore.kafka.metadata import TopicMetadata
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.record_batch import SEQUENCE_SPAN
 from twinshore.replication.core.filters import admits, passes_filters, with_filters
@@ -35,16 +34,6 @@ from twinshore.state.core.values import LinkStateRow, TwinRow
 from twinshore.state.store import Store
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """A topic of either cluster. `spans`: log start and, on the target, log end of each partition; 0: unknown."""
-
-    name: str
-    topic: TopicMetadata
-    spans: tuple[tuple[int, int], ...]
-    settings: tuple[tuple[str, str], ...]
 
 
 class TopicScanner:
@@ -69,25 +58,27 @@ class TopicScanner:
         """Returns the steps. A topic that cannot be read now is refused for now, and holds up no other; KafkaError when
         a cluster does not answer at all.
         """
-        source, away = self._seen(self._source, names, known, IncidentKind.SOURCE_AWAY)
+        source, away = self._read(self._source, names, known, IncidentKind.SOURCE_AWAY)
         called = {self._link.twin_of(name): name for name in names}
         twins = {twin: known[name] for twin, name in called.items() if name in known}
-        target, mute = self._seen(self._target, called, twins, IncidentKind.TARGET_AWAY)
+        target, mute = self._read(self._target, called, twins, IncidentKind.TARGET_AWAY)
         refused = away | {called[twin]: why for twin, why in mute.items()}
         brokers = self.target_brokers()
         steps: list[PlanStep] = [replace(why, topic=topic) for topic, why in sorted(refused.items())]
-        for seen in source.values():
-            if seen.name not in refused:
-                topic, there = _as_source(seen), target.get(self._link.twin_of(seen.name))
-                twin = _as_target(there) if there else None
-                steps += plan_topic(self._link, topic, twin, known.get(topic.name), target_brokers=brokers)
+        for name, (found, copies) in source.items():
+            if name not in refused:
+                starts = tuple(start for start, _ in found.spans)
+                topic = SourceTopic(name, found.topic_id, copies, starts, found.settings)
+                twin, _ = target.get(self._link.twin_of(name), (None, 0))
+                steps += plan_topic(self._link, topic, twin, known.get(name), target_brokers=brokers)
         return steps
 
-    def _seen(
+    def _read(
         self, cluster: KafkaCluster, names: Iterable[str], known: Container[str], kind: IncidentKind
-    ) -> tuple[dict[str, _Seen], dict[str, Refuse]]:
-        """Returns readable topics, and why others are not. Log start and end of a `known` twin are left to its task: a
-        partition without a leader does not hold up that topic.
+    ) -> tuple[dict[str, tuple[TargetTopic, int]], dict[str, Refuse]]:
+        """Returns readable topics with their replication factors, and why others are not readable. Log ends of the
+        source are not read. Log start and end of a `known` twin are left to its task, and 0 if unknown: a partition
+        without a leader does not hold up that topic.
         """
         topics = {
             name: topic
@@ -106,9 +97,11 @@ class TopicScanner:
                 refused.setdefault(partition.topic, _refused(partition.topic, error, kind, str(partition)))
         found = {}
         for name in sorted(settings.keys() - refused.keys()):
-            ours = [TopicPartition(name, number) for number in range(len(topics[name].partitions))]
-            spans = tuple((starts.get(partition, 0), ends.get(partition, 0)) for partition in ours)
-            found[name] = _Seen(name, topics[name], spans, _values(settings[name]))
+            topic = topics[name]
+            numbered = [TopicPartition(name, number) for number in range(len(topic.partitions))]
+            spans = tuple((starts.get(partition, 0), ends.get(partition, 0)) for partition in numbered)
+            copies = max((len(partition.replicas) for partition in topic.partitions), default=1)
+            found[name] = TargetTopic(name, topic.topic_id.hex(), spans, _values(settings[name])), copies
         return found, refused
 
 
@@ -118,16 +111,6 @@ def read_known_twins(store: Store, link: Link) -> dict[str, KnownTwin]:
         row.topic: KnownTwin(row.source_topic_id, row.target_topic_id, row.topic in mapped)
         for row in store.twins.of(link.name)
     }
-
-
-def _as_source(seen: _Seen) -> SourceTopic:
-    copies = max((len(partition.replicas) for partition in seen.topic.partitions), default=1)
-    starts = tuple(start for start, _ in seen.spans)
-    return SourceTopic(seen.name, seen.topic.topic_id.hex(), copies, starts, seen.settings)
-
-
-def _as_target(seen: _Seen) -> TargetTopic:
-    return TargetTopic(seen.name, seen.topic.topic_id.hex(), seen.spans, seen.settings)
 
 
 def _refused(topic: str, error: KafkaError, kind: IncidentKind, place: str) -> Refuse:
@@ -212,10 +195,8 @@ def build_partition_configs(
     rows = [new_twin_row(link.name, step, partition, now_ms) for step in steps for partition in range(step.partitions)]
     if not rows:
         return {}
-    progress = {
-        (position.topic, position.partition): EpochOffset(position.source_epoch, position.to_offset)
-        for position in store.progress.positions(link.name)
-    }
+    positions = store.progress.positions(link.name)
+    progress = {(tp.topic, tp.partition): EpochOffset(tp.source_epoch, tp.to_offset) for tp in positions}
     reached = {place: position_after(run) for place, run in store.offset_runs.reached(link.name).items()}
     twins = {step.topic: step.twin for step in steps}
     saved = store.twins.save(rows, link.naming)
