@@ -120,9 +120,8 @@ class LinkController:
             *given, active=self.is_ours, outages=outages, leaves=self._switch_requests.leaves
         )
         self._refused_topics = RefusedTopics(link.name, store, recorder, doubt=self._config_sync.doubt)
-        self._transactions = HangingTransactionWatch(
-            link.name, self._source, store, self._mirror.hanging_transaction_s, stopped=recorder.stopped
-        )
+        after_s, stopped_by = self._mirror.hanging_transaction_s, recorder.stopped
+        self._transactions = HangingTransactionWatch(link.name, self._source, store, after_s, stopped=stopped_by)
         self._heartbeat = HeartbeatTask(link, self._source, self._mirror.heartbeat_s, self.is_ours)
         never, doubt = (lambda: self._safety.known.never_delete), self._config_sync.doubt
         self._log_starts = LogStartSync(link, self._target, store, never=never, doubt=doubt)
@@ -166,9 +165,8 @@ class LinkController:
             # Malformed bytes and unreadable secrets concern this link alone, and may pass.
             if self._epoch is None:
                 self._begin_at_s = time.monotonic() + EPOCH_RETRY_PAUSE_S
-            return self._publish_status(
-                self._describe_active(str(error), hindered=not isinstance(error, KafkaError) or error.retriable)
-            )
+            hindered = not isinstance(error, KafkaError) or error.retriable
+            return self._publish_status(self._describe_active(str(error), hindered=hindered))
         except StoreError as error:
             self._publish_status(self._describe_active(str(error), hindered=True))
             raise
@@ -277,9 +275,8 @@ class LinkController:
         if self._switch_requests.changed():
             self._surveyed_at_s = 0.0
         away = self._homes.elsewhere | self._homes.doubted | self._switch_requests.leaving
-        for topic in self._overrides.take_unwanted_topics(
-            placed, lambda topic: self._coordinator.withdraw(name, topic), away
-        ):
+        withdraw = partial(self._coordinator.withdraw, name)
+        for topic in self._overrides.take_unwanted_topics(placed, withdraw, away):
             epoch.flowing.pop(topic, None)
             self._log.info(away.get(topic) or self._overrides.parted(topic), extra={"topic": topic})
         self._switch_requests.let_go(active=self.is_ours())
@@ -323,15 +320,11 @@ class LinkController:
 
         self._lineage.announce(step for step in steps if isinstance(step, Create))
         refused: list[Refuse] = []
+        try_step = partial(topic_scanner.try_step, self._target, self.link.name)
         for step in steps:
-            if isinstance(step, Refuse):
-                refused.append(step)
-                continue
-            refusal = topic_scanner.try_step(self._target, self.link.name, step, self._lineage.retract)
-            if refusal:
+            if refusal := step if isinstance(step, Refuse) else try_step(step, self._lineage.retract):
                 refused.append(refusal)
-                continue
-            if isinstance(step, Create):
+            elif isinstance(step, Create):
                 made.append(step.topic)
             elif isinstance(step, Grow):
                 self._recorder.passed(self.link.name, partitions_added(step))
@@ -344,14 +337,14 @@ class LinkController:
             ready.extend(step for step in again if isinstance(step, CarryTopic))
             refused.extend(step for step in again if isinstance(step, Refuse))
         # Nothing is known yet of topics whose check still runs.
-        open_yet = {step.topic for step in ready}
+        unchecked = {step.topic for step in ready}
         ready, unruled = self._config_sync.rules.admit(ready, known)
         ready, unproven = self._adopter.adopt(self._conflicts.without_foreign_twins(ready, known))
-        open_yet -= {step.topic for step in ready}
+        unchecked -= {step.topic for step in ready}
         refused += [*unruled, *unproven]
         for refusal in refused:
             self._refused_topics.add(refusal)
-        for topic in sorted({step.topic for step in steps} - open_yet - {refusal.topic for refusal in refused}):
+        for topic in sorted({step.topic for step in steps} - unchecked - {refusal.topic for refusal in refused}):
             self._refused_topics.over(topic)
         self._assign(epoch, ready, known, seen)
 
@@ -361,17 +354,16 @@ class LinkController:
         steps = self._homes.kept(self._conflicts.kept(steps, known), known)
         self._lineage.declare(steps)
         found = topic_scanner.build_partition_configs(self._store, self.link, steps, self._conflicts.made)
-        orders = {partition: config for partition, config in found.items() if partition not in self._stopped}
+        configs = {partition: config for partition, config in found.items() if partition not in self._stopped}
         if not found:
             return
         self._claim.tell({step.topic for step in steps})  # before any record of theirs
         rates, placed = self._recorder.stats[self.link.name].rate, self._coordinator.placed(self.link.name)
-        tasks = assign_partitions(
-            [*placed, *orders], self._tasks, now=placed, rate=rates, fixed=bool(self.link.broadcast)
-        )
+        fixed = bool(self.link.broadcast)
+        tasks = assign_partitions([*placed, *configs], self._tasks, now=placed, rate=rates, fixed=fixed)
         for task in range(self._tasks):
-            ours = [config for partition, config in orders.items() if tasks[partition] == task]
-            self._coordinator.assign((self.link.name, task), ours)
+            assigned = [config for partition, config in configs.items() if tasks[partition] == task]
+            self._coordinator.assign((self.link.name, task), assigned)
         for step in steps:
             partitions = seen[step.topic][1] if step.topic in seen else step.partitions
             if step.partitions >= partitions and step.topic not in self._refused_topics:
@@ -392,7 +384,7 @@ class LinkController:
     def _order(self, task: int, run: int) -> TaskConfig:
         token = self._coordinator.token_of((self.link.name, task))  # first: an ended epoch's token fits no later task
         if (epoch := self._epoch) is None:
-            raise TwinshoreError("the epoch of the link has ended")
+            raise TwinshoreError("the link's epoch has ended")
         sides = {"source": self._source.cluster, "target": self._target.cluster}
         coordinator = (*self._coordinator.reached_at(), token)
         return epoch.order(self.link, task, run, **sides, coordinator=coordinator, settings=self._mirror)

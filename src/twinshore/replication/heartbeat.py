@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from twinshore.config.errors import KafkaError, StoreError
@@ -28,7 +28,6 @@ from twinshore.runtime.endpoints import SHORT_TIMEOUT_CONNECTIONS, known_cluster
 from twinshore.runtime.logging import LinkLogger
 from twinshore.runtime.scheduler import process_scheduler
 from twinshore.state.opening import open_or_temporary
-from twinshore.state.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -104,17 +103,13 @@ def _read_store(settings: Settings) -> tuple[dict[str, str], tuple[tuple[str, st
     """Cluster ids, and the homes of pairs; empty while the store does not answer."""
     try:
         with open_or_temporary(settings) as store:
-            return known_cluster_ids(settings.links, store), tuple(_homes(settings, store))
+            pairs = {pair_name(link) for link in settings.links if find_reverse_link(link, settings.links)}
+            counts = {pair: Counter(row.home for row in store.homes.of(pair).values()) for pair in sorted(pairs)}
+            homes = [(pair, home, counts[pair][home]) for pair in counts for home in sorted(counts[pair])]
+            return known_cluster_ids(settings.links, store), tuple(homes)
     except StoreError as error:
         log.warning(f"whether these are the clusters that the links began with is unknown: {error}")
         return {}, ()
-
-
-def _homes(settings: Settings, store: Store) -> Iterator[tuple[str, str, int]]:
-    pairs = {pair_name(link) for link in settings.links if find_reverse_link(link, settings.links)}
-    for pair in sorted(pairs):
-        for home, count in sorted(Counter(row.home for row in store.homes.of(pair).values()).items()):
-            yield pair, home, count
 
 
 def _newest(cluster: KafkaCluster, topic: str, path: tuple[str, ...]) -> list[NewestHeartbeat]:

@@ -55,7 +55,8 @@ class OperatorOverrides:
         if looked_at_s - self._looked_at_s < OVERRIDES_POLL_INTERVAL_S:
             return False
         links = tuple(self._links)  # the links may change at any moment
-        versions = self._seen(links)
+        # Overrides of another link, and links that come or go, may end a conflict or begin one.
+        versions = (*(self._store.controls.version_lately(link.name) for link in links), *links)
         if versions == self._versions:
             self._looked_at_s = looked_at_s
             return False
@@ -114,10 +115,6 @@ class OperatorOverrides:
         self._unpublished = "" if [row.value for row in rows] == [filters] else filters
         if self._unpublished:
             self._store.link_states.forget(rows)
-
-    def _seen(self, links: Sequence[Link]) -> tuple[object, ...]:
-        # Overrides of another link, and links that come or go, may end a conflict or begin one.
-        return (*(self._store.controls.version_lately(link.name) for link in links), *links)
 
     def _tell(self, troubles: tuple[str, ...]) -> None:
         for sentence in troubles if troubles != self._said else ():

@@ -77,7 +77,7 @@ class SafetyPolicy:
             return
         except Exception as error:  # in any case, what the file forbids is unknown
             self._text = None
-            self._unread = f"the settings file {file} cannot be understood, so nobody knows what [safety] forbids"
+            self._unread = f"the settings file {file} cannot be understood, so what [safety] forbids is unknown"
             why = error.message if isinstance(error, ConfigError) else describe_error(error)
             self._troubles.say(f"nothing is deleted or cut off now: {self._unread}: {why}")
         else:
@@ -107,13 +107,10 @@ class SafetyPolicy:
 
     def _hear(self, now: SafetySettings) -> None:
         known = self._known
-        self._known = SafetySettings(
-            never_delete=known.never_delete or now.never_delete,
-            deletions_at_once_max=min(known.deletions_at_once_max, now.deletions_at_once_max),
-        )
+        most = min(known.deletions_at_once_max, now.deletions_at_once_max)
+        self._known = SafetySettings(known.never_delete or now.never_delete, most)
         if self._known.never_delete and not known.never_delete:
-            now_set = "[safety] never_delete is set from now on: no twin is deleted, no record cut off"
-            self._log.info(now_set)
+            self._log.info("[safety] never_delete is set from now on: no twin is deleted, no record cut off")
 
 
 class DeletionForbiddenError(RefusedError):
