@@ -22,7 +22,7 @@ OWN = ["twinshore.heartbeats", "twinshore.twins"]
             OWN,
             "it shows no topic to the mirror's user: .* grant that user the right Describe",
         ),
-        ([], [], "a topic that is made now is carried within seconds"),
+        ([], [], "a new topic is replicated within seconds"),
     ],
 )
 def test_where_nothing_is_admitted_it_says_why_and_what_to_do(admitted: list[str], shown: list[str], said: str) -> None:

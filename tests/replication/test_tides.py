@@ -101,7 +101,7 @@ def test_a_thread_that_cannot_start_costs_a_task_one_try(
     finally:
         task_pool.close()
     assert began[0] == f"{LINK} task 0 task run 1"
-    assert log_lines[0] == f"{LINK} task 0 task run 0: it cannot begin (can't start new thread); the task starts again"
+    assert log_lines[0] == f"{LINK} task 0 task run 0: it cannot start (can't start new thread); the task starts again"
 
 
 def test_the_log_says_once_why_a_task_has_no_task(coordinator: CoordinatorServer, log_lines: LogLines) -> None:

@@ -186,8 +186,8 @@ def test_a_disk_that_fills_up_is_told_then_spared(stage: IncidentStage, step_byt
         fill(ballast, step_bytes * 5 // 2)
         stage.until(lambda: len(stage.rows("", "disk near full")) == 2, 30, "a second row")
         full = stage.rows("", "disk near full")[-1]
-        assert "partitions rest" in full.incident.sentence
-        stage.rig.until_said("partitions rest")
+        assert "partitions are paused" in full.incident.sentence
+        stage.rig.until_said("partitions are paused")
         stage.until(lambda: "0 partitions on 1 task" in stage.rig.process.said, 20, "all have left their task")
         before = stage.ends(stage.west, "orders", 1)
         stage.put(stage.east, "orders", 1, RECORDS)

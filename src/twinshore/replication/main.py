@@ -447,7 +447,7 @@ class Mirror:
                 if not self._stop.is_set():
                     log.info(sentence, extra={"link": link.name})
 
-        threading.Thread(target=say, name="first words", daemon=True).start()
+        threading.Thread(target=say, name="start messages", daemon=True).start()
         return new
 
     def _never_begun(

@@ -233,7 +233,7 @@ def describe_topic_count(admitted: Iterable[str], shown: Iterable[str]) -> str:
             " filters, `twinshore link filter` changes them"
         )
     return (
-        "it shows no topic to the mirror's user: a topic that is made now is carried within seconds; if it has topics,"
+        "it shows no topic to the mirror's user: a new topic is replicated within seconds; if it has topics,"
         " grant that user the right Describe"
     )
 

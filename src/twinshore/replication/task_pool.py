@@ -288,7 +288,7 @@ class TaskGroups:
         try:
             threading.Thread(target=self._ride, args=(attempt_id, order), name=str(attempt_id), daemon=True).start()
         except Exception as error:
-            self._ended(attempt_id, f"it cannot begin ({first_error_line(error)})", now_s, died=False)
+            self._ended(attempt_id, f"it cannot start ({first_error_line(error)})", now_s, died=False)
 
     def _ride(self, attempt_id: TaskGroupAttemptId, order: TaskGroupConfig) -> None:
         trouble = ""
@@ -609,7 +609,7 @@ class TaskPool:
         except Exception as error:
             # Concerns this task alone: the same thread launches the others. The machine may be out of threads.
             attempts.running.pop(run, None)
-            log.warning(f"{name}: it cannot begin ({first_error_line(error)}); the task starts again")
+            log.warning(f"{name}: it cannot start ({first_error_line(error)}); the task starts again")
             self._pause(attempts, now_s)
 
     def _ride(self, attempts: TaskAttempts, run: int, config: TaskConfig, name: str) -> None:

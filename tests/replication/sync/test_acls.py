@@ -267,7 +267,7 @@ def test_a_rule_of_the_targets_own_that_opens_a_twin_is_named() -> None:
     ]
     (remark,) = decisions.find_exposing_acls(rules, GROUND)
     assert str(remark) == (
-        "acl allow User:anna write on topic ord and all it begins: stands on the target and lets others change the "
+        "acl allow User:anna write on topic ord and all it begins: is a rule of the target and lets others change the "
         "twin order-log"
     )
 

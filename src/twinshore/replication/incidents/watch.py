@@ -262,7 +262,7 @@ class SlowChecks:
         self.state_expiry_ms = STATE_EXPIRY_MS_DEFAULT
         ends = (link.source, link.target)
         self._task = process_scheduler.every(
-            f"slow looks {link.name}", self._turn, asks=ends, first_s=SLOW_POLL_INTERVAL_S
+            f"slow checks {link.name}", self._turn, asks=ends, first_s=SLOW_POLL_INTERVAL_S
         )
 
     def close(self) -> None:
@@ -507,7 +507,7 @@ class AvailabilityWatch:
             self._close(self._disk_row, "more changed" if sentence else "there is room again")
             self._disk_row = None
         if sentence:
-            rest = f"; {len(self.held)} partitions rest" if self.held else ""
+            rest = f"; {len(self.held)} partitions are paused" if self.held else ""
             self._disk_row = self._open(IncidentKind.DISK_NEAR_FULL, sentence + rest, IncidentSide.TARGET)
 
     # -- the incident log

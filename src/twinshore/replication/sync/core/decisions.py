@@ -167,7 +167,7 @@ ACL_HELD_KIND = "acl held"
 ACL_GIVEN = "given"
 CHANGES_TWIN_REASON = "it would let others change a twin"
 LOCKS_OUT_REASON = "it would shut the mirror itself out"
-WIDE_GROUPS_REASON = "it speaks of the target's own groups too: see wide_group_acls"
+WIDE_GROUPS_REASON = "it also covers groups of the target's own: see wide_group_acls"
 # The parts of a right that cannot change a twin; brokers read some as including others.
 SAFE_OPERATIONS: Mapping[int, tuple[AclOperation, ...]] = {
     AclOperation.ALL: (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS),
@@ -362,7 +362,7 @@ def find_exposing_acls(target: Iterable[Acl], ground: AclContext) -> list[Remark
     for acl in sorted(filter(_lets_change, target)):
         hit = next((twin for twin in twins if acl.covers(twin)), None)
         if hit is not None and acl.principal != ground.us:
-            found.append(Remark(ACL_KIND, str(acl), f"stands on the target and lets others change the twin {hit}"))
+            found.append(Remark(ACL_KIND, str(acl), f"is a rule of the target and lets others change the twin {hit}"))
     return found
 
 
