@@ -12,7 +12,7 @@ from twinshore.config.schema import did_you_mean
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.replication.operations.twin_deletion import TwinPreview, preview_twin
-from twinshore.replication.sync.core.lifecycle import RECREATE_APPROVAL, RECREATED_KIND, Presence, find_unreplicated
+from twinshore.replication.sync.core.lifecycle import RECREATE_APPROVAL, RECREATED_KIND, find_unreplicated
 from twinshore.state.core.values import AuditRow, LinkStateRow
 from twinshore.state.log import AuditFilter
 from twinshore.state.store import Store
@@ -69,9 +69,9 @@ def act(plan: Plan[RecreateStep], store: Store, *, by: str) -> Iterator[Recreate
 
 
 def _refusal(link: Link, topic: str, preview: TwinPreview, *, even_unreplicated: bool) -> RefusedError | None:
-    if preview.source.presence is not Presence.THERE:
+    if not preview.source.is_there:
         return RefusedError("replication.no-source-topic", cluster=link.source, topic=topic)
-    if preview.target.presence is Presence.THERE and preview.against:
+    if preview.target.is_there and preview.against:
         return RefusedError("replication.twin-not-deleted", topic=topic, why=preview.against)
     if find_unreplicated(preview.spans) and not even_unreplicated:
         return RefusedError("replication.twin-last-copy", topic=topic)

@@ -69,7 +69,7 @@ def read_acl_context(
 ) -> AclContext:
     """What ACL decisions need besides the rules. `acls`: the link's rules, also for former twins."""
     left = {acl.name for acl in acls if acl.resource == ResourceType.TOPIC and acl.names_one()} - set(twins.values())
-    gone = frozenset(name for name, side in observe_topics(target, left).items() if side.presence is Presence.GONE)
+    gone = frozenset(name for name, side in observe_topics(target, left).items() if side.is_gone)
     us = target_principal(link, target)
     # If unknown, each side counts as the kind that admits no user by mistake.
     is_open = is_open_without_acls(target) is not False
@@ -200,8 +200,7 @@ class ClusterComparison:
         """Those that are no longer the known twins: deleted, or created again."""
         ids = {self.link.twin_of(row.topic): row.target_topic_id for row in self.store.twins.of(self.link.name)}
         seen = observe_topics(self.target, names & ids.keys())
-        hidden = Presence.HIDDEN
-        return {name for name, side in seen.items() if side.presence is not hidden and side.topic_id != ids[name]}
+        return {name for name, side in seen.items() if not side.is_hidden and side.topic_id != ids[name]}
 
     def quotas(self) -> QuotaPlan | None:
         """None if quotas do not follow."""

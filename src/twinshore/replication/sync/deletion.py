@@ -43,7 +43,6 @@ from twinshore.replication.sync.core.lifecycle import (
     DeletionRules,
     LifecycleState,
     ObservedTopic,
-    Presence,
     TopicObservation,
     explain_too_many,
     lifecycle_row,
@@ -123,7 +122,7 @@ class TopicJudge:
 
     def _one(self, row: TwinRow, source: ObservedTopic, target: ObservedTopic, *, doubted: bool) -> TopicObservation:
         topic = row.topic
-        missed = self._missed.get(topic, 0) + 1 if source.presence is Presence.GONE else 0
+        missed = self._missed.get(topic, 0) + 1 if source.is_gone else 0
         self._missed[topic] = missed
         twin = self._link.twin_of(topic)
         return TopicObservation(topic, twin, row.source_topic_id, row.target_topic_id, source, target, missed, doubted)

@@ -51,7 +51,6 @@ from twinshore.replication.sync.core.lifecycle import (
     MISSED_POLLS_MIN,
     TOPIC_KIND,
     CompactedTopic,
-    Presence,
     compacted_row,
     describe_topic_state,
     is_compacted_policy,
@@ -110,7 +109,7 @@ def judge_topics(judging: TopicJudge) -> dict[str, JudgedTopic]:
     judged: dict[str, JudgedTopic] = {}
     for _ in range(MISSED_POLLS_MIN):
         judged = judging.look()
-        if all(one.observation.source.presence is not Presence.GONE for one in judged.values()):
+        if all(not one.observation.source.is_gone for one in judged.values()):
             break
     return judged
 
