@@ -213,9 +213,20 @@ def _judged(identity: LinkIdentity, row: TwinRow, state: TargetState, *, last: b
 def _first_progress(partition: RecoveredPartition, now_ms: int) -> ProgressRecord:
     """Returns the first progress row: earlier progress was in the lost store."""
     row, end, source_end = partition.row, partition.end, partition.source_end
-    place, counts = (row.link, row.topic, row.partition), (0, 0, 0)  # records, bytes, batches
-    lag = max(0, source_end - end)
-    return ProgressRecord(*place, end, end, *counts, source_end, now_ms, now_ms, lag_records=lag)
+    return ProgressRecord(
+        link=row.link,
+        topic=row.topic,
+        partition=row.partition,
+        from_offset=end,
+        to_offset=end,
+        records=0,
+        bytes=0,
+        batches=0,
+        source_end=source_end,
+        first_ms=now_ms,
+        last_ms=now_ms,
+        lag_records=max(0, source_end - end),
+    )
 
 
 @dataclass(frozen=True, slots=True)

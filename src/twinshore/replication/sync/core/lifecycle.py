@@ -596,7 +596,7 @@ def compacted_row(link: str, topic: str, cleaned: CompactedTopic, at_ms: int) ->
     return LinkStateRow(link, COMPACTED_KIND, topic, value, "", at_ms)
 
 
-def parse_states(rows: Iterable[LinkStateRow]) -> dict[str, LifecycleState]:
+def parse_lifecycle_states(rows: Iterable[LinkStateRow]) -> dict[str, LifecycleState]:
     """By topic. A row of another version counts as none, so that the delay begins again."""
     found: dict[str, dict[str, LinkStateRow]] = {}
     for row in rows:
