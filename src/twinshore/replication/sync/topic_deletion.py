@@ -107,10 +107,8 @@ class SafetyPolicy:
 
     def _hear(self, now: SafetySettings) -> None:
         known = self._known
-        never, most = (
-            known.never_delete or now.never_delete,
-            min(known.deletions_at_once_max, now.deletions_at_once_max),
-        )
+        never = known.never_delete or now.never_delete
+        most = min(known.deletions_at_once_max, now.deletions_at_once_max)
         self._known = SafetySettings(never_delete=never, deletions_at_once_max=most)
         if self._known.never_delete and not known.never_delete:
             self._log.info("[safety] never_delete is set from now on: no twin is deleted, no record cut off")
