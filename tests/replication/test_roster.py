@@ -262,7 +262,7 @@ def test_a_link_that_there_is_no_room_for_waits_until_another_goes(place: Place)
     for _ in range(5):
         place.roster.turn()
     assert place.names() == [ONE, TWO]
-    told = f"{THREE}: waits: this mirror began with room for 2 links; start it again"
+    told = f"{THREE}: waits: this mirror started with room for 2 links; start it again"
     assert place.said.count(told) == 1
     place.ask(RemoveLink(TWO))
     place.until(lambda: place.names() == [ONE, TWO, THREE])

@@ -132,7 +132,7 @@ def test_records_without_time_stamps_of_the_source_prove_only_behind_a_note(stag
     stage.source.write(["a", "b", "c"])
     stage.copy.write(["a", "b"], NOW_MS + 99, by_broker=True)
     assert stage.goes_on(OffsetSync(0, 0))[0] == 2
-    with pytest.raises(UnprovenPosition, match="no time stamps"):
+    with pytest.raises(UnprovenPosition, match="no timestamps"):
         stage.goes_on()
 
 
@@ -144,9 +144,9 @@ def test_a_note_below_the_sources_beginning_contradicts(stage: Stage) -> None:
     at = 70 + TAIL_RECORDS
     assert stage.goes_on()[0] == at, "nothing speaks against it"
     assert stage.goes_on(OffsetSync(20, 0))[0] == at, "as many offsets as records since the note"
-    with pytest.raises(UnprovenPosition, match="note of 5 contradicts"):
+    with pytest.raises(UnprovenPosition, match="sync of 5 contradicts"):
         stage.goes_on(OffsetSync(5, 49))  # It would have copied fewer records since than the source holds.
-    with pytest.raises(UnprovenPosition, match="note of 59 contradicts"):
+    with pytest.raises(UnprovenPosition, match="sync of 59 contradicts"):
         stage.goes_on(OffsetSync(59, 0))  # It would have copied more.
 
 

@@ -10,4 +10,4 @@ LINK, BACK = "east->west", "west->east"
 def settings_of(links: str) -> Settings:
     """Settings with the clusters east and west and these links."""
     clusters = '[clusters.east]\nbootstrap = ["127.0.0.1:1"]\n[clusters.west]\nbootstrap = ["127.0.0.1:2"]\n'
-    return parse_settings(f"{clusters}[mirror]\nlease_s = 2.0\nreceipts_s = 0.5\n{links}", name="settings", env={})
+    return parse_settings(f"{clusters}[mirror]\nlease_s = 2.0\nprogress_s = 0.5\n{links}", name="settings", env={})

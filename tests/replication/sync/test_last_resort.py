@@ -28,7 +28,7 @@ LINK = Link("east", "west", exclude=("tmp.*",))
         (LINK, "[safety] never_delete is set", (), (), "[safety] never_delete is set"),
         (LINK, "", ("orders",), (), "an operator said `twinshore mirror keep`"),
         (LINK, "", (ALL_TOPICS,), (), "an operator said `twinshore mirror keep`"),
-        (LINK, "", (), ("?",), "what operators said of the link is not understood, or clashes with another link"),
+        (LINK, "", (), ("?",), "an operator's override of the link is invalid, or clashes with another link"),
         (replace(LINK, control=LinkControl(paused=True)), "", (), (), "the link is paused"),
         (replace(LINK, control=LinkControl(paused_topics=("ord.*",))), "", (), (), "the topic is paused"),
         (replace(LINK, exclude=("orders",)), "", (), (), "the link's filters do not admit the topic"),

@@ -206,7 +206,7 @@ def test_too_many_at_once_wait_for_a_word() -> None:
     rules = replace(DELETE, many="all 9 topics of the link are gone from the source at once")
     asked = acts(look(GONE), since(DeletionState.ANNOUNCED, 60), rules)
     assert "all 9 topics" in sentences(asked)
-    assert "`twinshore mirror delete orders` agrees to this one, unless something else forbids it then" in sentences(
+    assert "`twinshore mirror delete orders` approves it, unless something else forbids it then" in sentences(
         asked
     )
     assert asked[-1] == RememberState("orders", DeletionState.NEEDS_APPROVAL)
@@ -303,7 +303,7 @@ def test_it_begins_again_at_the_announced_time_and_only_on_the_twin_that_was_our
     paused = acts(look(ANEW), beginning(60), replace(AGAIN, against="the link is paused"))
     assert (paused[0], told(paused)) == (RememberState("orders", None), [("recreated topic", "stop the topic")])
     many = acts(look(ANEW), beginning(60), replace(AGAIN, many="9 twins would be deleted at once"))
-    assert "`twinshore mirror recreate orders` agrees" in sentences(many)
+    assert "`twinshore mirror recreate orders` approves" in sentences(many)
     assert many[-1] == RememberState("orders", DeletionState.NEEDS_APPROVAL, source_id="s2")
 
 

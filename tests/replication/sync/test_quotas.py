@@ -77,7 +77,7 @@ def test_a_user_whom_the_target_had_and_has_no_more_is_not_made_again() -> None:
     revoked = plan_users([anna, other], [other], {"anna"}, "mirror", seen)
     assert (revoked.make, revoked.seen, revoked.forget) == ((), (), ())
     (remark,) = revoked.remarks
-    assert mentions(str(remark), "taken away", "SCRAM-SHA-256")
+    assert mentions(str(remark), "removed", "SCRAM-SHA-256")
     # Whom the source made anew after it had none is another one.
     gone = plan_users([], [], {"anna"}, "mirror", seen)
     assert set(gone.forget) == seen
