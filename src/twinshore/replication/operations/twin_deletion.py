@@ -42,7 +42,7 @@ class TwinPreview:
     topic: str
     source: ObservedTopic
     target: ObservedTopic
-    spans: list[TwinRange]
+    spans: tuple[TwinRange, ...]
     against: str
 
     def lines(self) -> list[str]:
@@ -83,7 +83,7 @@ def preview_twin(link: Link, settings: Settings, store: Store, topic: str) -> Tw
         pin_cluster_ids(link, store, clients.source, clients.target)
         source, target = observe_topics(clients.source, [topic])[topic], observe_topics(clients.target, [twin])[twin]
         spans = read_twin_ranges(clients.target, topic, twin, target, store.progress.positions(link.name))
-        return TwinPreview(topic, source, target, spans, against)
+        return TwinPreview(topic, source, target, tuple(spans), against)
 
 
 @dataclass(frozen=True, slots=True)
