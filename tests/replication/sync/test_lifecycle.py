@@ -206,9 +206,7 @@ def test_too_many_at_once_wait_for_a_word() -> None:
     rules = replace(DELETE, many="all 9 topics of the link are gone from the source at once")
     asked = acts(look(GONE), since(DeletionState.ANNOUNCED, 60), rules)
     assert "all 9 topics" in sentences(asked)
-    assert "`twinshore mirror delete orders` approves it, unless something else forbids it then" in sentences(
-        asked
-    )
+    assert "`twinshore mirror delete orders` approves it, unless something else forbids it then" in sentences(asked)
     assert asked[-1] == RememberState("orders", DeletionState.NEEDS_APPROVAL)
     for later in (rules, DELETE):
         assert acts(look(GONE), since(DeletionState.NEEDS_APPROVAL, 9_999), later) == [], (
