@@ -90,7 +90,7 @@ def test_what_the_link_did_not_carry_is_shown_and_needs_a_word_of_its_own(file: 
     assert "--even-unreplicated" in found.value.hint
     assert agreed(file) == []
     said = recreate(file, "orders", "--even-unreplicated")
-    assert "this link carried it" in said
+    assert "this link replicated it" in said
     word = word_of(file)
     assert word is not None
     assert word.ends == ((0, 51_000),), "and nothing beyond"
@@ -117,7 +117,7 @@ def test_a_word_that_keeps_is_shown_and_what_still_holds_is_said(file: Path, mon
     said = asking.run(file, "mirror", "keep", "orders", "--undo")
     assert "all of the link: `twinshore mirror keep --all --undo`" in said
     asking.run(file, "mirror", "keep", "orders")
-    assert "word of its own: orders" in asking.run(file, "mirror", "keep", "--all", "--undo")
+    assert "order of its own: orders" in asking.run(file, "mirror", "keep", "--all", "--undo")
     assert "the twins of orders" in asking.run(file, "status")
     (seen,) = json.loads(asking.run(file, "status", "--json"))["links"]
     assert (seen["keeps_all"], seen["kept_topics"]) == (False, ["orders"])

@@ -112,7 +112,7 @@ def describe_kept(topic: str, kept: Collection[str]) -> str:
         if ALL_TOPICS in kept:
             return "all its twins are kept"
         ours = join_names(sorted(kept), SHOWN_MAX)
-        return f"these twins are still kept, each by its own order: {ours}" if kept else f"its twins {_FREE}"
+        return f"these twins are still kept, each by an order of its own: {ours}" if kept else f"its twins {_FREE}"
     if topic in kept:
         return f"the twin of {topic} is kept"
     if ALL_TOPICS in kept:
