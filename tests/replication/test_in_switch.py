@@ -68,7 +68,7 @@ def test_a_topic_is_let_go_once_that_is_asked_and_what_was_told_of_it_is_written
     assert stage.let_go()
     assert [at.to_offset for at in stage.store.progress.positions(LINK)] == [7]
     assert stage.coordinator.placed(LINK) == {}
-    assert [mentions(one, LINK, "orders", "let go") for one in stage.said] == [True]
+    assert [mentions(one, LINK, "orders", "no task writes") for one in stage.said] == [True]
 
 
 def test_a_switch_that_turns_back_gives_the_topic_back(stage: Stage) -> None:

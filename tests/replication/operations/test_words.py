@@ -10,6 +10,7 @@ from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.incident_policy import POLICY_STOP, POLICY_TOPIC, IncidentKind, IncidentPolicy
 from twinshore.config.model import TopicPartition
 from twinshore.replication.operations import incident_admin, recreate_twin, twin_deletion
+from twinshore.replication.operations.twin_deletion import KeepTwinStep
 from twinshore.replication.sync.core.decisions import DeletionState, RememberState
 from twinshore.replication.sync.core.lifecycle import (
     DELETE_APPROVAL,
@@ -45,7 +46,7 @@ def incident(store: Store, kind: IncidentKind, partition: int, policy: IncidentP
 
 def test_what_is_kept_then_is_in_the_plan_already(store: Store) -> None:
     (step,) = twin_deletion.plan_keep("orders", (), SETTINGS, store).steps
-    assert step == twin_deletion.KeepTwinStep(LINK, "orders", undo=False, kept=frozenset({"orders"}))
+    assert step == KeepTwinStep(LINK, "orders", undo=False, kept=frozenset({"orders"}))
     assert store.link_states.of(LINK, KEEP_TWIN) == ()
     planned = twin_deletion.plan_keep("", (), SETTINGS, store, every=True)
     (step,) = twin_deletion.act_keep(planned, store, by="anna")
