@@ -115,7 +115,7 @@ def test_a_task_in_whose_turns_tasks_end_is_put_apart_and_the_others_are_carried
     try:
         dock.until(lambda: dock.task_pool.apart == {("link-2", 0)}, "it is put apart")
         assert len(dock.tasks) <= 3, "two ends are enough to know it"
-        told = [sentence for sentence in dock.said if "gets a task of its own" in sentence]
+        told = [sentence for sentence in dock.said if "gets a Spark task of its own" in sentence]
         assert [sentence.split(":")[0] for sentence in told] == ["link-2 task 0"], dock.said
         dock.until(lambda: dock.manned(others) == 1.0, "the others are carried")
         seen: list[float] = []
