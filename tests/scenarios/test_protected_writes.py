@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_what_a_writer_was_told_is_on_the_twin_when_the_mirror_dies(
     with carried(east, west, topic, tmp_path) as rig:
         protect(rig, ProtectionLevel.STRICT)
         with proxies(rig, 1) as (proxy,):
-            settings = {"enable.idempotence": idempotent, "acks": -1 if idempotent else 1}
+            settings: dict[str, Any] = {"enable.idempotence": idempotent, "acks": -1 if idempotent else 1}
             writer = PlainWriter(proxy.bootstrap, topic, 200.0, **settings)
             try:
                 until(lambda: len(writer.acked) >= 400, 60, "writes are confirmed")

@@ -81,7 +81,7 @@ class GateKeeper:
         clusters: Iterable[Cluster],
         client_id: str,
         home_of: Callable[[str], str | None],
-        post: Callable[[Callable[[], None]], None],
+        post: Callable[[Callable[[], None]], object],
     ) -> None:
         self._name, self._home_of, self._post = name, home_of, post
         self._sides = {cluster.name: _Side(cluster, client_id) for cluster in clusters}

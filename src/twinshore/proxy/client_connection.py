@@ -34,7 +34,9 @@ from twinshore.proxy.core.breakers import CircuitBreakers
 from twinshore.proxy.core.limits import RequestMemory
 from twinshore.proxy.core.login import LOGIN_REQUEST_BYTES_MAX, ClientPrincipal
 from twinshore.proxy.core.message_codec import describe_wire_error
+from twinshore.proxy.core.protected_topics import ProtectedParts
 from twinshore.proxy.core.traffic import record_latency
+from twinshore.proxy.protected_writes import HeldResponse
 from twinshore.state.core.proxy_values import BreakerKind, TrafficCounter
 
 # As much as brokers take by default (socket.request.max.bytes).
@@ -333,6 +335,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._errand: RunningFanOut | None = None
         self._held = ParkedRequest(self, context)
         self._writing = InFlightWrites(context, self._brokers.ask_after_writes)
+        self._protected: set[HeldResponse] = set()
         self._transport: asyncio.Transport | None = None
         self._kept = True
         self._reading = self._paused = self._unread = self._draining = self._leaving = False
@@ -524,10 +527,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             case model.RespondLater(body, wait_s):
                 slot = self._begin_turn(request)
                 asyncio.get_running_loop().call_later(wait_s, self._answer, slot, body)
-            case model.FanOut(errand, wait_s, topics):
+            case model.FanOut(errand, wait_s, topics, protected):
                 self._context.counts.errands += 1
                 self._writing.begins(topics)
-                back = partial(self._come_back, self._begin_turn(request), topics, self._context.leases(topics))
+                held = self._hold(protected)
+                back = partial(self._come_back, self._begin_turn(request), topics, self._context.leases(topics), held)
                 ask = partial(self._brokers.ask, request.client_id or "", wait_s)
                 self._errand = RunningFanOut(errand, ask, back, self)
                 self._errand.begin()
@@ -556,11 +560,42 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._end()
 
     def _come_back(
-        self, slot: ResponseSlot, topics: tuple[str, ...], leases: Mapping[str, int], body: model.Parts, lost: bool
+        self,
+        slot: ResponseSlot,
+        topics: tuple[str, ...],
+        leases: Mapping[str, int],
+        held: HeldResponse | None,
+        body: model.Parts,
+        lost: bool,
     ) -> None:
         self._errand = None
+        if held is not None:
+            held.answered(b"".join(body), 0, partial(self._let_out, slot, held, topics, leases))
+            return
         self._writing.ends(topics, lost=lost)
         if self._may_tell(leases):
+            self._answer(slot, body)
+
+    def _hold(self, protected: ProtectedParts | None) -> HeldResponse | None:
+        """Begins to hold the response of a write to protected topics; None for any other request."""
+        if protected is None or self._context.keeper is None:
+            return None
+        held = HeldResponse(self._context.keeper, protected)
+        self._protected.add(held)
+        return held
+
+    def _let_out(
+        self,
+        slot: ResponseSlot,
+        held: HeldResponse,
+        topics: tuple[str, ...],
+        leases: Mapping[str, int],
+        body: model.Parts,
+    ) -> None:
+        """The response is decided. Until then the write counts as on its way, so that a switch waits for it."""
+        self._protected.discard(held)
+        self._writing.ends(topics)
+        if self._transport is not None and self._may_tell(leases):
             self._answer(slot, body)
 
     def _may_tell(self, leases: Mapping[str, int]) -> bool:
@@ -583,7 +618,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         if move.answered:
             self._writing.begins(move.topics)
             leases = self._context.leases(move.topics, move.place.cluster)
-            done = partial(self._passed_back, self._begin_turn(request), broker, move, leases)
+            held = self._hold(move.protected)
+            done = partial(self._passed_back, self._begin_turn(request), broker, move, leases, held)
             heard = with_breaker_timing(done, self._context.breakers, move, request.client_id)
             asked = PendingBrokerRequest(request.key, request.number, deadline_after(move.wait_s), heard)
         else:
@@ -602,15 +638,17 @@ class ClientConnection(asyncio.BufferedProtocol):
         broker: BrokerConnection,
         move: model.ForwardRequest,
         leases: Mapping[str, int],
+        held: HeldResponse | None,
         found: memoryview | None,
     ) -> None:
         if found is None:
             self.hang_up(f"its broker {broker.place.node} of {broker.place.cluster} is gone: {broker.end_reason}")
             return
         request = slot.request
-        self._writing.ends(move.topics)
-        if not self._may_tell(leases):
-            return
+        if held is None:
+            self._writing.ends(move.topics)
+            if not self._may_tell(leases):
+                return
         self._spending.spend(request, len(found))
         try:
             tags = api_format(request.key, request.version).tags_in_response
@@ -618,7 +656,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         except Exception as error:  # else the client would wait for ever
             self.hang_up(f"an answer of its broker cannot be used: {describe_error(error)}")
             return
-        if isinstance(parts, model.RespondLater):
+        if held is not None:
+            assert not isinstance(parts, model.RespondLater)  # as only Fetch is answered later
+            body, at = (found, read_response_header(found, tags)[1]) if parts is None else (b"".join(parts), 0)
+            held.answered(body, at, partial(self._let_out, slot, held, move.topics, leases))
+        elif isinstance(parts, model.RespondLater):
             asyncio.get_running_loop().call_later(parts.wait_s, self._answer, slot, parts.body)
         elif parts is None:
             self._finish(slot, [broker.frame_reader.frame_with_size(found)], broker)
@@ -682,6 +724,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._session.close()
         self._spending.close()
         self._held.let_go()
+        for held in self._protected:
+            held.give_up()
+        self._protected.clear()
         self._writing.close()
         if self._handshake is not None:
             self._handshake.close()

@@ -13,6 +13,7 @@ from twinshore.config.errors import ConfigError
 from twinshore.config.repeat_filter import RepeatFilter
 from twinshore.config.sections.proxy import ProxySettings
 from twinshore.kafka.clock import steady_s
+from twinshore.protection.keeper import GateKeeper
 from twinshore.proxy.auth import Authenticator
 from twinshore.proxy.core.breakers import CircuitBreakers
 from twinshore.proxy.core.follower_fetch import FollowerFetch, NetworkTable
@@ -67,7 +68,7 @@ class ProxyContext:
     are not followed. `lapses`: by cluster, how often that time ran out. `in_flight_writes`: unanswered writes by topic;
     `quiet` is called when a paused topic has none left. `holding`: clients with a parked request. `breakers`: circuit
     breakers. `crowd`: connection limits. `budget`: memory of large requests. `at_work`: members that have not gathered.
-    `balancers`: networks that send a PROXY header.
+    `balancers`: networks that send a PROXY header. `keeper`: holds the responses of protected topics.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class ProxyContext:
         self.at_work, self.resets = ActiveMembers(), OffsetResets(steady_s)
         self.traffic, self.follower_fetch = TrafficTable(), FollowerFetch()
         self.balancers: NetworkTable | None = None
+        self.keeper: GateKeeper | None = None
         self.budget = RequestMemory(ProxySettings().queued_bytes_max)
         self.lapses = Counter[str]()
         self._log = RepeatFilter(log)
@@ -97,7 +99,7 @@ class ProxyContext:
 
     def session(self, place: BrokerId | None) -> ClientSession:
         """Create a session for a client at this broker's port."""
-        shared = self.breakers, self.known, self.at_work, self.traffic, self.resets, self.follower_fetch
+        shared = self.breakers, self.known, self.at_work, self.traffic, self.resets, self.follower_fetch, self.keeper
         return ClientSession(place, self.addressing, self.news, *shared)
 
     def resolve_broker_name(self, name: str) -> BrokerId | None:

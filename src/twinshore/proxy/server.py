@@ -37,6 +37,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from twinshore.config.errors import ConfigError, TwinshoreError
+from twinshore.config.frozen import PROXY_CLIENT_ID
 from twinshore.config.model import Cluster
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.config.sections import log as log_settings
@@ -44,6 +45,7 @@ from twinshore.config.sections import near
 from twinshore.config.sections.proxy import SECTION, START_AFTER_ALL, ProxySettings
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import steady_s, wall_ms
+from twinshore.protection.keeper import TICK_S, GateKeeper
 from twinshore.proxy.auth import Authenticator
 from twinshore.proxy.broker_connection import shrink_tls_buffers
 from twinshore.proxy.cluster_view import ClusterWatcher, HomesUpdate, HomeWatcher
@@ -222,6 +224,7 @@ class _Serving:
         if proxy_settings.balancers:
             self._context.balancers = NetworkTable((one, one) for one in proxy_settings.balancers)
         self._levels = MirrorLagPoller(clusters, self._context.follower_fetch, lambda: self._context.table, store)
+        self._clusters = clusters
         self._doors = Listeners(proxy_settings.address, self._context, shared=part is not None)
         name = f"proxy {proxy_settings.advertised_host}:{proxy_settings.port}"
         name = f"{name}, {part.name}" if part is not None else name
@@ -290,7 +293,7 @@ class _Serving:
             {name: cluster.cluster_id for name, cluster in self._lookout.table.clusters.items() if cluster.has_answered}
         )
         self._store.check_version()  # a store that is only away is awaited
-        tasks = (self._lookout.look(), self._control.run(), self._levels.run(), self._telling.run())
+        tasks = (self._lookout.look(), self._control.run(), self._levels.run(), self._telling.run(), self._keep())
         looking = [asyncio.create_task(one) for one in tasks]
         try:
             while not (self._context.table.offers and (self._follows is None or self._follows.has_read_home_records())):
@@ -309,6 +312,25 @@ class _Serving:
         finally:
             for one in looking:
                 one.cancel()
+
+    def _home_of(self, topic: str) -> str | None:
+        return self._context.table.route(topic)
+
+    async def _keep(self) -> None:
+        """Holds the responses of protected topics; a twin needs a second cluster."""
+        if len(self._clusters) < 2:
+            return
+        loop, name = asyncio.get_running_loop(), f"{socket.gethostname()}/{uuid4().hex[:8]}"
+        keeper = GateKeeper(name, self._clusters, PROXY_CLIENT_ID, self._home_of, loop.call_soon_threadsafe)
+        self._context.keeper = keeper
+        keeper.start()
+        try:
+            while True:
+                await asyncio.sleep(TICK_S)
+                keeper.tick()
+        finally:
+            self._context.keeper = None
+            await loop.run_in_executor(None, keeper.stop)
 
     async def _wait_for_news(self, server: MetricsServer | None) -> None:
         """Wait at most a second, and check time limits."""

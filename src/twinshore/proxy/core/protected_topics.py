@@ -29,9 +29,11 @@ class ProtectedParts(NamedTuple):
 
 
 class Protection(Protocol):
-    """What is known of protected topics. `levels`: as operators set them."""
+    """What is known of protected topics."""
 
-    levels: Mapping[str, TopicProtection]
+    @property
+    def levels(self) -> Mapping[str, TopicProtection]:
+        """Protections by topic, as operators set them."""
 
     def refusal(self, topic: str, partitions: Iterable[int]) -> Code | None:
         """Returns the error for a write that is not to be sent; None to send it."""
