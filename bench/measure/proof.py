@@ -244,9 +244,8 @@ def produce(cluster: Cluster, named: TopicPartition, data: bytes) -> None:
         leader = kafka.connection_to(kafka.leader_of(named))
         version = leader.handwritten_version(PRODUCE_KEY)
         parts = [(named.topic, topic_id, [(named.partition, data[:HEADER_BYTES], data[HEADER_BYTES:])])]
-        (answer,) = read_produce_response(
-            leader.call_raw(PRODUCE_KEY, version, b"".join(encode_produce(version, parts))), 0, version
-        )
+        body = b"".join(encode_produce(version, parts))
+        (answer,) = read_produce_response(leader.call_raw(PRODUCE_KEY, version, body), 0, version).appended
         if answer.error:
             raise StageError(f"{named}: a batch was refused: {answer}")
     finally:

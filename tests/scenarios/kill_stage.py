@@ -30,6 +30,7 @@ from twinshore.replication.task.core.config import (
     TaskLimits,
     coordinator_epoch,
 )
+from twinshore.replication.task.core.messages import parse_task_config
 from twinshore.replication.task.lookups import transactional_id_prefix
 from twinshore.replication.task.runner import run_tasks
 from twinshore.replication.task_pool import TaskPool
@@ -111,7 +112,8 @@ class KillStage:
 
     def _run(self, order: str, _name: str) -> str:
         """One pump's life; a death is told as Spark tells it."""
-        run = TaskConfig.from_json(order)
+        run = parse_task_config(order)
+        assert isinstance(run, TaskConfig)
         process: Any = self._context.Process(target=_ride, args=(order,), daemon=True)
         process.start()
         with self._lock:
