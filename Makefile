@@ -27,11 +27,11 @@ demo: setup ## two real clusters kept identical while a pump is killed; KEEP=1 l
 	@$(BIN)/twinshore demo
 
 test: setup ## every test but the long ones
-	@$(BIN)/python scripts/servers.py
+	@$(BIN)/python -m scripts.servers
 	@$(PYTEST) -m "not long"
 
 test-long: setup ## every test
-	@$(BIN)/python scripts/servers.py
+	@$(BIN)/python -m scripts.servers
 	@$(PYTEST)
 
 lint: setup ## style, types, the order of packages
