@@ -154,7 +154,7 @@ class Links:
             name, turned = self.name(number), self.turned(number)
             self.say("add", name, f'topics=["extra-{number}"]')
             took_s["added"].append(self.until_said(f"{name}: replicated by this process", 1, CHANGE_S))
-            self.say("turn", name)
+            self.say("reverse", name)
             took_s["turned"].append(self.until_said(f"{turned}: replicated by this process", 1, CHANGE_S))
             self.say("remove", turned)
             took_s["removed"].append(self.until_said(f"{turned}: the link was removed by", 1, CHANGE_S))

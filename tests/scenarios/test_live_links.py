@@ -117,7 +117,7 @@ def a_link_is_added_and_changed(place: Place, east: LabCluster, west: LabCluster
 
 def a_link_with_twins_is_not_turned(place: Place) -> None:
     with pytest.raises(RefusedError, match="has twins on west-3") as caught:
-        place.link("turn", ADDED)
+        place.link("reverse", ADDED)
     assert "links-late" in caught.value.message
     assert ADDED in place.link("list")
 
@@ -126,7 +126,7 @@ def a_link_is_turned_before_it_has_carried_anything(place: Place, east: LabClust
     place.link("add", FRESH, 'topics=["links-home"]')
     place.until_said(f"{FRESH}: replicated by this process", within_s=TAKEN_UP_S)
     until(lambda: place.twins(FRESH) == {HEARTBEATS}, TAKEN_UP_S, "heartbeats alone have a twin, as ever", place)
-    place.link("turn", FRESH)
+    place.link("reverse", FRESH)
     place.until_said(f"{TURNED}: replicated by this process", within_s=TAKEN_UP_S)
     west.create_topic("links-home", partitions=2)
     fill(west, "links-home", 10)

@@ -68,9 +68,9 @@ def test_one_cluster_on_both_sides(rig: Rig, east: RigCluster) -> None:
 
 
 def test_an_unknown_setting_names_the_nearest(rig: Rig, east: RigCluster, west: RigCluster) -> None:
-    text = settings_text(rig.folder, [east.cluster, west.cluster], {LINK: ".*"}, mirror={"run_sec": 3})
+    text = settings_text(rig.folder, [east.cluster, west.cluster], {LINK: ".*"}, mirror={"task_run_sec": 3})
     started(rig, text)
-    ended_with(rig, "[mirror]", "run_sec", "did you mean task_run_s")
+    ended_with(rig, "[mirror]", "task_run_sec", "did you mean task_run_s")
     assert not (rig.folder / "store.db").exists()
 
 
