@@ -183,7 +183,7 @@ def test_a_log_that_was_filled_again_meanwhile_is_read_whole_within_a_minute(
         assert not any("gone" in sentence for sentence in first.said), "nothing that moved says so"
         clock[0] += FULL_READ_INTERVAL_S
         first.notes.check()
-        assert "gone: they are made anew" in first.said.pop(), kept
+        assert "gone: they are written again" in first.said.pop(), kept
         assert log.notes[-1].key == kept.key, "written anew"
     clock[0] += FULL_READ_INTERVAL_S
     first.notes.check()

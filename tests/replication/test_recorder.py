@@ -288,7 +288,7 @@ def test_what_cannot_be_written_holds_up_no_term_for_long(
         recorder.close()
         assert [at.to_offset for at in store.progress.positions(LINK)] == [60], "the new term's word alone"
     assert log_lines[0] == "the store does not answer"
-    assert [mentions(one, LINK, "1 receipts") for one in log_lines[1:]] == [True]
+    assert [mentions(one, LINK, "1 progress records") for one in log_lines[1:]] == [True]
 
 
 @pytest.mark.claim(

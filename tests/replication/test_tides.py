@@ -326,7 +326,7 @@ def test_tasks_that_read_together_are_on_one_task_group_and_others_have_tasks_of
     finally:
         task_pool.close()
         over.set()
-    assert {name for name in began if "task_group" not in name} == {"a->e task 0 task run 0", "a->e task 1 task run 0"}
+    assert {name for name in began if "task group" not in name} == {"a->e task 0 task run 0", "a->e task 1 task run 0"}
     task_groups = {key: jobs.task_group for key, jobs in task_pool._attempts.items()}
     assert task_groups["a->b", 0] == task_groups["a->c", 0] != task_groups["a->b", 1] == task_groups["a->c", 1]
     assert {task_groups["a->d", 0], task_groups["a->d", 1]} <= {task_groups["a->b", 0], task_groups["a->b", 1]}, (
