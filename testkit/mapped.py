@@ -110,7 +110,7 @@ class Move:
     def settings(self) -> str:
         section = f"topics = ['{self.topic}']\nnaming = 'prefix'\nmode = 'mapped'"
         clusters = addresses((self.renamed, self.target), {self.link: section}, self.folder / "store.db")
-        return f"{clusters}[mirror]\ntide_s = 5\nheartbeat_s = 0\n"
+        return f"{clusters}[mirror]\ntask_run_s = 5\nheartbeat_s = 0\n"
 
     @property
     def _url(self) -> str:

@@ -82,7 +82,7 @@ def test_dotted_names_need_no_quotes() -> None:
 
 
 def test_numbers_may_be_whole_where_a_fraction_is_allowed() -> None:
-    task_run_s = parse("[mirror]\ntide_s = 3").mirror.task_run_s
+    task_run_s = parse("[mirror]\ntask_run_s = 3").mirror.task_run_s
     assert (task_run_s, type(task_run_s)) == (3.0, float)
 
 
@@ -104,11 +104,11 @@ def test_numbers_may_be_whole_where_a_fraction_is_allowed() -> None:
         ('[clusters."ea st"]\nbootstrap = ["a:1"]', "'ea st' is not a cluster's name"),
         ("[mirror]\nlanes = 1.5", "[mirror] tasks_per_link: must be a whole number, not 1.5"),
         ("[mirror]\nlanes = true", "[mirror] tasks_per_link: must be a whole number, not True"),
-        ('[mirror]\ntide_s = "1"', "[mirror] task_run_s: must be a number, not '1'"),
-        ("[mirror]\ntide_s = nan", "[mirror] task_run_s: must be a finite number, not nan"),
+        ('[mirror]\ntask_run_s = "1"', "[mirror] task_run_s: must be a number, not '1'"),
+        ("[mirror]\ntask_run_s = nan", "[mirror] task_run_s: must be a finite number, not nan"),
         ("[mirror]\nfetch_mb = 0", "[mirror] fetch_mb: is 0, the least is 1"),
         ("[mirror]\nlease_s = 1e9", "[mirror] lease_s: is 1000000000.0, the most is 120"),
-        ("[mirror]\nlease_s = 2\nreceipts_s = 2", "[mirror] progress_s: is 2, must be a third of lease_s (2) at most"),
+        ("[mirror]\nlease_s = 2\nprogress_s = 2", "[mirror] progress_s: is 2, must be a third of lease_s (2) at most"),
         ("mirror = 1", "[mirror] must be a section with keys, not 1"),
         ("clusters = 1", "[clusters] must hold one section per cluster"),
         ('[mirror.spark]\nmastr = "local"', "[mirror.spark] mastr: unknown; did you mean master?"),

@@ -60,7 +60,7 @@ REFUSED = {
     "twinshore migrate mm2": "mm2.properties cannot be read",
     "twinshore mirror recreate": "is not stopped as deleted and made again",
     "twinshore mirror delete": "no deletion of the twin of orders waits",
-    "twinshore mirror offset runs": "orders-3 has no map",
+    "twinshore mirror offset-map": "orders-3 has no map",
     "twinshore mirror resume": "no incident stops orders-3",
     "twinshore switch failback": "no switch has moved",
     "twinshore switch free": "no cluster has anything of a switch",

@@ -224,7 +224,7 @@ def _runs_and_says_nothing_of_sparks_start(run: Run, number: signal.Signals) -> 
 def test_the_lease_of_a_killed_mirror_runs_out_while_spark_starts(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         store.leases.take("link east->west", "a-host process 7 1a2b3c4d", 500, row=None)
-    quick = SETTINGS.replace("tasks_per_link = 1", "tasks_per_link = 1\nlease_s = 0.5\nreceipts_s = 0.1")
+    quick = SETTINGS.replace("tasks_per_link = 1", "tasks_per_link = 1\nlease_s = 0.5\nprogress_s = 0.1")
     with begun(tmp_path, "mirror", "run", settings=quick) as run:
         run.until(lambda: "east->west: waiting: " in run.said)
         assert "standing by" not in run.said, run.said
