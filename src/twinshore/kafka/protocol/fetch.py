@@ -21,9 +21,13 @@ from twinshore.kafka.protocol.primitives import (
     PAIR32,
     Buffer,
     Encoding,
+    Topic,
     encoding_of,
     parser,
+    read_bytes,
     read_name,
+    read_pairs,
+    read_topics,
     skip_tags,
     write_partitions,
 )
@@ -36,12 +40,8 @@ from twinshore.kafka.protocol.record_batch import (
 )
 from twinshore.kafka.protocol.requests import (
     Endpoint,
-    Topic,
     group_by_topic,
-    read_bytes,
     read_endpoints,
-    read_pairs,
-    read_topics,
     topic_bytes,
     write_endpoints,
     write_tags,

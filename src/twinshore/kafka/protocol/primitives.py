@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Collection, Sequence
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
@@ -316,3 +317,56 @@ def read_name(notation: Encoding, view: Buffer, position: int) -> tuple[str, int
     if text is None:
         raise WireError("a name is null", offset=position)
     return text, after
+
+
+# By name or id.
+Topic: TypeAlias = str | bytes
+Item = TypeVar("Item")
+_NOTHING: Final[Mapping[int, tuple[int, int]]] = {}
+
+
+def read_topics(
+    notation: Encoding,
+    view: Buffer,
+    position: int,
+    by_id: bool,
+    read: Callable[[Topic, int], tuple[Item, int]],
+    *,
+    elements_max: int = sys.maxsize,
+) -> tuple[list[Item], int]:
+    """Returns what `read` makes of each partition in an array of topics."""
+    found: list[Item] = []
+    topics, position = notation.read_count(view, position)
+    for _ in range(topics):
+        topic, position = read_uuid(view, position) if by_id else read_name(notation, view, position)
+        count, position = notation.read_count(view, position)
+        if topics + len(found) + count > elements_max:
+            raise WireError(f"an array has more than {elements_max} topics and partitions")
+        for _ in range(count):
+            item, position = read(topic, position)
+            found.append(item)
+        position = notation.skip_tags(view, position)
+    return found, position
+
+
+def read_pairs(
+    notation: Encoding, view: Buffer, position: int, known: Mapping[int, struct.Struct]
+) -> tuple[Mapping[int, tuple[int, int]], int]:
+    """Returns tagged fields of two numbers, by tag."""
+    if not notation.no_tags:
+        return _NOTHING, position
+    if view[position] == 0:
+        return _NOTHING, position + 1
+    starts, position = notation.read_tags(view, position)
+    return {tag: known[tag].unpack_from(view, start) for tag, start in starts.items() if tag in known}, position
+
+
+def read_bytes(notation: Encoding, view: memoryview, position: int, what: str) -> tuple[memoryview | None, int]:
+    """Returns a view of the bytes, or None for null."""
+    size, start = notation.read_size(view, position)
+    if size < 0:
+        return None, start
+    end = start + size
+    if end > len(view):
+        raise WireError(f"{what} run past the end", offset=position)
+    return view[start:end], end

@@ -5,12 +5,10 @@ values in tags.
 from __future__ import annotations
 
 import struct
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from struct import Struct
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol.apis import tags_in_request, tags_in_response
@@ -20,10 +18,10 @@ from twinshore.kafka.protocol.primitives import (
     NO_TAGS,
     Buffer,
     Encoding,
+    Topic,
     parser,
     read_name,
     read_plain_string,
-    read_uuid,
     skip_tags,
     uvarint,
 )
@@ -65,9 +63,6 @@ def response_frame(key: int, version: int, number: int, parts: Sequence[Buffer])
 
 
 ENDPOINTS_TAG = 0
-_NOTHING: Final[Mapping[int, tuple[int, int]]] = {}
-
-Topic = str | bytes
 
 
 class HasTopic(Protocol):
@@ -78,7 +73,6 @@ class HasTopic(Protocol):
 
 
 TopicItem = TypeVar("TopicItem", bound=HasTopic)
-Item = TypeVar("Item")
 
 
 class Endpoint(NamedTuple):
@@ -98,30 +92,6 @@ def group_by_topic(ones: Iterable[TopicItem]) -> Iterator[tuple[Topic, list[Topi
     """Group neighbouring items of one topic, as clients and brokers send them."""
     for topic, ours in groupby(ones, key=attrgetter("topic")):
         yield topic, list(ours)
-
-
-def read_topics(
-    notation: Encoding,
-    view: Buffer,
-    position: int,
-    by_id: bool,
-    read: Callable[[Topic, int], tuple[Item, int]],
-    *,
-    elements_max: int = sys.maxsize,
-) -> tuple[list[Item], int]:
-    """Returns what `read` makes of each partition in an array of topics."""
-    found: list[Item] = []
-    topics, position = notation.read_count(view, position)
-    for _ in range(topics):
-        topic, position = read_uuid(view, position) if by_id else read_name(notation, view, position)
-        count, position = notation.read_count(view, position)
-        if topics + len(found) + count > elements_max:
-            raise WireError(f"an array has more than {elements_max} topics and partitions")
-        for _ in range(count):
-            item, position = read(topic, position)
-            found.append(item)
-        position = notation.skip_tags(view, position)
-    return found, position
 
 
 def write_topics(
@@ -166,26 +136,3 @@ def read_endpoints(notation: Encoding, view: Buffer, position: int) -> list[Endp
         position = notation.skip_tags(view, position)
         found.append(Endpoint(node, host, port, rack))
     return found
-
-
-def read_pairs(
-    notation: Encoding, view: Buffer, position: int, known: Mapping[int, Struct]
-) -> tuple[Mapping[int, tuple[int, int]], int]:
-    """Returns tagged fields of two numbers, by tag."""
-    if not notation.no_tags:
-        return _NOTHING, position
-    if view[position] == 0:
-        return _NOTHING, position + 1
-    starts, position = notation.read_tags(view, position)
-    return {tag: known[tag].unpack_from(view, start) for tag, start in starts.items() if tag in known}, position
-
-
-def read_bytes(notation: Encoding, view: memoryview, position: int, what: str) -> tuple[memoryview | None, int]:
-    """Returns a view of the bytes, or None for null."""
-    size, start = notation.read_size(view, position)
-    if size < 0:
-        return None, start
-    end = start + size
-    if end > len(view):
-        raise WireError(f"{what} run past the end", offset=position)
-    return view[start:end], end
