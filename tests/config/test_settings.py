@@ -102,8 +102,8 @@ def test_numbers_may_be_whole_where_a_fraction_is_allowed() -> None:
         ('[clusters.east]\nbootstrap = ["a:65536"]', "bootstrap: 'a:65536' has no such port"),
         ('[clusters.east]\nbootstrap = ["a:0"]', "bootstrap: 'a:0' has no such port"),
         ('[clusters."ea st"]\nbootstrap = ["a:1"]', "'ea st' is not a cluster's name"),
-        ("[mirror]\nlanes = 1.5", "[mirror] tasks_per_link: must be a whole number, not 1.5"),
-        ("[mirror]\nlanes = true", "[mirror] tasks_per_link: must be a whole number, not True"),
+        ("[mirror]\ntasks_per_link = 1.5", "[mirror] tasks_per_link: must be a whole number, not 1.5"),
+        ("[mirror]\ntasks_per_link = true", "[mirror] tasks_per_link: must be a whole number, not True"),
         ('[mirror]\ntask_run_s = "1"', "[mirror] task_run_s: must be a number, not '1'"),
         ("[mirror]\ntask_run_s = nan", "[mirror] task_run_s: must be a finite number, not nan"),
         ("[mirror]\nfetch_mb = 0", "[mirror] fetch_mb: is 0, the least is 1"),
@@ -240,7 +240,7 @@ def test_security_that_does_not_fit_together(security: str, sentence: str) -> No
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
-    message = refusal('[store]\nurll = "x"\n[mirror]\nlanes = -1\n[clusters.a]\n[links."a->b"]')
+    message = refusal('[store]\nurll = "x"\n[mirror]\ntasks_per_link = -1\n[clusters.a]\n[links."a->b"]')
     lines = message.splitlines()
     assert lines[0] == "mirror.toml: 4 settings are wrong"
     assert {line.split("]")[0].strip() for line in lines[1:]} == {"[store", "[mirror", "[clusters.a", '[links."a->b"'}
@@ -286,10 +286,10 @@ def test_a_relative_store_lies_beside_the_settings_file(tmp_path: Path, monkeypa
 
 def test_the_environment_overrides() -> None:
     settings = parse(
-        "[mirror]\nlanes = 2",
+        "[mirror]\ntasks_per_link = 2",
         TWINSHORE_STORE_URL="mysql://u@h/d",
         TWINSHORE_MIRROR_TASKS_PER_LINK="7",
-        TWINSHORE_MIRROR_RUN_S="2.5",
+        TWINSHORE_MIRROR_TASK_RUN_S="2.5",
         PATH="x",
     )
     assert (settings.store.url, settings.mirror.tasks_per_link, settings.mirror.task_run_s) == ("mysql://u@h/d", 7, 2.5)
@@ -297,9 +297,9 @@ def test_the_environment_overrides() -> None:
 
 def test_the_environment_is_judged_as_well() -> None:
     message = refusal(
-        "", TWINSHORE_MIRROR_LANS="1", TWINSHORE_MIRROR_TASKS_PER_LINK="many", TWINSHORE_MIRROR_FETCH_MB="0"
+        "", TWINSHORE_MIRROR_TASKS_PER_LNK="1", TWINSHORE_MIRROR_TASKS_PER_LINK="many", TWINSHORE_MIRROR_FETCH_MB="0"
     )
-    assert "TWINSHORE_MIRROR_LANS: unknown; did you mean TWINSHORE_MIRROR_TASKS_PER_LINK?" in message
+    assert "TWINSHORE_MIRROR_TASKS_PER_LNK: unknown; did you mean TWINSHORE_MIRROR_TASKS_PER_LINK?" in message
     assert "TWINSHORE_MIRROR_TASKS_PER_LINK: 'many' does not fit" in message
     assert "fetch_mb: is 0, the least is 1" in message
 
@@ -318,10 +318,10 @@ def test_what_kubernetes_tells_of_services_is_no_setting() -> None:
         "TWINSHORE_MIRROR_METRICS_PORT": "tcp://10.0.0.4:9464",
         "TWINSHORE_STORE_PORT": "udp://10.0.0.3:5432",
     }
-    assert parse("", **services, TWINSHORE_MIRROR_TASKS_PER_LINK="7") == parse("[mirror]\nlanes = 7")
+    assert parse("", **services, TWINSHORE_MIRROR_TASKS_PER_LINK="7") == parse("[mirror]\ntasks_per_link = 7")
     assert parse("", TWINSHORE_MIRROR_METRICS_PORT="9464").mirror.metrics_port == 9464
-    message = refusal("", **services, TWINSHORE_MIRROR_LANS="1", TWINSHORE_DELAY_PORT="9464")
-    assert "TWINSHORE_MIRROR_LANS: unknown; did you mean TWINSHORE_MIRROR_TASKS_PER_LINK?" in message
+    message = refusal("", **services, TWINSHORE_MIRROR_TASKS_PER_LNK="1", TWINSHORE_DELAY_PORT="9464")
+    assert "TWINSHORE_MIRROR_TASKS_PER_LNK: unknown; did you mean TWINSHORE_MIRROR_TASKS_PER_LINK?" in message
     assert "TWINSHORE_DELAY_PORT: unknown" in message
     assert "SERVICE" not in message
 

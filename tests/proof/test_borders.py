@@ -36,9 +36,9 @@ def opened(kind: IncidentKind, start: int, stop: int = -1) -> IncidentRow:
         ({"target_end": 700}, (10, 700)),
         ({"target_end": 0}, (10, 10)),
         ({"source_start": 40, "target_end": 20}, (40, 40)),
-        ({"told": (opened(IncidentKind.LOST_BY_TARGET, 400, 600),)}, (10, 400)),
-        ({"told": (opened(IncidentKind.RETENTION_GAP, 400, 600),)}, (10, 1_000)),
-        ({"told": (opened(IncidentKind.CONTENT_DIFFERS, 400),)}, (10, 1_000)),
+        ({"rows": (opened(IncidentKind.LOST_BY_TARGET, 400, 600),)}, (10, 400)),
+        ({"rows": (opened(IncidentKind.RETENTION_GAP, 400, 600),)}, (10, 1_000)),
+        ({"rows": (opened(IncidentKind.CONTENT_DIFFERS, 400),)}, (10, 1_000)),
     ],
 )
 def test_a_proof_is_narrowed_to_what_both_sides_hold(change: dict[str, object], span: tuple[int, int]) -> None:

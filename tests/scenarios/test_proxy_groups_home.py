@@ -218,7 +218,7 @@ def test_groups_do_not_move_while_a_transaction_has_offsets_pending(
                 """The first rounds of the link may not have seen the group yet, which is refused too."""
                 with pytest.raises(RefusedError) as why:
                     move_groups(rig, "west")
-                return "a transaction is open on east" in why.value.message
+                return "an open transaction on east" in why.value.message
 
             until(is_refused_for_it, 60, "the transaction keeps groups where they are")
             producer.commit_transaction(30)

@@ -304,7 +304,7 @@ def test_a_group_with_members_neither_moves_nor_is_set_to_other_places(proxy: Pr
         meant = reset_offsets.plan(asked, settings, store)
         assert meant.refusal is None
         done = [step.sentence(done=True) for step in reset_offsets.act(asked, meant, settings, store, "test")]
-    assert done[-1].startswith("members join anew"), done
+    assert done[-1].startswith("members rejoin"), done
     with closing(Rdkafka(proxy.bootstrap, "stays", [OWN], NEWER)) as member:
         gather([member], both(OWN), 1)
         assert ("newer-own", 0, 0) in {one[:3] for one in member.read}, "it reads on from the new place"

@@ -113,7 +113,7 @@ def test_a_super_user_who_writes_turns_it_back_and_no_rule_stays(rig: SwitchRig)
     before = rules(rig.east), rules(rig.west)
     planned = rig.switch("plan", TOPIC, "--to", "west")
     assert mentions(planned.text, "super users", TOPIC), planned.text
-    assert mentions(planned.text, "turns back")
+    assert mentions(planned.text, "rolls back")
     over = threading.Event()
 
     def write() -> None:
