@@ -112,7 +112,7 @@ def test_a_look_knows_the_borders_of_a_map_by_a_few_offset_runs(tmp_path: Path) 
 
 def test_what_a_fresh_queue_dropped_is_left_out_when_its_twin_is_read_again() -> None:
     row = ProofRow(
-        LINK, "orders", 3, "offset_runs", ProofState.IDENTICAL, 0, 1_000, -1, 1_000, 900, "", "", "aa", "bb", 1
+        LINK, "orders", 3, "offset-map", ProofState.IDENTICAL, 0, 1_000, -1, 1_000, 900, "", "", "aa", "bb", 1
     )
     look = replace(
         LOOK,

@@ -119,7 +119,7 @@ def test_the_proof_of_a_quiet_partition_does_not_grow_old() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"source_topic_id": "cc"}, {"target_topic_id": "cc"}, {"way": CompareMode.COMPACTED}]
+    "change", [{"source_topic_id": "cc"}, {"target_topic_id": "cc"}, {"mode": CompareMode.COMPACTED}]
 )
 def test_a_topic_made_again_or_compared_otherwise_begins_again(change: dict[str, str]) -> None:
     asked = cut(LOOK)
