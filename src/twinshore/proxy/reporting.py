@@ -121,7 +121,12 @@ class ProxyCollector(Collector):
             ("records", "records produced"),
             ("errors", "partitions answered with an error"),
         ):
-            yield f"topic_{name}", told, ["topic", "cluster", "kind"], [(key[1:], getattr(n, name)) for key, n in topics]
+            yield (
+                f"topic_{name}",
+                told,
+                ["topic", "cluster", "kind"],
+                [(key[1:], getattr(n, name)) for key, n in topics],
+            )
         clients = list(self._totals.clients.items())
         for name, told in (
             ("requests", "requests of the client id"),
