@@ -193,8 +193,6 @@ class World:
                 gate.on_alone_failed(self.now_s)
             elif alone:
                 self._do(gate.on_alone_written(asked_s, self.now_s))
-            else:
-                gate.on_alone_cleared()
 
         def written() -> None:
             is_written = not (self.away or is_lost or self.promoted_s is not None)

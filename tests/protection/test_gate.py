@@ -244,3 +244,21 @@ def test_nothing_is_sent_before_the_home_has_answered_once() -> None:
     assert gate.refusal() is Code.NOT_ENOUGH_REPLICAS
     gate.on_home(SideView("s1", 0, 5, 0.1, 0.2))
     assert gate.refusal() is None
+
+
+def test_a_cleared_permission_is_none_though_its_time_has_not_run_out() -> None:
+    stage = Stage()
+    stage.writes()
+    stage.ticks(1.5, 7.0)
+    stage.take(stage.gate.on_alone_written(6.6, 6.7))
+    stage.reads(at_s=6.9)
+    stage.twin(at_s=7.0, ends=6)
+    stage.home(at_s=7.1, ends=6)
+    stage.twin(at_s=7.2, ends=6)
+    assert stage.done[-1] == ClearAlone()
+    stage.done.clear()
+    stage.gate.sent(WRITE + 1, 7.3, 15.0, has_producer=True)
+    stage.take(stage.gate.appended(WRITE + 1, 6, 7.4))
+    stage.ticks(7.5, 12.0)
+    assert stage.state() is GateState.STALLED
+    assert not stage.confirmed

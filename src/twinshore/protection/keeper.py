@@ -263,7 +263,8 @@ class GateKeeper:
                 case RefuseWrite(write, code):
                     self._decide(protected, write, code)
                 case WriteAlone(since):
-                    protected.alone_since = max(0, since)
+                    if protected.alone_since < 0:  # else the permission is renewed
+                        protected.alone_since = since
                     self._write_alone(partition, protected)
                 case ClearAlone():
                     protected.alone_since = -1
@@ -281,7 +282,7 @@ class GateKeeper:
         def written(error: Exception | None) -> None:
             if self._partitions.get(partition) is not protected:
                 return
-            if error is not None:
+            if error is not None or protected.alone_since < 0:  # it has been cleared since
                 gate.on_alone_failed(steady_s())
             else:
                 self._do(partition, protected, gate.on_alone_written(asked_s, steady_s()))

@@ -76,10 +76,10 @@ class PartitionGate:
         self._begun_s = now_s
         # The view of each topic id with the highest watermark: a fall is an incident.
         self._highest: dict[str, SideView] = {}
+        # Until when acknowledgements may be the home's alone; 0 while that is written nowhere.
         self._alone_until_s = 0.0
         self._alone_due_s = 0.0  # when the permission may be asked for
         self._alone_through = -1
-        self._is_written = False
 
     # -- writes
 
@@ -117,10 +117,21 @@ class PartitionGate:
     # -- what is learned
 
     def on_home(self, view: SideView) -> list[GateCommand]:
-        return self._fell(view) + self._take(view, None)
+        """A view that was asked before the known one is late, and is ignored."""
+        if self._home is None or view.asked_s >= self._home.asked_s:
+            self._home = view
+        return self._fell(view) + self._decide(view.heard_s)
 
     def on_twin(self, view: SideView) -> list[GateCommand]:
-        return self._fell(view) + self._take(None, view)
+        """As `on_home`."""
+        if self._twin is None or view.asked_s >= self._twin.asked_s:
+            self._twin = view
+            for pending in self._writes.values():
+                if not view.watermark > pending.last >= 0:
+                    pending.twin_heard_s = -1.0
+                elif pending.twin_heard_s < 0 or pending.twin_id != view.topic_id:
+                    pending.twin_id, pending.twin_heard_s = view.topic_id, view.heard_s
+        return self._fell(view) + self._decide(view.heard_s)
 
     def on_reached(self, reached: ReachedEpoch | None, asked_s: float, now_s: float) -> list[GateCommand]:
         """What the mirror says, as read by a request of `asked_s`."""
@@ -129,7 +140,7 @@ class PartitionGate:
 
     def on_alone_written(self, asked_s: float, now_s: float) -> list[GateCommand]:
         """`WriteAlone`, asked at `asked_s`, is written. The permission ends `ttl_s` later."""
-        self._alone_due_s, self._is_written = now_s, True
+        self._alone_due_s = now_s
         self._alone_until_s = asked_s + self.settings.ttl_s
         if self.state is GateState.STALLED:
             self._enter(GateState.ALONE, now_s)
@@ -138,22 +149,6 @@ class PartitionGate:
     def on_alone_failed(self, now_s: float) -> None:
         """`WriteAlone` reached nothing outside the home; it is asked again."""
         self._alone_due_s = now_s + ALONE_RETRY_S
-
-    def on_alone_cleared(self) -> None:
-        self._is_written = False
-
-    def _take(self, home: SideView | None, twin: SideView | None) -> list[GateCommand]:
-        """A view that was asked before the known one is late, and is ignored."""
-        if home and (self._home is None or home.asked_s >= self._home.asked_s):
-            self._home = home
-        if twin and (self._twin is None or twin.asked_s >= self._twin.asked_s):
-            self._twin = twin
-            for pending in self._writes.values():
-                if not twin.watermark > pending.last >= 0:
-                    pending.twin_heard_s = -1.0
-                elif pending.twin_heard_s < 0 or pending.twin_id != twin.topic_id:
-                    pending.twin_id, pending.twin_heard_s = twin.topic_id, twin.heard_s
-        return self._decide((home or twin or SideView("", 0, 0, 0, 0)).heard_s)
 
     def _fell(self, view: SideView) -> list[GateCommand]:
         highest = self._highest.get(view.topic_id)
@@ -186,7 +181,7 @@ class PartitionGate:
             return WaitCause.HOME_AWAY
         if reached is None:
             return WaitCause.NO_TWIN
-        if (reached.source_id, reached.target_id) != (home.topic_id, twin.topic_id):
+        if not self._is_copy(home.topic_id, twin):
             return WaitCause.IDENTITY
         if reached.is_stopped:
             return WaitCause.STOPPED
@@ -252,7 +247,7 @@ class PartitionGate:
         return (
             now_s - min(home.asked_s, twin.asked_s) < VIEW_AGE_S_MAX
             and now_s < self._reached_until_s
-            and (reached.source_id, reached.target_id) == (home.topic_id, twin.topic_id)
+            and self._is_copy(home.topic_id, twin)
             and reached.epoch == home.epoch
             and twin.watermark >= home.watermark
         )
@@ -264,13 +259,13 @@ class PartitionGate:
         if self.state is GateState.PROTECTED or not self._is_level(now_s):
             return []
         if self.state is not GateState.CATCHING_UP:
-            self._enter(GateState.CATCHING_UP if self._is_written else GateState.PROTECTED, now_s)
+            self._enter(GateState.CATCHING_UP if self._alone_until_s else GateState.PROTECTED, now_s)
             return []
         assert self._twin is not None
         if self._twin.watermark <= self._alone_through or self._twin.asked_s < self.since_s:
             return []
         self._enter(GateState.PROTECTED, now_s)
-        self._alone_through = -1
+        self._alone_through, self._alone_until_s = -1, 0.0
         return [ClearAlone()]
 
     def _watch(self, now_s: float) -> None:
