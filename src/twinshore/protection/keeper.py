@@ -70,6 +70,7 @@ class _Side:
         self.outage = RepeatFilter(logging.LoggerAdapter(log, {"cluster": cluster.name}))
         self.cluster_id = ""
         self.log, self.asked_s = ProtectionLog(), 0.0
+        self.writer = ThreadPoolExecutor(1, "protection-writes")  # one: no record may overtake a later one
 
 
 class GateKeeper:
@@ -93,7 +94,7 @@ class GateKeeper:
             name: WatermarkPoller(side.kafka, client_id, partial(self._hears, name, False), with_ids=False)
             for name, side in self._sides.items()
         }
-        self._threads = ThreadPoolExecutor(2 * len(self._sides), "protection")
+        self._readers = ThreadPoolExecutor(len(self._sides), "protection-reads")
         self._partitions: dict[TopicPartition, ProtectedPartition] = {}
         self._numbers = itertools.count()
         self._stopped = threading.Event()
@@ -106,14 +107,15 @@ class GateKeeper:
         for poller in (*self._home_pollers.values(), *self._twin_pollers.values()):
             poller.start()
         for name in self._sides:
-            self._threads.submit(self._read, name)
+            self._readers.submit(self._read, name)
 
     def stop(self) -> None:
         self._stopped.set()
         for poller in (*self._home_pollers.values(), *self._twin_pollers.values()):
             poller.stop()
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._readers.shutdown(wait=True, cancel_futures=True)
         for side in self._sides.values():
+            side.writer.shutdown(wait=True, cancel_futures=True)
             side.kafka.close()
             side.records.close()
 
@@ -301,7 +303,7 @@ class GateKeeper:
             int(1000 * ttl_s),
         )
         for twin in twins:
-            self._threads.submit(self._write, twin, topic, record, done)
+            self._sides[twin].writer.submit(self._write, twin, topic, record, done)
 
     def _write(self, twin: str, topic: str, record: GateRecord, done: Callable[[Exception | None], None]) -> None:
         try:
