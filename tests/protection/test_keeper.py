@@ -99,7 +99,8 @@ def guard(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[tuple[
     rig.process.end()
 
 
-@pytest.mark.long  # it needs clusters on which no other store has claimed its link; test_protected_writes plays the same in a proxy
+# On shared clusters another test's store may have claimed the link; test_protected_writes plays the same in a proxy.
+@pytest.mark.long
 def test_a_report_comes_once_the_twin_has_the_record_and_alone_while_the_mirror_is_away(
     guard: tuple[Guard, Rig],
 ) -> None:
