@@ -230,7 +230,8 @@ def somebody_elses_topic_gets_none(rig: Rig, target: RigCluster, east: KafkaClus
     """A topic in the place of a twin that was deleted by hand: rules of its name are others' now."""
     delete_topic(target.cluster, "orders-us")
     target.create_topic("orders-us")
-    rig.until_said("no ACL follows to it")
+    # It says "deleted" if it looks between the two, else "deleted and made again".
+    rig.until_said("topic orders-us: the twin orders-us ")
     theirs, twins = (acl(name, AclOperation.READ, "User:dora") for name in ("orders-us", "orders-eu"))
     create_acls(east, [theirs, twins])
     until(lambda: twins in (read_acls(west) or ()), 60, "the rule of a twin crosses", rig)

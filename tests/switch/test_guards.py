@@ -152,7 +152,7 @@ def test_whoever_is_killed_amid_a_change_is_followed_by_another(
 
 
 def test_a_guard_counts_as_up_once_it_was_seen_and_until_it_goes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease_keeper, "LEASE_S", 0.5)
+    monkeypatch.setattr(lease_keeper, "LEASE_S", 1.5)
     monkeypatch.setattr(lease_keeper, "GRACE_S", 0.1)
     east, guards = Ruled(frozenset({WIDE, rule("orders")}), killed_at=3), WriteBlockKeeper(store, "anna")
 

@@ -250,9 +250,9 @@ class _Play:
         assert self._writers is not None
         writers, others = self._writers, [topic for topic in self._plan.topics if topic != MOVED_TOPIC]
         self._until(self._stands_on_west, GROUP_TIMEOUT_S, f"the committed offsets of {GROUP} are not on west")
-        had = writers.acknowledged(others)
         self._say("the mirror's workers are stopped for a moment, so that some records are not replicated; then")
         with PausedWorkers(self._mirror):
+            had = writers.acknowledged(others)
             self._until(
                 lambda: writers.acknowledged(others) >= had + UNREPLICATED_RECORDS, 30, "east takes nothing more"
             )
