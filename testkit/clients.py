@@ -16,7 +16,7 @@ from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, Us
 from confluent_kafka.cimpl import NewPartitions
 from confluent_kafka.cimpl import TopicPartition as ClientTopicPartition
 
-from twinshore.config.frozen import FOLLOWERS_TOPIC, HOMES_TOPIC, TWINS_TOPIC
+from twinshore.config.frozen import NOTES_TOPICS, RESCUED_TOPIC
 from twinshore.config.model import Cluster, SaslMechanism, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import ask_as_group, create_admin_client
@@ -57,7 +57,7 @@ def forget_links(cluster: Cluster, admin: AdminClient | None = None) -> None:
     """
     admin = admin or create_admin_client(cluster)
     topics = admin.list_topics(timeout=10).topics
-    there = [name for name in (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC) if name in topics]
+    there = [name for name in NOTES_TOPICS if name in topics and name != RESCUED_TOPIC]
     if not there:
         return
     for gone in admin.delete_topics(there, operation_timeout=30).values():

@@ -135,7 +135,11 @@ class World:
             self.after(self.chance.random() * 5, lambda: self._send(record, idempotent, tries + 1))
 
     def _answered(self, write: int, offset: int, gate: shipped.PartitionGate) -> None:
-        if gate is self.gate:
+        if gate is not self.gate:
+            return
+        if self.chance.random() < 0.2:
+            gate.committed(write, self.now_s)  # as a transaction's end, whose offset is not told
+        else:
             self._do(gate.appended(write, offset, self.now_s))
 
     # -- what the gate asks and does

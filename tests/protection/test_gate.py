@@ -141,6 +141,15 @@ def run_out(stage: Stage) -> None:
     stage.take(stage.gate.appended(WRITE + 1, 6, 30.1))
 
 
+def marker_not_there(stage: Stage) -> None:
+    """A transaction is committed; the home's answer from before has its end below the marker."""
+    stage.gate.sent(WRITE, 1.0, 15.0, has_producer=True)
+    stage.gate.committed(WRITE, 1.5)
+    stage.home(at_s=1.4, heard_s=1.7)
+    stage.twin(at_s=1.8)
+    stage.home(at_s=1.9, ends=8)
+
+
 ALONE = "is_alone = self.state is GateState.ALONE"
 MUTANTS: dict[Callable[[Stage], None], tuple[str, str]] = {
     other_topic: ("history == (home.topic_id, home.epoch)", "pending.epoch == home.epoch"),
@@ -149,6 +158,7 @@ MUTANTS: dict[Callable[[Stage], None], tuple[str, str]] = {
     other_twin: ("            and pending.twin_id == reached.target_id\n", ""),
     home_before_twin: ("max(pending.twin_heard_s, pending.answered_s)", "pending.answered_s"),
     is_stopped: ("reached.target_id\n            and not reached.is_stopped\n", "reached.target_id\n"),
+    marker_not_there: ("pending.last < 0 and view.asked_s >= pending.answered_s", "pending.last < 0"),
     promoted: ("if now_s >= self._reached_until_s:", "if False:"),
     unwritten: ("return [WriteAlone", "return self.on_alone_written(now_s, now_s) + [WriteAlone"),
     run_out: (f"{ALONE} and now_s < self._alone_until_s\n        for", f"{ALONE}\n        for"),
@@ -163,6 +173,7 @@ def mutated(old: str, new: str) -> types.ModuleType:
     return module
 
 
+@pytest.mark.claim("protection", "mutants", "each mutant of the gate confirms a write that the gate does not")
 @pytest.mark.parametrize("happens", MUTANTS, ids=lambda one: one.__name__)
 def test_a_write_is_not_confirmed_and_a_mutant_would_confirm_it(happens: Callable[[Stage], None]) -> None:
     stage, wrong = Stage(), Stage(mutated(*MUTANTS[happens]))
@@ -183,7 +194,7 @@ def test_a_write_is_confirmed_once_the_twin_has_it_and_the_home_is_what_it_was()
     assert stage.done == [], "asked before the twin answered"
     stage.home(at_s=1.82, ends=6)
     assert stage.done == [Confirm(WRITE)]
-    assert stage.gate.confirmed_through == 5
+    assert stage.gate.confirmed_end == 6
 
 
 def test_a_write_below_the_twin_s_end_is_reported_unless_a_producer_repeats_it() -> None:
@@ -262,3 +273,38 @@ def test_a_cleared_permission_is_none_though_its_time_has_not_run_out() -> None:
     stage.ticks(7.5, 12.0)
     assert stage.state() is GateState.STALLED
     assert not stage.confirmed
+
+
+def test_a_transaction_is_confirmed_once_the_twin_has_what_the_home_had_after_its_end() -> None:
+    stage = Stage()
+    marker_not_there(stage)
+    stage.twin(at_s=2.0, ends=7)
+    stage.home(at_s=2.1, ends=9)
+    assert not stage.confirmed
+    stage.twin(at_s=2.2, ends=8)
+    stage.home(at_s=2.3, ends=9)
+    assert stage.done == [Confirm(WRITE)]
+
+
+def test_after_a_forced_switch_a_gate_stands_alone_as_long_as_that_is_written() -> None:
+    gate = shipped.PartitionGate(ProtectionSettings(ProtectionLevel.STRICT), 0.0)
+    gate.on_home(SideView("s1", 0, 5, 0.1, 0.2))
+    gate.stand_alone(3.0, 0.3)
+    gate.sent(WRITE, 0.4, 15.0, has_producer=True)
+    assert gate.appended(WRITE, 5, 0.5) == [Confirm(WRITE, is_alone=True)]
+    gate.sent(WRITE + 1, 3.1, 15.0, has_producer=True)
+    assert gate.appended(WRITE + 1, 6, 3.2) == []
+    gate.tick(3.3)
+    assert gate.refusal() is Code.NOT_ENOUGH_REPLICAS
+
+
+def test_under_load_the_twin_is_level_with_what_the_home_had_a_moment_ago() -> None:
+    stage = Stage(level=ProtectionLevel.STRICT)
+    stage.writes()
+    stage.ticks(1.5, 18.0)
+    assert stage.state() is GateState.STALLED
+    stage.reads(at_s=17.9)
+    for turn in range(4):
+        stage.home(at_s=18.0 + turn / 10, ends=100 + 10 * turn)
+        stage.twin(at_s=18.01 + turn / 10, ends=95 + 10 * turn)
+    assert stage.state() is GateState.PROTECTED

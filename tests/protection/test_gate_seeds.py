@@ -13,6 +13,7 @@ from twinshore.protection.core.model import ProtectionLevel
 SEEDS = int(os.environ.get("TWINSHORE_SEEDS", "60"))
 
 
+@pytest.mark.claim("protection", "seeds", "seeded histories of faults: nothing is confirmed that the twin lacks")
 @pytest.mark.parametrize("level", [ProtectionLevel.SYNC, ProtectionLevel.STRICT])
 def test_nothing_is_confirmed_that_the_twin_lacks(level: ProtectionLevel) -> None:
     counts: Counter[str] = Counter()

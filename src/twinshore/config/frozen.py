@@ -19,9 +19,10 @@ HOMES_TOPIC: Final[str] = "twinshore.homes"
 FOLLOWERS_TOPIC: Final[str] = "twinshore.followers"
 # Where the home of a topic keeps the records that an old home took and never sent.
 RESCUED_TOPIC: Final[str] = "twinshore.rescued"
-# Where each cluster says which topics are protected, and how far mirrors and gates are.
+# Where each cluster says which topics are protected and how far mirrors are, and where gates say what they confirmed.
 PROTECTION_TOPIC: Final[str] = "twinshore.protection"
-NOTES_TOPICS: Final = (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC, RESCUED_TOPIC, PROTECTION_TOPIC)
+GATES_TOPIC: Final[str] = "twinshore.gates"
+NOTES_TOPICS: Final = (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC, RESCUED_TOPIC, PROTECTION_TOPIC, GATES_TOPIC)
 # What has a home as topics have: all groups of the clients of proxies. No topic is called so.
 GROUPS_HOME: Final[str] = "twinshore.groups"
 # No topic is called so: whether a right is there is asked by it.
@@ -38,6 +39,7 @@ TWIN_LINE: Final[str] = "twin"
 LEVEL_LINE: Final[str] = "level"
 REACHED_LINE: Final[str] = "reached"
 GATE_LINE: Final[str] = "gate"
+PROMOTED_LINE: Final[str] = "promoted"
 # The version of a line stands under this key of its value. A line without it is of version 1.
 LINE_VERSION_KEY: Final[str] = "v"
 LINE_VERSION: Final[int] = 1

@@ -9,32 +9,35 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from twinshore.config.errors import KafkaError
 from twinshore.config.model import Cluster, TopicPartition
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.error_codes import Code
-from twinshore.protection.core.gate import PartitionGate
+from twinshore.protection.core.gate import REACHED_TTL_S, PartitionGate
 from twinshore.protection.core.model import (
+    AfterFailover,
     ClearAlone,
     Confirm,
     GateCommand,
     GateState,
-    ProtectionLevel,
     ProtectionSettings,
     RefuseWrite,
     ReportProtection,
+    WaitCause,
     WriteAlone,
 )
 from twinshore.protection.core.records import GateRecord, ProtectionLog, TopicProtection, gate_line
-from twinshore.protection.topic import ProtectionTopic
+from twinshore.protection.topic import GatesTopic, ProtectionTopic
 from twinshore.protection.watermarks import Views, WatermarkPoller
 
 log = logging.getLogger(__name__)
@@ -44,6 +47,7 @@ READ_INTERVAL_S: Final = 0.5
 # A gate's record is written again so often, with what it has confirmed.
 RECORD_INTERVAL_S: Final = 1.0
 CALL_TIMEOUT_S: Final = 3.0
+COMMIT_HOLD_S: Final = 15.0
 
 # Is called once with the error to answer with, `Code.NONE` for a confirmation.
 Decided = Callable[[Code], None]
@@ -67,6 +71,8 @@ class _Side:
         self.kafka = KafkaCluster(cluster, client_id=client_id, patience_s=CALL_TIMEOUT_S)
         self.records = KafkaCluster(cluster, client_id=client_id, patience_s=CALL_TIMEOUT_S)
         self.topic = ProtectionTopic(self.records)
+        # Of the writer's thread.
+        self.gates, self.read_back = GatesTopic(self.records), ProtectionTopic(self.records)
         self.outage = RepeatFilter(logging.LoggerAdapter(log, {"cluster": cluster.name}))
         self.cluster_id = ""
         self.log, self.asked_s = ProtectionLog(), 0.0
@@ -99,7 +105,11 @@ class GateKeeper:
         self._numbers = itertools.count()
         self._stopped = threading.Event()
         self._recorded_s = 0.0
+        self._tried: set[str] = set()
+        self._read_from: set[str] = set()
         self.levels: dict[str, TopicProtection] = {}
+        # By topic and outcome: confirmed, alone, refused, and each kind of report.
+        self.counts = Counter[tuple[str, str]]()
 
     # -- life
 
@@ -124,9 +134,10 @@ class GateKeeper:
         while not self._stopped.is_set():
             try:
                 side.cluster_id, asked_s = side.records.cluster_id(), steady_s()
-                found = side.topic.read()
+                found = side.topic.read().copy()
             except Exception as error:  # what was read stays as it was
                 side.outage.say(f"protection is not read: {describe_error(error)}")
+                self._post(partial(self._tried.add, name))
             else:
                 side.outage.well("protection is read again")
                 self._post(partial(self._take_records, name, found, asked_s))
@@ -134,9 +145,9 @@ class GateKeeper:
 
     # -- writes
 
-    def level_of(self, topic: str) -> ProtectionLevel:
-        protection = self.levels.get(topic)
-        return protection.level if protection else ProtectionLevel.ASYNC
+    def has_read_levels(self) -> bool:
+        """Whether `levels` can be relied on: each cluster was asked, and one answered. Commands write to all."""
+        return bool(self._read_from) and self._tried >= self._sides.keys()
 
     def refusal(self, topic: str, partitions: Iterable[int]) -> Code | None:
         """Returns the error for a write that is not to be sent; None to send it."""
@@ -166,6 +177,29 @@ class GateKeeper:
         if protected is None or write not in protected.waiting:
             return
         self._do(partition, protected, protected.gate.appended(write, last, steady_s()))
+
+    def hold(self, partitions: Sequence[TopicPartition]) -> HeldCommit:
+        """A transaction that wrote there is about to be committed; none of them is refused."""
+        return HeldCommit(self, partitions)
+
+    def committed(self, partition: TopicPartition, write: int) -> None:
+        """The write is a transaction's, and the home has its end."""
+        if (protected := self._partitions.get(partition)) and write in protected.waiting:
+            protected.gate.committed(write, steady_s())
+
+    def protected_partitions(self) -> list[TopicPartition]:
+        """Returns the partitions of protected topics whose twins are known."""
+        return [
+            TopicPartition(topic, partition)
+            for topic, protection in self.levels.items()
+            if protection.holds and (home := self._home_of(topic)) in self._sides
+            for partition in {
+                number
+                for side in self._sides.values()
+                for cluster_id, name, number in side.log.reached
+                if (cluster_id, name) == (self._sides[home].cluster_id, topic)
+            }
+        ]
 
     def tick(self) -> None:
         """Call every `TICK_S`."""
@@ -200,6 +234,8 @@ class GateKeeper:
 
     def _take_records(self, name: str, found: ProtectionLog, asked_s: float) -> None:
         self._sides[name].log, self._sides[name].asked_s = found, asked_s
+        self._tried.add(name)
+        self._read_from.add(name)
         levels: dict[str, TopicProtection] = {}
         for side in self._sides.values():
             for topic, protection in side.log.levels.items():
@@ -213,8 +249,10 @@ class GateKeeper:
                     self._forget(partition, protected)
         for partition, protected in list(self._partitions.items()):
             if protected.twin == name:
-                key = self._sides[protected.home].cluster_id, partition.topic, partition.partition
-                self._do(partition, protected, protected.gate.on_reached(found.reached.get(key), asked_s, steady_s()))
+                reached = found.reached_of(self._sides[protected.home].cluster_id, partition.topic, partition.partition)
+                self._do(partition, protected, protected.gate.on_reached(reached, asked_s, steady_s()))
+            elif not protected.twin and protected.home == name:
+                self._stand_alone(partition, protected)
 
     def _protected(self, partition: TopicPartition) -> ProtectedPartition | None:
         """Returns the partition's gate, which begins with its first write; None while its twin is unknown."""
@@ -223,20 +261,42 @@ class GateKeeper:
         home, protection = self._home_of(partition.topic), self.levels[partition.topic]
         if home not in self._sides:
             return None
-        twins = [name for name in self._sides if name != home and protection.twin in ("", name)]
-        cluster_id = self._sides[home].cluster_id
-        key = cluster_id, partition.topic, partition.partition
-        twins = [name for name in twins if key in self._sides[name].log.reached]
-        if len(twins) != 1:
+        twins, alone = self._twins_of(partition, home), self._is_alone(partition.topic, home)
+        if len(twins) != 1 and not alone:
             return None
-        settings = ProtectionSettings(
-            protection.level, alone_after_s=protection.alone_after_s, after_failover=protection.after_failover
-        )
-        made = self._partitions[partition] = ProtectedPartition(PartitionGate(settings, steady_s()), home, twins[0])
-        side = self._sides[twins[0]]
-        made.gate.on_reached(side.log.reached[key], side.asked_s, steady_s())
+        settings = ProtectionSettings(protection.level, alone_after_s=protection.alone_after_s)
+        gate = PartitionGate(settings, steady_s())
+        made = self._partitions[partition] = ProtectedPartition(gate, home, "" if alone else twins[0])
         self._watch()
+        if alone:
+            self._stand_alone(partition, made)
+        else:
+            side = self._sides[made.twin]
+            reached = side.log.reached_of(self._sides[home].cluster_id, partition.topic, partition.partition)
+            gate.on_reached(reached, side.asked_s, steady_s())
         return made
+
+    def _twins_of(self, partition: TopicPartition, home: str) -> list[str]:
+        wanted, cluster_id = self.levels[partition.topic].twin, self._sides[home].cluster_id
+        return [
+            name
+            for name, side in self._sides.items()
+            if name != home
+            and wanted in ("", name)
+            and side.log.reached_of(cluster_id, partition.topic, partition.partition)
+        ]
+
+    def _is_alone(self, topic: str, home: str) -> bool:
+        """Whether the topic has had no twin since a forced switch."""
+        is_allowed = self.levels[topic].after_failover is AfterFailover.ALONE
+        return is_allowed and self._sides[home].log.is_without_twin(topic)
+
+    def _stand_alone(self, partition: TopicPartition, protected: ProtectedPartition) -> None:
+        if self._is_alone(partition.topic, protected.home):
+            until_s = self._sides[protected.home].asked_s + REACHED_TTL_S
+            self._do(partition, protected, protected.gate.stand_alone(until_s, steady_s()))
+        else:
+            self._forget(partition, protected)
 
     def _forget(self, partition: TopicPartition, protected: ProtectedPartition) -> None:
         self._do(partition, protected, protected.gate.reset())
@@ -260,10 +320,14 @@ class GateKeeper:
     def _do(self, partition: TopicPartition, protected: ProtectedPartition, commands: Iterable[GateCommand]) -> None:
         for command in commands:
             match command:
-                case Confirm(write):
+                case Confirm(write, is_alone):
+                    self.counts[partition.topic, "alone" if is_alone else "confirmed"] += 1
                     self._decide(protected, write, Code.NONE)
                 case RefuseWrite(write, code):
+                    self.counts[partition.topic, "refused"] += 1
                     self._decide(protected, write, code)
+                case WriteAlone() if not protected.twin:
+                    pass  # that is written at home
                 case WriteAlone(since):
                     if protected.alone_since < 0:  # else the permission is renewed
                         protected.alone_since = since
@@ -272,6 +336,7 @@ class GateKeeper:
                     protected.alone_since = -1
                     self._record(partition.topic, lambda _: None)
                 case ReportProtection(kind, offset):
+                    self.counts[partition.topic, kind] += 1
                     log.warning(f"{partition}: {kind} at offset {offset}", extra={"cluster": protected.home})
 
     def _decide(self, protected: ProtectedPartition, write: int, code: Code) -> None:
@@ -294,20 +359,31 @@ class GateKeeper:
     def _record(self, topic: str, done: Callable[[Exception | None], None]) -> None:
         """Writes this gate's record of the topic to its twin's cluster."""
         ours = {p.partition: one for p, one in self._partitions.items() if p.topic == topic}
-        twins = {one.twin for one in ours.values()}
+        twins = {one.twin for one in ours.values() if one.twin}
         ttl_s = max((one.gate.settings.ttl_s for one in ours.values()), default=0.0)
         record = GateRecord(
-            {number: one.gate.confirmed_through for number, one in ours.items() if one.gate.confirmed_through >= 0},
+            self.levels[topic].number,
+            {number: one.gate.confirmed_end for number, one in ours.items() if one.gate.confirmed_end >= 0},
             {number: one.alone_since for number, one in ours.items() if one.alone_since >= 0},
             wall_ms(),
             int(1000 * ttl_s),
         )
         for twin in twins:
-            self._sides[twin].writer.submit(self._write, twin, topic, record, done)
+            (home,) = {one.home for one in ours.values()}
+            self._sides[twin].writer.submit(self._write, (home, twin), topic, record, done)
 
-    def _write(self, twin: str, topic: str, record: GateRecord, done: Callable[[Exception | None], None]) -> None:
+    def _write(
+        self, ends: tuple[str, str], topic: str, record: GateRecord, done: Callable[[Exception | None], None]
+    ) -> None:
+        home, twin = ends
+        side = self._sides[twin]
         try:
-            self._sides[twin].topic.say([gate_line(topic, self._name, record)])
+            side.gates.say([gate_line(topic, self._name, record)])
+            if record.alone:
+                log, home_id = side.read_back.read(), self._sides[home].cluster_id
+                if not all(log.reached_of(home_id, topic, number) for number in record.alone):
+                    # A forced switch voids the mirror's words, then reads what is alone: perhaps before this record.
+                    raise KafkaError(f"the twin of {topic} on {twin} was promoted")
         except Exception as error:  # it is written again
             failed = error
             self._post(lambda: done(failed))
@@ -315,4 +391,48 @@ class GateKeeper:
             self._post(lambda: done(None))
 
     def states(self) -> Mapping[TopicPartition, GateState]:
-        return {partition: one.gate.state for partition, one in self._partitions.items()}
+        return {partition: one.gate.state for partition, one in list(self._partitions.items())}
+
+    def waiting(self) -> Counter[tuple[str, WaitCause]]:
+        """Returns how many writes wait, by topic and cause."""
+        found = Counter[tuple[str, WaitCause]]()
+        for partition, one in list(self._partitions.items()):
+            if one.waiting:
+                found[partition.topic, one.gate.cause()] += len(one.waiting)
+        return found
+
+
+class HeldCommit:
+    """The end of a transaction that wrote to protected partitions, from before it is sent. `code`: why it is not
+    confirmed, NONE if it is.
+    """
+
+    def __init__(self, keeper: GateKeeper, partitions: Sequence[TopicPartition]) -> None:
+        self._keeper, self.code = keeper, Code.NONE
+        self._done: Callable[[], None] | None = None
+        self._left = set(partitions)
+        self._writes = {
+            one: keeper.sent(one, COMMIT_HOLD_S, partial(self._decided, one), has_producer=True) for one in partitions
+        }
+
+    def wait(self, done: Callable[[], None]) -> None:
+        """The transaction is complete at home. `done` is called once the twins have all of it, or it is refused."""
+        self._done = done
+        for partition, write in self._writes.items():
+            self._keeper.committed(partition, write)
+        self._finish_if_decided()
+
+    def close(self) -> None:
+        self._done = None
+        for partition, write in self._writes.items():
+            self._keeper.failed(partition, write)
+
+    def _decided(self, partition: TopicPartition, code: Code) -> None:
+        self._left.discard(partition)
+        self.code = self.code or code
+        self._finish_if_decided()
+
+    def _finish_if_decided(self) -> None:
+        if not self._left and self._done is not None:
+            done, self._done = self._done, None
+            done()

@@ -50,7 +50,7 @@ Views = Mapping[TopicPartition, SideView]
 
 @dataclass(slots=True)
 class _Broker:
-    """A connection, and what was asked on it: when, and of which partitions."""
+    """A connection, and when what was asked on it."""
 
     connection: Connection
     in_flight: InFlightRequests

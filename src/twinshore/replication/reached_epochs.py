@@ -5,13 +5,20 @@ the target. Progress in the store says it; a line is written when it changes, so
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from twinshore.config.model import FIRST_TERM, TopicPartition
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
+from twinshore.kafka.clock import steady_s
+from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.state_topic import KeyValue
-from twinshore.protection.core.model import ProtectionLevel, ReachedEpoch
-from twinshore.protection.core.records import reached_line
-from twinshore.protection.topic import ProtectionTopic
+from twinshore.protection.core.gate import REACHED_TTL_S
+from twinshore.protection.core.model import ReachedEpoch
+from twinshore.protection.core.records import GateRecord, gate_line, promoted_line, reached_line
+from twinshore.protection.topic import GatesTopic, ProtectionTopic
+from twinshore.replication.core.ownership import pair_name
 from twinshore.runtime.endpoints import (
     SHORT_TIMEOUT_CONNECTIONS,
     LinkClients,
@@ -21,13 +28,15 @@ from twinshore.runtime.endpoints import (
 )
 from twinshore.runtime.logging import LinkLogger
 from twinshore.runtime.scheduler import process_scheduler
-from twinshore.state.core.values import PartitionState
+from twinshore.state.core.values import MirrorRequest, PartitionState, ReplicatedPosition, TwinRow
 
 log = logging.getLogger(__name__)
 
 ROUND_INTERVAL_S: Final = 0.5
 IDLE_INTERVAL_S: Final = 5.0
 CALL_TIMEOUT_S: Final = 3.0
+# A twin that is so many records behind is waited for.
+LEVEL_LAG_MAX: Final = 5_000
 
 
 class ReachedEpochs:
@@ -43,6 +52,10 @@ class ReachedEpochs:
             shared=SHORT_TIMEOUT_CONNECTIONS,
         )
         self._topic = ProtectionTopic(self._clients.target)
+        self._source_topic = ProtectionTopic(self._clients.source)
+        self._gates = GatesTopic(self._clients.target)
+        self._over_s: dict[str, float] = {}  # when topics ceased to be without a twin
+        self._alone: dict[tuple[str, str], _AloneRecord] = {}
         self._outage = RepeatFilter(LinkLogger(log, context.link.name))
         ends = context.link.source, context.link.target
         self._task = process_scheduler.every(f"reached {context.link.name}", self._turn, asks=ends)
@@ -66,24 +79,88 @@ class ReachedEpochs:
     def _tell(self) -> bool:
         """Writes what has changed. Returns whether the link has protected topics."""
         known = self._topic.read()
-        topics = {name for name, level in known.levels.items() if level.level is not ProtectionLevel.ASYNC}
+        topics = {name for name, level in known.levels.items() if level.holds}
         if not topics:
             return False
-        cluster_id = self._clients.source.cluster_id()
+        twins = [twin for twin in self._store.twins.active(self._link.name) if twin.topic in topics]
         positions = {(row.topic, row.partition): row for row in self._store.progress.positions(self._link.name)}
+        cluster_id = self._clients.source.cluster_id()
+        stopping = {
+            row.topic
+            for row in self._store.topics_in_switch.of_link(self._link.name)
+            if row.request is MirrorRequest.STOP_REPLICATION
+        }
+        homes = self._store.homes.of(pair_name(self._link))
         lines: list[KeyValue] = []
-        for twin in self._store.twins.of(self._link.name):
-            if twin.topic not in topics:
-                continue
-            row = positions.get((twin.topic, twin.partition))
-            is_stopped = row is not None and row.state is not PartitionState.FLOWING
-            epoch = row.source_epoch if row else -1
-            reached = ReachedEpoch(twin.source_topic_id, twin.target_topic_id, epoch, is_stopped)
+        for twin in self._with_twins(twins, positions):
+            row, home = positions.get((twin.topic, twin.partition)), homes.get(twin.topic)
+            is_stopped = twin.topic in stopping or (row is not None and row.state is not PartitionState.FLOWING)
+            reached = ReachedEpoch(
+                twin.source_topic_id,
+                twin.target_topic_id,
+                row.source_epoch if row else -1,
+                is_stopped,
+                max(home.term if home else 0, FIRST_TERM),
+            )
             if known.reached.get((cluster_id, twin.topic, twin.partition)) != reached:
                 lines.append(reached_line(cluster_id, twin.topic, twin.partition, reached))
         if lines:
             self._topic.say(lines)
+        self._clear_ended_gates(topics, positions)
         return True
+
+    def _clear_ended_gates(
+        self, topics: Collection[str], positions: Mapping[tuple[str, int], ReplicatedPosition]
+    ) -> None:
+        """Removes the records of processes that ended while they acknowledged alone, once the twin has all of it.
+
+        A live process changes its record each second. `ttl_ms` after a record's last change its process acknowledges
+        alone no more, so all that it did is below the watermark that the source has then.
+        """
+        found = {key: one for key, one in self._gates.read().gates.items() if key[0] in topics and one.alone}
+        for key in [key for key, one in self._alone.items() if found.get(key) != one.record]:
+            del self._alone[key]
+        for key, record in found.items():
+            self._alone.setdefault(key, _AloneRecord(record, steady_s()))
+        for (topic, gate), alone in self._alone.items():
+            if steady_s() < alone.since_s + alone.record.ttl_ms / 1000 + CALL_TIMEOUT_S:
+                continue
+            partitions = [TopicPartition(topic, number) for number in alone.record.alone]
+            if not alone.ends:
+                alone.ends = self._clients.source.list_offsets(partitions, OffsetKind.HIGH_WATERMARK)
+            rows = [(positions.get((one.topic, one.partition)), alone.ends[one]) for one in partitions]
+            if all(row is not None and row.to_offset >= end for row, end in rows):
+                self._gates.say([gate_line(topic, gate, None)])
+
+    def _with_twins(
+        self, twins: Sequence[TwinRow], positions: Mapping[tuple[str, int], ReplicatedPosition]
+    ) -> list[TwinRow]:
+        """Returns the partitions that may be told to gates.
+
+        After a forced switch acknowledgements are the source's alone until a twin is nearly level. That ends first; all
+        gates know it `REACHED_TTL_S` later.
+        """
+        log = self._source_topic.read()
+        for topic in {twin.topic for twin in twins if log.is_without_twin(twin.topic)}:
+            rows = [positions.get((twin.topic, twin.partition)) for twin in twins if twin.topic == topic]
+            if all(row is not None and row.lag_records <= LEVEL_LAG_MAX for row in rows):
+                over = {key: replace(one, is_over=True) for key, one in log.promoted.items() if key[1] == topic}
+                self._source_topic.say([promoted_line(*key, one) for key, one in over.items()])
+                self._over_s[topic] = steady_s()
+        return [
+            twin
+            for twin in twins
+            if not log.is_without_twin(twin.topic) and steady_s() >= self._over_s.get(twin.topic, 0.0) + REACHED_TTL_S
+        ]
+
+
+@dataclass(slots=True)
+class _AloneRecord:
+    """A gate's record as it has stood since `since_s`. `ends`: of the source, once its process has surely ended."""
+
+    record: GateRecord
+    since_s: float
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def start_reached_epochs(context: LinkContext) -> LinkService:

@@ -312,7 +312,8 @@ def test_the_command_denies_named_users_what_they_need_not_do() -> None:
     assert said.endswith(
         "(try: kafka-acls.sh --bootstrap-server west:9092 --command-config admin.properties --add --deny-principal"
         " User:anna --operation Write --operation Delete --operation Alter --operation AlterConfigs"
-        " --topic twinshore.homes --topic twinshore.rescued --topic twinshore.twins)"
+        " --topic twinshore.homes --topic twinshore.protection --topic twinshore.rescued"
+        " --topic twinshore.twins)"
     )
     assert "try" not in decisions.describe_open_topics(
         "west", "west:9092", rules[1:]

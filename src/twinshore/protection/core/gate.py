@@ -39,13 +39,15 @@ from twinshore.protection.core.model import (
 VIEW_AGE_S_MAX = 2.0
 REACHED_TTL_S = 3.0
 ALONE_RETRY_S = 1.0
+GOAL_INTERVAL_S = 0.5
 
 
 @dataclass(slots=True)
 class PendingWrite:
     """A write that is not answered to its client. `topic_id`, `epoch`: the home's when it was sent, empty and -1 if
-    unknown. `twin_had`: the twin's watermark known then. `last`: its last offset, -1 until the home answers.
-    `twin_heard_s`: when the twin `twin_id` answered that it has an offset above `last`, -1 before.
+    unknown. `twin_had`: the twin's watermark known then. `last`: its last offset, -1 until it is known. `is_committed`:
+    a transaction's end, whose offset is below the home's next watermark. `twin_heard_s`: when the twin `twin_id`
+    answered that it has an offset above `last`, -1 before.
     """
 
     sent_s: float
@@ -55,6 +57,7 @@ class PendingWrite:
     epoch: int
     twin_had: int
     last: int = -1
+    is_committed: bool = False
     answered_s: float = 0.0
     twin_id: str = ""
     twin_heard_s: float = -1.0
@@ -67,10 +70,13 @@ class PartitionGate:
         self.settings = settings
         self.state = GateState.PROTECTED
         self.since_s = now_s
-        self.confirmed_through = -1
+        # Below this offset the twin has all that was acknowledged; -1 until it was level once.
+        self.confirmed_end = -1
         self._writes: dict[int, PendingWrite] = {}
         self._home: SideView | None = None
         self._twin: SideView | None = None
+        # A view of the home of some moments ago: under load the twin never has what the home has now.
+        self._goal: SideView | None = None
         self._reached: ReachedEpoch | None = None
         self._reached_until_s = 0.0
         self._begun_s = now_s
@@ -114,12 +120,24 @@ class PartitionGate:
             return [early, RefuseWrite(write, Code.REQUEST_TIMED_OUT, WaitCause.IDENTITY)]
         return self._decide(now_s)
 
+    def committed(self, write: int, now_s: float) -> None:
+        """The write is a transaction, and the home has its end, at an offset that is not told."""
+        if (pending := self._writes.get(write)) is not None:
+            pending.is_committed, pending.answered_s = True, now_s
+
     # -- what is learned
 
     def on_home(self, view: SideView) -> list[GateCommand]:
         """A view that was asked before the known one is late, and is ignored."""
         if self._home is None or view.asked_s >= self._home.asked_s:
             self._home = view
+            goal = self._goal
+            is_old = goal is None or view.asked_s - goal.asked_s >= GOAL_INTERVAL_S
+            if goal is None or is_old or (goal.topic_id, goal.epoch) != (view.topic_id, view.epoch):
+                self._goal = view
+            for pending in self._writes.values():
+                if pending.is_committed and pending.last < 0 and view.asked_s >= pending.answered_s:
+                    pending.last = view.watermark - 1
         return self._fell(view) + self._decide(view.heard_s)
 
     def on_twin(self, view: SideView) -> list[GateCommand]:
@@ -150,6 +168,13 @@ class PartitionGate:
         """`WriteAlone` reached nothing outside the home; it is asked again."""
         self._alone_due_s = now_s + ALONE_RETRY_S
 
+    def stand_alone(self, until_s: float, now_s: float) -> list[GateCommand]:
+        """A forced switch left the partition without a twin, and that is written until then."""
+        self._alone_until_s = until_s
+        if self.state is not GateState.ALONE:
+            self._enter(GateState.ALONE, now_s)
+        return self._decide(now_s)
+
     def _fell(self, view: SideView) -> list[GateCommand]:
         highest = self._highest.get(view.topic_id)
         if highest and view.watermark < highest.watermark and view.asked_s < highest.heard_s:
@@ -169,7 +194,7 @@ class PartitionGate:
     def reset(self) -> list[GateCommand]:
         """The topic has moved, or its protection changed: nothing that was sent is confirmed any more."""
         writes, self._writes = self._writes, {}
-        self._home = self._twin = self._reached = None
+        self._home = self._twin = self._goal = self._reached = None
         return [RefuseWrite(write, Code.NOT_LEADER_OR_FOLLOWER, WaitCause.NO_TWIN) for write in writes]
 
     def cause(self) -> WaitCause:
@@ -187,9 +212,6 @@ class PartitionGate:
             return WaitCause.STOPPED
         if reached.epoch != home.epoch:
             return WaitCause.EPOCH
-        lasts = [pending.last for pending in self._writes.values() if pending.last >= 0]
-        if 0 <= home.stable <= max(lasts, default=-1):
-            return WaitCause.TRANSACTION
         return WaitCause.REPLICATION
 
     def _is_copy(self, topic_id: str, twin: SideView) -> bool:
@@ -217,7 +239,7 @@ class PartitionGate:
         is_alone = self.state is GateState.ALONE and now_s < self._alone_until_s
         for write, pending in list(self._writes.items()):
             if self._is_confirmed(pending, now_s):
-                self.confirmed_through = max(self.confirmed_through, pending.last)
+                self.confirmed_end = max(self.confirmed_end, pending.last + 1)
                 commands.append(Confirm(write))
             elif is_alone and pending.last >= 0:
                 self._alone_through = max(self._alone_through, pending.last)
@@ -241,22 +263,29 @@ class PartitionGate:
 
     def _is_level(self, now_s: float) -> bool:
         """Whether the twin has what the home had a moment ago."""
-        home, twin, reached = self._home, self._twin, self._reached
-        if home is None or twin is None or reached is None or reached.is_stopped:
+        home, twin, goal, reached = self._home, self._twin, self._goal, self._reached
+        if home is None or twin is None or goal is None or reached is None or reached.is_stopped:
             return False
         return (
-            now_s - min(home.asked_s, twin.asked_s) < VIEW_AGE_S_MAX
+            now_s - min(home.asked_s, twin.asked_s, goal.asked_s) < VIEW_AGE_S_MAX
             and now_s < self._reached_until_s
             and self._is_copy(home.topic_id, twin)
-            and reached.epoch == home.epoch
-            and twin.watermark >= home.watermark
+            and (goal.topic_id, goal.epoch) == (home.topic_id, home.epoch) == (reached.source_id, reached.epoch)
+            and twin.watermark >= goal.watermark
         )
 
     def _rejoin(self, now_s: float) -> list[GateCommand]:
         """Leaves `STALLED` and `ALONE` once the twin is level, and `CATCHING_UP` once it has all that was acknowledged
         alone.
         """
-        if self.state is GateState.PROTECTED or not self._is_level(now_s):
+        if self.state is GateState.PROTECTED and self.confirmed_end >= 0:
+            return []
+        if not self._is_level(now_s):
+            return []
+        assert self._goal is not None
+        if self.confirmed_end < 0:
+            self.confirmed_end = self._goal.watermark
+        if self.state is GateState.PROTECTED:
             return []
         if self.state is not GateState.CATCHING_UP:
             self._enter(GateState.CATCHING_UP if self._alone_until_s else GateState.PROTECTED, now_s)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from twinshore.config.model import FIRST_TERM
 from twinshore.kafka.protocol.error_codes import Code
 
 
@@ -40,40 +41,36 @@ class ProtectionSettings:
     alone_after_s: float = 5.0
     stalled_after_s: float = 3.0
     ttl_s: float = 10.0
-    after_failover: AfterFailover = AfterFailover.ALONE
 
 
 @dataclass(frozen=True, slots=True)
 class SideView:
-    """What a side's leader answered of a partition, asked and heard by the gate's clock. `epoch`: the leader's.
-    `stable`: the last stable offset, -1 if it was not asked.
-    """
+    """What a side's leader answered of a partition, asked and heard by the gate's clock. `epoch`: the leader's."""
 
     topic_id: str
     epoch: int
     watermark: int
     asked_s: float
     heard_s: float
-    stable: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class ReachedEpoch:
     """What the mirror says of a partition: the twin `target_id` is a copy of `source_id`, and has a record of the
-    source's leader epoch `epoch`. `is_stopped`: an incident stops the partition.
+    source's leader epoch `epoch`. `is_stopped`: an incident stops the partition. `term`: the home's.
     """
 
     source_id: str
     target_id: str
     epoch: int
     is_stopped: bool = False
+    term: int = FIRST_TERM
 
 
 class WaitCause(StrEnum):
     """Why a write is not confirmed."""
 
     REPLICATION = "the twin does not have it yet"
-    TRANSACTION = "an open transaction of the partition comes first"
     TWIN_AWAY = "the twin does not answer"
     HOME_AWAY = "the home does not answer"
     NO_TWIN = "the partition has no twin"

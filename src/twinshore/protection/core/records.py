@@ -1,12 +1,13 @@
-"""Records of `twinshore.protection`, which each cluster keeps: which level topics have, and what mirrors and gates say.
+"""Records of `twinshore.protection` and `twinshore.gates`, which each cluster keeps.
 
-| key | value | written by, on |
-| --- | --- | --- |
-| `["level", topic]` | the topic's protection | the operator's command, on every cluster |
-| `["reached", cluster id of the source, topic, partition]` | `ReachedEpoch` | the mirror, on the target |
-| `["gate", topic, gate id]` | `GateRecord` | the gate, on the twin's cluster |
+| topic | key | value | written by, on |
+| --- | --- | --- | --- |
+| `protection` | `["level", topic]` | `TopicProtection` | the operator, on every cluster |
+| `protection` | `["reached", cluster id of source, topic, partition]` | `ReachedEpoch` | the mirror, on the target |
+| `protection` | `["promoted", id of old home, topic]` | `PromotedTwin` | a forced switch, on the new home |
+| `gates` | `["gate", topic, gate id]` | `GateRecord` | the gate, on the twin's cluster |
 
-The topic is compacted. Third parties may write there, so records of a foreign form are ignored.
+The topics are compacted. Third parties may write there, so records of a foreign form are ignored.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from twinshore.config import frozen
-from twinshore.config.frozen import GATE_LINE, LEVEL_LINE, REACHED_LINE
+from twinshore.config.frozen import GATE_LINE, LEVEL_LINE, PROMOTED_LINE, REACHED_LINE
 from twinshore.kafka.protocol.primitives import KEY_BYTES_MAX, encode_json, is_printable, parse_json_or_none
 from twinshore.protection.core.model import AfterFailover, ProtectionLevel, ReachedEpoch
 from twinshore.routing.core.home_records import NewerLine, line_value, read_line
 
 KeyValue = tuple[bytes, bytes | None]
+# The number of a level that a newer version wrote. What it asks for is unknown, so it counts as the strictest.
+NEWER_NUMBER: Final = (1 << 62) - 1
 # So many records of each kind are kept: third parties must not fill the memory.
 RECORDS_MAX: Final = 200_000
 Seconds = Annotated[float, Field(ge=0, le=86_400)]
@@ -45,22 +48,39 @@ class TopicProtection:
     loss_at_most_s: Seconds = 0.0
     by: Text = ""
 
+    @property
+    def holds(self) -> bool:
+        """Whether acknowledgements wait for the twin."""
+        return self.level is not ProtectionLevel.ASYNC
+
+
+@dataclass(frozen=True, slots=True)
+class PromotedTwin:
+    """A forced switch made the twin the home in this `term`: what mirrors said in earlier terms is void. Until
+    `is_over`, the topic has no twin, and acknowledgements are the home's alone.
+    """
+
+    term: Number
+    is_over: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class GateRecord:
-    """What a gate says of a topic. `confirmed`: by partition, up to which offset writes are confirmed. `alone`: by
-    partition, from which offset on acknowledgements may be the home's alone; empty if none are. `ttl_ms`: how long the
-    record holds after it was read.
+    """What a gate says of a topic. `level`: the number of the level that it obeys. `confirmed`: by partition, up to
+    which offset the twin has all that is acknowledged. `alone`: by partition, from which offset on acknowledgements may
+    be the home's alone; empty if none are. `ttl_ms`: how long the record holds after it was read.
     """
 
+    level: Number
     confirmed: dict[int, Number]
     alone: dict[int, Number] = field(default_factory=dict)
     at_ms: Number = 0
     ttl_ms: Number = 0
 
 
-Value = TypeVar("Value", TopicProtection, GateRecord, ReachedEpoch)
+Value = TypeVar("Value", TopicProtection, GateRecord, ReachedEpoch, PromotedTwin)
 _LEVEL, _GATE, _REACHED = TypeAdapter(TopicProtection), TypeAdapter(GateRecord), TypeAdapter(ReachedEpoch)
+_PROMOTED = TypeAdapter(PromotedTwin)
 
 
 def level_line(topic: str, protection: TopicProtection) -> KeyValue:
@@ -78,25 +98,59 @@ def reached_line(source_cluster_id: str, topic: str, partition: int, reached: Re
     return key, line_value(_REACHED.dump_python(reached, mode="json"))
 
 
+def promoted_line(old_home_id: str, topic: str, promoted: PromotedTwin) -> KeyValue:
+    return encode_json([PROMOTED_LINE, old_home_id, topic]), line_value(_PROMOTED.dump_python(promoted, mode="json"))
+
+
 @dataclass(slots=True)
 class ProtectionLog:
-    """The records as the log is read. `newer`: topics whose level is of a newer version, so that writes wait."""
+    """The records of `twinshore.protection` as the log is read."""
 
     levels: dict[str, TopicProtection] = field(default_factory=dict)
     reached: dict[tuple[str, str, int], ReachedEpoch] = field(default_factory=dict)
-    gates: dict[tuple[str, str], GateRecord] = field(default_factory=dict)
-    newer: set[str] = field(default_factory=set)
+    promoted: dict[tuple[str, str], PromotedTwin] = field(default_factory=dict)
+
+    def reached_of(self, source_cluster_id: str, topic: str, partition: int) -> ReachedEpoch | None:
+        """Returns what counts of what the mirror says of a twin here."""
+        reached = self.reached.get((source_cluster_id, topic, partition))
+        promoted = self.promoted.get((source_cluster_id, topic))
+        return None if reached is None or (promoted and reached.term < promoted.term) else reached
+
+    def is_without_twin(self, topic: str) -> bool:
+        """Whether a forced switch brought the topic here, and no mirror has a twin of it yet. What a mirror says in
+        that term or a later one shows that the topic has been at home elsewhere since.
+        """
+        return any(
+            name == topic and not one.is_over and self.reached_of(cluster_id, topic, 0) is None
+            for (cluster_id, name), one in self.promoted.items()
+        )
+
+    def copy(self) -> ProtectionLog:
+        return ProtectionLog(dict(self.levels), dict(self.reached), dict(self.promoted))
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         match parse_json_or_none(key, KEY_BYTES_MAX):
             case [frozen.LEVEL_LINE, str(topic)]:
-                self.newer.discard(topic)
-                if isinstance(read_line(value), NewerLine):
-                    self.newer.add(topic)
+                if value is not None and isinstance(read_line(value), NewerLine):
+                    self.levels[topic] = TopicProtection(ProtectionLevel.STRICT, NEWER_NUMBER)
                 else:
                     _keep(self.levels, topic, _LEVEL, value)
             case [frozen.REACHED_LINE, str(cluster_id), str(topic), int(partition)] if partition >= 0:
                 _keep(self.reached, (cluster_id, topic, partition), _REACHED, value)
+            case [frozen.PROMOTED_LINE, str(cluster_id), str(topic)]:
+                _keep(self.promoted, (cluster_id, topic), _PROMOTED, value)
+            case _:
+                pass
+
+
+@dataclass(slots=True)
+class GateLog:
+    """The records of `twinshore.gates` as the log is read, by topic and gate."""
+
+    gates: dict[tuple[str, str], GateRecord] = field(default_factory=dict)
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        match parse_json_or_none(key, KEY_BYTES_MAX):
             case [frozen.GATE_LINE, str(topic), str(gate)] if is_printable(gate):
                 _keep(self.gates, (topic, gate), _GATE, value)
             case _:

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from enum import StrEnum
 
-from twinshore.config.frozen import HOMES_TOPIC, RESCUED_TOPIC, TWINS_TOPIC
+from twinshore.config.frozen import HOMES_TOPIC, PROTECTION_TOPIC, RESCUED_TOPIC, TWINS_TOPIC
 from twinshore.config.incident_policy import IncidentKind, IncidentPolicy, IncidentSide
 from twinshore.config.model import Link
 from twinshore.config.sentences import join_names
@@ -183,8 +183,8 @@ SAFE_OPERATIONS: Mapping[int, tuple[AclOperation, ...]] = {
 NEEDED_OPERATIONS = frozenset(
     {AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.ALTER, AclOperation.ALTER_CONFIGS}
 )
-# Only Twinshore writes to these. Applications must write to the topic of followers.
-OWN_TOPICS = (HOMES_TOPIC, RESCUED_TOPIC, TWINS_TOPIC)
+# Only Twinshore writes to these. Applications must write to the topics of followers and of gates.
+OWN_TOPICS = (HOMES_TOPIC, PROTECTION_TOPIC, RESCUED_TOPIC, TWINS_TOPIC)
 WRITE_OPERATIONS = (AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER, AclOperation.ALTER_CONFIGS)
 NAMED_MAX = 5
 
