@@ -181,7 +181,7 @@ class RunningFanOut:
 
     def __init__(
         self,
-        errand: model.FanOutSteps,
+        errand: model.FanOutSteps | model.WaitingSteps,
         ask: Callable[[model.BrokerRequest, Callable[[model.BrokerResponse], None]], None],
         done: Callable[[model.Parts, bool], None],
         client: ConnectedClient,
@@ -208,9 +208,19 @@ class RunningFanOut:
         except Exception as error:  # else the client would wait for ever
             self._client.hang_up(f"an answer of a broker cannot be used: {describe_error(error)}")
             return
+        if isinstance(asks, model.WaitStep):
+            asks.start(self._go_on)
+            return
+        if isinstance(asks, model.PauseStep):
+            asyncio.get_running_loop().call_later(asks.wait_s, self._go_on)
+            return
         self._found, self._left = [None] * len(asks), len(asks)
         for index, ask in enumerate(asks):
             self._ask(ask, with_flow_timing(partial(self._heard, index), ask.counters))
+
+    def _go_on(self) -> None:
+        if not self._over:
+            self._step(())
 
     def _heard(self, index: int, body: model.BrokerResponse) -> None:
         if self._over:
@@ -535,6 +545,12 @@ class ClientConnection(asyncio.BufferedProtocol):
                 ask = partial(self._brokers.ask, request.client_id or "", wait_s)
                 self._errand = RunningFanOut(errand, ask, back, self)
                 self._errand.begin()
+            case model.WaitingFanOut(errand, wait_s):
+                back = partial(self._come_back, self._begin_turn(request), (), {}, None)
+                self._errand = RunningFanOut(
+                    errand, partial(self._brokers.ask, request.client_id or "", wait_s), back, self
+                )
+                self._errand.begin()
             case model.ParkRequest():
                 self._held.keep(whole, move)
             case model.DisconnectClient(why):
@@ -578,8 +594,9 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _hold(self, protected: ProtectedParts | None) -> HeldResponse | None:
         """Begins to hold the response of a write to protected topics; None for any other request."""
-        if protected is None or self._context.keeper is None:
+        if protected is None:
             return None
+        assert self._context.keeper is not None  # who found the request to be protected
         held = HeldResponse(self._context.keeper, protected)
         self._protected.add(held)
         return held

@@ -127,6 +127,9 @@ class ProxyCollector(Collector):
                 ["topic", "cluster", "kind"],
                 [(key[1:], getattr(n, name)) for key, n in topics],
             )
+        if (keeper := self._context.keeper) is not None:
+            held = list(keeper.counts.items())
+            yield "protected_writes", "writes to protected topics, by outcome", ["topic", "outcome"], held
         clients = list(self._totals.clients.items())
         for name, told in (
             ("requests", "requests of the client id"),
@@ -147,6 +150,12 @@ class ProxyCollector(Collector):
         yield "leaderless_topics", "topics without a leader, by reason", ["why"], reasons
         is_open = [(key, float(key in breakers.open)) for key in list(breakers.tallies)]
         yield "breaker_open", "1 while the breaker is open", ["topic", "client", "kind"], is_open
+        if (keeper := self._context.keeper) is not None:
+            states = Counter((partition.topic, state.value) for partition, state in keeper.states().items())
+            told = "protected partitions that this process writes to, by what an acknowledgement means"
+            yield "protected_partitions", told, ["topic", "state"], list(states.items())
+            waiting = [((topic, cause.name.lower()), n) for (topic, cause), n in keeper.waiting().items()]
+            yield "protected_waiting", "writes that wait for the twin, by cause", ["topic", "cause"], waiting
         alarms = [((name,), float(standing)) for name, standing in self._alarms.standing.items()]
         yield "alarm", "1 while the alarm is open", ["alarm"], alarms
 

@@ -286,7 +286,7 @@ class _Serving:
         """Open the ports once clusters are known, and then those of new brokers.
 
         API versions are unknown until a cluster answers. Without home records, readers would go to old homes and commit
-        there.
+        there. Without protection levels, writes to protected topics would be acknowledged too early.
         """
         await asyncio.gather(self._lookout.first(), self._control.first())
         check_cluster_marks(
@@ -296,7 +296,7 @@ class _Serving:
         tasks = (self._lookout.look(), self._control.run(), self._levels.run(), self._telling.run(), self._keep())
         looking = [asyncio.create_task(one) for one in tasks]
         try:
-            while not (self._context.table.offers and (self._follows is None or self._follows.has_read_home_records())):
+            while not self._may_serve():
                 await self._wait_for_news(server)
             await self._doors.open(self._context.table)
             # What is loaded by now stays: collecting it would delay clients now and then.
@@ -313,23 +313,29 @@ class _Serving:
             for one in looking:
                 one.cancel()
 
+    def _may_serve(self) -> bool:
+        follows, keeper = self._follows, self._context.keeper
+        has_read_homes = follows is None or follows.has_read_home_records()
+        return bool(self._context.table.offers) and has_read_homes and keeper is not None and keeper.has_read_levels()
+
     def _home_of(self, topic: str) -> str | None:
         return self._context.table.route(topic)
 
     async def _keep(self) -> None:
-        """Holds the responses of protected topics; a twin needs a second cluster."""
-        if len(self._clusters) < 2:
-            return
+        """Holds the responses of protected topics."""
         loop, name = asyncio.get_running_loop(), f"{socket.gethostname()}/{uuid4().hex[:8]}"
         keeper = GateKeeper(name, self._clusters, PROXY_CLIENT_ID, self._home_of, loop.call_soon_threadsafe)
         self._context.keeper = keeper
         keeper.start()
+        faults = RepeatFilter(log)
         try:
             while True:
                 await asyncio.sleep(TICK_S)
-                keeper.tick()
+                try:
+                    keeper.tick()
+                except Exception as error:  # no answer is passed on without the next ticks
+                    faults.say(f"protected writes wait: {describe_error(error)}")
         finally:
-            self._context.keeper = None
             await loop.run_in_executor(None, keeper.stop)
 
     async def _wait_for_news(self, server: MetricsServer | None) -> None:

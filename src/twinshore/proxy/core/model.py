@@ -339,10 +339,26 @@ class BrokerRequest(NamedTuple):
 # The body of a response; None without a response.
 BrokerResponse: TypeAlias = memoryview | None
 ResultT = TypeVar("ResultT")
+
+
+class WaitStep(NamedTuple):
+    """Go on once `start` has called back."""
+
+    start: Callable[[Callable[[], None]], None]
+
+
+class PauseStep(NamedTuple):
+    """Go on later."""
+
+    wait_s: float
+
+
 # Yields requests, gets their responses in the same order, and returns a result.
 SubRequests: TypeAlias = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], ResultT]
 # Returns the body for the client.
 FanOutSteps: TypeAlias = SubRequests[Parts]
+# With waits between the requests, which give no responses.
+WaitingSteps: TypeAlias = Generator[Sequence[BrokerRequest] | WaitStep | PauseStep, Sequence[BrokerResponse], Parts]
 
 
 class RespondLater(NamedTuple):
@@ -389,6 +405,13 @@ class FanOut(NamedTuple):
     protected: ProtectedParts | None = None
 
 
+class WaitingFanOut(NamedTuple):
+    """As `FanOut`, with waits between the requests."""
+
+    errand: WaitingSteps
+    wait_s: float
+
+
 class ParkRequest(NamedTuple):
     """Keep the request until the routing table changes, then judge again. Other requests of this client wait.
 
@@ -411,7 +434,14 @@ class DisconnectClient(NamedTuple):
 
 
 RequestDecision: TypeAlias = (
-    ForwardRequest | RespondNow | RespondLater | FanOut | ParkRequest | DiscardRequest | DisconnectClient
+    ForwardRequest
+    | RespondNow
+    | RespondLater
+    | FanOut
+    | WaitingFanOut
+    | ParkRequest
+    | DiscardRequest
+    | DisconnectClient
 )
 
 ApiVersionRanges = Mapping[int, tuple[int, int]]

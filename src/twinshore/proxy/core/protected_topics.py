@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.produce import ProduceRequest
-from twinshore.protection.core.model import ProtectionLevel
 from twinshore.protection.core.records import TopicProtection
 
 
@@ -38,6 +37,33 @@ class Protection(Protocol):
     def refusal(self, topic: str, partitions: Iterable[int]) -> Code | None:
         """Returns the error for a write that is not to be sent; None to send it."""
 
+    def hold(self, partitions: Sequence[TopicPartition]) -> CommitHold:
+        """A transaction that wrote there is about to be committed."""
+
+    def protected_partitions(self) -> list[TopicPartition]:
+        """Returns all that are known."""
+
+
+class CommitHold(Protocol):
+    """`code`: why the commit is not confirmed, once `wait` is over."""
+
+    code: Code
+
+    def wait(self, done: Callable[[], None]) -> None:
+        """The transaction is complete at home; wait for the twins."""
+
+    def close(self) -> None: ...
+
+
+class NothingHeld:
+    code = Code.NONE
+
+    def wait(self, done: Callable[[], None]) -> None:
+        done()
+
+    def close(self) -> None:
+        pass
+
 
 class NoProtection:
     """Of a process that holds no responses."""
@@ -47,13 +73,18 @@ class NoProtection:
     def refusal(self, topic: str, partitions: Iterable[int]) -> Code | None:  # noqa: ARG002
         return None
 
+    def hold(self, partitions: Sequence[TopicPartition]) -> CommitHold:  # noqa: ARG002
+        return NothingHeld()
+
+    def protected_partitions(self) -> list[TopicPartition]:
+        return []
+
 
 def protected_partitions(asked: ProduceRequest, protection: Protection) -> dict[str, list[int]]:
     """Returns the partitions of protected topics that the request writes to."""
     found: dict[str, list[int]] = {}
     for one in asked.batches:
-        level = protection.levels.get(str(one.topic))
-        if level is not None and level.level is not ProtectionLevel.ASYNC:
+        if (level := protection.levels.get(str(one.topic))) is not None and level.holds:
             found.setdefault(str(one.topic), []).append(one.partition)
     return found
 

@@ -363,7 +363,7 @@ class ClientSession:
         records = RecordRequests(addressing, news, as_seen, self._counting, reading, protection)
         self._fused = BreakerFilter(records, breakers or CircuitBreakers())
         self._committed = OffsetRequests(self._counting)
-        self._refused = RefusedTransactions()
+        self._refused = RefusedTransactions(protection)
         at_work, resets = at_work or ActiveMembers(), resets or OffsetResets()
         self._members = ClientMembers(at_work)
         self._newer = ConsumerProtocolGroups(at_work, resets.holds, news)

@@ -14,11 +14,15 @@ from functools import partial
 from typing import Any, Final
 
 from twinshore.config.frozen import GROUPS_HOME
-from twinshore.config.model import FIRST_TERM
+from twinshore.config.model import FIRST_TERM, TopicPartition
 from twinshore.kafka.protocol.apis import DESCRIBE_TRANSACTIONS
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.requests import Request
-from twinshore.kafka.protocol.transactions import encode_describe_transactions, parse_describe_transactions
+from twinshore.kafka.protocol.transactions import (
+    TransactionState,
+    encode_describe_transactions,
+    parse_describe_transactions,
+)
 from twinshore.proxy.core.message_codec import (
     ask_broker,
     build_commit_errors,
@@ -38,10 +42,16 @@ from twinshore.proxy.core.model import (
     ForwardRequest,
     ParkRequest,
     Parts,
+    PauseStep,
     RequestDecision,
     RespondNow,
     RoutingTable,
+    SubRequests,
+    WaitingFanOut,
+    WaitingSteps,
+    WaitStep,
 )
+from twinshore.proxy.core.protected_topics import NoProtection, Protection
 
 ADD_PARTITIONS_TO_TXN: Final = 24
 ADD_OFFSETS_TO_TXN: Final = 25
@@ -51,6 +61,10 @@ TXN_OFFSET_COMMIT: Final = 28
 _NOT_ATTEMPTED: Final = 55
 _NOT_FOR_GROUP: Final = 30
 _NOBODY: Final = -1
+_PREPARE_COMMIT: Final = "PrepareCommit"
+_COMMITTED: Final = (_PREPARE_COMMIT, "CompleteCommit")
+# The coordinator writes the markers a moment after its answer.
+_MARKERS_PAUSE_S: Final = 0.003
 
 
 def init_transactional_producer(
@@ -65,10 +79,8 @@ def init_transactional_producer(
 
 
 def _init_known(request: Request, asked: Any, place: BrokerId) -> FanOutSteps:
-    question = [encode_describe_transactions([str(asked.transactional_id)])]
-    (body,) = yield [BrokerRequest(place, DESCRIBE_TRANSACTIONS, 0, question)]
-    states = [] if body is None else parse_describe_transactions(body, 0)
-    if states and not states[0].error and states[0].producer_id != asked.producer_id:
+    state = yield from _describe(place, str(asked.transactional_id))
+    if state is not None and state.producer_id != asked.producer_id:
         asked = replace(asked, producer_id=_NOBODY, producer_epoch=-1)
     answer = yield from ask_broker(place, asked)
     if answer is None:
@@ -82,8 +94,11 @@ class RefusedTransactions:
     The coordinator does not know them, and its error to EndTxn would end librdkafka clients.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, protection: Protection | None = None) -> None:
         self._ids: set[str] = set()
+        self._protection = protection or NoProtection()
+        # What transactions wrote to that are committed and not confirmed: their coordinator no longer says it.
+        self._committed: dict[str, list[TopicPartition]] = {}
 
     def add_partitions(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
         """Judge AddPartitionsToTxn, which begins a transaction."""
@@ -99,10 +114,53 @@ class RefusedTransactions:
             return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
         asked = decode_request(request)
         name = str(asked.transactional_id)
+        if asked.committed and any(level.holds for level in self._protection.levels.values()):
+            return WaitingFanOut(self._commit(request, asked, name, place), RESPONSE_TIMEOUT_S)
         if asked.committed or name not in self._ids:
             return ForwardRequest(place)
         self._ids.discard(name)
         return ForwardRequest(place, rewrite=partial(_ended, request))
+
+    def _commit(self, request: Request, asked: Any, name: str, place: BrokerId) -> WaitingSteps:
+        """Commit, and answer once the twins have all that the transaction wrote to protected topics, and its end.
+
+        While they do not, the client is told to commit again, as if the transaction were not complete at home.
+        """
+        later = build_error_response(request, Code.CONCURRENT_TRANSACTIONS)
+        state = yield from _describe(place, name)
+        if state is None:
+            return later
+        written = [TopicPartition(*one) for one in state.partitions]
+        if state.state in _COMMITTED:
+            written = self._committed.get(name) or written or self._protection.protected_partitions()
+        levels = self._protection.levels
+        protected = [one for one in written if one.topic in levels and levels[one.topic].holds]
+        if any(self._protection.refusal(one.topic, [one.partition]) is not None for one in protected):
+            return later
+        held = self._protection.hold(protected)
+        try:
+            self._committed[name] = protected
+            answer = yield from ask_broker(place, asked)
+            if answer is None or answer.error_code:
+                return later if answer is None else encode_message(answer)
+            while protected and (state := (yield from _describe(place, name))) and state.state == _PREPARE_COMMIT:
+                yield PauseStep(_MARKERS_PAUSE_S)
+            if state is None:
+                return later
+            yield WaitStep(held.wait)
+            if held.code:
+                return later
+            self._committed.pop(name, None)
+            return encode_message(answer)
+        finally:
+            held.close()
+
+
+def _describe(place: BrokerId, name: str) -> SubRequests[TransactionState | None]:
+    """Returns the transaction's state; None if the coordinator does not say it."""
+    (body,) = yield [BrokerRequest(place, DESCRIBE_TRANSACTIONS, 0, [encode_describe_transactions([name])])]
+    states = [] if body is None else parse_describe_transactions(body, 0)
+    return states[0] if states and not states[0].error else None
 
 
 def _ended(request: Request, view: memoryview, at: int) -> Parts | None:
