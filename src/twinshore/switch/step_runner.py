@@ -55,6 +55,7 @@ from twinshore.switch.core.steps import (
 )
 from twinshore.switch.drain import MirrorWatch, describe_stopped_partitions, describe_topic_changes
 from twinshore.switch.fencing import FencedProducer, check_twins_settled, write_fence
+from twinshore.switch.protected_topics import GatePromises
 from twinshore.switch.write_access import UNREACHABLE_MS_MAX, WriterAccess, defer_cleanup, end_holds
 
 POLL_INTERVAL_S = 0.05
@@ -199,6 +200,7 @@ class SwitchSteps(ClusterSteps):
         self.announcer = HomeAnnouncer(self.old, self.new)
         self.writers = WriterAccess(self.old, self.new, self.link, self.back, self.store)
         self.mirror = self.watch_mirror(self.link)
+        self.promises = GatePromises(self.new)
         self.held_again = False
 
     def once(self, state: SwitchState) -> StepOutcome:
@@ -266,7 +268,12 @@ class SwitchSteps(ClusterSteps):
         if state.kind is not SwitchKind.FORCED:
             return drain.check_twins_level(self.new, state)
         producer = self._fenced_producer(state)
-        return producer if isinstance(producer, StepPending) else check_twins_settled(self.new, state, producer)
+        if isinstance(producer, StepPending):
+            return producer
+        settled = check_twins_settled(self.new, state, producer)
+        if not isinstance(settled, StepDone):
+            return settled
+        return self.promises.waited(settled, self.store.links.identity(state.link))
 
     def do_prove(self, state: SwitchState) -> StepOutcome:
         proven = handover.prove_twins(self.link, self.settings, self.store, state, whole=True)

@@ -82,6 +82,7 @@ from twinshore.switch.drain import (
     why_unreachable,
 )
 from twinshore.switch.handover import describe_inconsistent_groups
+from twinshore.switch.protected_topics import describe_losses
 from twinshore.switch.write_access import clean_up, defer_cleanup, read_acl_snapshot
 
 # A topic's whole name; its dots may be escaped as in a pattern.
@@ -593,6 +594,7 @@ def _forced_remarks(
         counts = f"all that {link.target} holds there counts from then on, also foreign records"
         yield f"{link.name} had stopped with {join_names(stopped)}: {counts}; `twinshore status` says why it stopped"
     yield from describe_inconsistent_groups(clients.target, link, topics)
+    yield from describe_losses(link.source, clients.target, topics)
 
 
 def _unknown(new: KafkaCluster, link: Link, topics: Sequence[str], back: Link | None) -> Iterator[str]:
