@@ -21,7 +21,10 @@ from typing import Any, Final
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-SHOWS: Final = ("advisor", "broadcast", "client", "crossing", "groups", "nouns", "proxy", "switch", "topics")
+SHOWS: Final = (
+    *("advisor", "broadcast", "client", "crossing", "groups"),
+    *("nouns", "protection", "proxy", "switch", "topics"),
+)
 TELLS: Final = "told: "
 # Pages that a run writes: whether they are there changes no test.
 WRITTEN: Final = (":(exclude)docs/evidence", ":(exclude)docs/benchmarks.md", ":(exclude)docs/compatibility.md")

@@ -19,6 +19,7 @@ from bench.show import client as show_client
 from bench.show import crossing as show_crossing
 from bench.show import groups as show_groups
 from bench.show import nouns as show_nouns
+from bench.show import protection as show_protection
 from bench.show import proxy as show_proxy
 from bench.show import switch as show_switch
 from bench.show import topics as show_topics
@@ -142,6 +143,7 @@ def marks() -> list[dict[str, Any]]:
         (show_advisor, 2),
         (show_broadcast, 7),
         (show_nouns, 23),
+        (show_protection, 8),
     ],
 )
 def test_every_claim_has_a_name_of_its_own_and_is_measured_or_marked_on_a_test(

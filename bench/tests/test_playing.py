@@ -116,7 +116,7 @@ def test_marks_are_listed_and_nothing_is_played(file: str, tmp_path: Path) -> No
     [
         (
             '@pytest.mark.claim("tropics", "a", "b")',
-            "the shows are advisor, broadcast, client, crossing, groups, nouns, proxy",
+            "the shows are advisor, broadcast, client, crossing, groups, nouns, protection, proxy",
         ),
         ('@pytest.mark.claim("topics", "a")', "says"),
         ('@pytest.mark.claim("topics", "a", "b")\n@pytest.mark.claim("topics", "a", "c")', "two claims of topics"),

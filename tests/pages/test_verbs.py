@@ -47,6 +47,7 @@ REFUSED = {
     "twinshore link home orders": "no two links replicate topics from east and back",
     'twinshore link resume "east->west" --topic': "is not paused",
     "twinshore link reverse": "has twins on west",
+    "twinshore protection explain": "topic orders is not protected",
     "twinshore proxy breaker close": "topic orders has no such circuit breaker",
     "twinshore proxy user": "secret file orders.password cannot be read",
     "twinshore push remove": "nothing is pushed to shop",

@@ -194,11 +194,30 @@ MESSAGES = {
     ),
     "replication.no-source-topic": Message("{cluster} has no topic {topic} now: there is nothing to begin with"),
     "replication.no-such-incident": Message("--kind: no such incident {kind!r}", "one of: {known}"),
+    "replication.no-such-level": Message("--level: no such level {level!r}", "one of: {known}"),
     "replication.no-such-link": Message("there is no link {link!r}{near}"),
     "replication.no-such-override": Message("operators cannot change {name!r}{near}"),
+    "replication.not-protected": Message("topic {topic} is not protected", "`twinshore protection show` lists all"),
     "replication.not-resumed": Message("not resumed: {reasons}", "docs/incidents.md says what to do about each"),
     "replication.not-stopped": Message("no incident stops {place}{near}", "`twinshore status` shows what is open"),
     "replication.one-of-two": Message("give either {one} or {other}"),
+    "replication.protection-away": Message(
+        "{level} counts once every cluster has it, and these do not take it: {clusters}", "run it again once they do"
+    ),
+    "replication.protection-no-topic": Message("no link replicates a topic {topic!r}"),
+    "replication.protection-no-twin": Message(
+        "topic {topic} has no twin, or none on the cluster of --twin", "a link must replicate it first"
+    ),
+    "replication.protection-not-exact": Message(
+        "topic {topic}: its twin by link {link} may have other offsets, or lack records",
+        'protection needs naming = "same", mode = "exact", and a queue that drops nothing',
+    ),
+    "replication.protection-several-twins": Message(
+        "topic {topic} has several twins", "name the one that counts with --twin: {clusters}"
+    ),
+    "replication.protection-weak": Message(
+        "topic {topic} on {cluster} may lose what it confirmed: {why}", "mend that, or give --even-weak"
+    ),
     "replication.reverse-link-exists": Message(
         "link {link} cannot be turned: link {reverse} exists already",
         "remove one of the two first; `twinshore switch` moves single topics between them",

@@ -1,0 +1,73 @@
+"""`twinshore protection`: which topics are acknowledged by both sides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from twinshore.cli import options
+from twinshore.cli.app import get_operator_name, load_cli_settings, print_result, run_steps
+
+TOPICS = typer.Argument(help="Topics, or regular expressions for whole topic names.")
+SHOWN = typer.Argument(None, help="Only these topics, or regular expressions for whole topic names.")
+TOPIC = typer.Argument(help="The topic.")
+LEVEL = typer.Option(..., "--level", help="async, sync or strict.")
+ALONE_AFTER = typer.Option(
+    5.0, "--alone-after", min=3.0, help="sync: seconds to wait for the twin before the home alone acknowledges."
+)
+TWIN = typer.Option("", "--twin", help="The cluster whose twin counts, if there are several.")
+EVEN_WEAK = typer.Option(False, "--even-weak", help="Also if the loss of one broker may lose records of the twin.")
+
+
+def register(app: typer.Typer) -> None:
+    protection = typer.Typer(help="Have topics acknowledged by both sides.", no_args_is_help=True)
+    protection.command("set")(set_level)
+    protection.command("show")(show)
+    protection.command("explain")(explain)
+    app.add_typer(protection, name="protection")
+
+
+def set_level(
+    topics: list[str] = TOPICS,
+    level: str = LEVEL,
+    alone_after: float = ALONE_AFTER,
+    twin: str = TWIN,
+    even_weak: bool = EVEN_WEAK,
+    settings: Path = options.SETTINGS,
+    dry_run: bool = options.DRY_RUN,
+) -> None:
+    """Sets what an acknowledgement of the topics means, for clients of proxies.
+
+    async: the home has the record. sync: home and twin have it; the home alone once the twin has been away for
+    --alone-after and that is written down. strict: home and twin have it, else the write is refused.
+    """
+    from twinshore.replication.operations.protection import ProtectionRequest, act, parse_level, plan
+    from twinshore.state.opening import open_to_change
+
+    loaded = load_cli_settings(settings)
+    request = ProtectionRequest(tuple(topics), parse_level(level), alone_after, twin, even_weak=even_weak)
+    with open_to_change(loaded, dry_run=dry_run) as store:
+        planned = plan(request, loaded, store)
+        run_steps(planned, act(planned, loaded, store, by=get_operator_name()), dry_run=dry_run)
+
+
+def show(topics: list[str] | None = SHOWN, settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
+    """Shows which topics are protected, and from which offset on the home alone acknowledged."""
+    from twinshore.replication.operations.protection import show as read
+
+    found = read(topics or (), load_cli_settings(settings))
+    lines = [one.sentence() for one in found.topics]
+    lines += [f"{name} does not answer: {error}" for name, error in found.away]
+    print_result(found.as_values(), lines, as_json=json_output, none="no topic has a protection")
+
+
+def explain(topic: str = TOPIC, settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
+    """Says why writes to a protected topic wait, and what a forced switch would lose now."""
+    from twinshore.replication.operations.protection import explain as read
+    from twinshore.state.opening import open_existing
+
+    loaded = load_cli_settings(settings)
+    with open_existing(loaded) as store:
+        found = read(topic, loaded, store)
+    print_result(found.as_values(), found.lines(), as_json=json_output)

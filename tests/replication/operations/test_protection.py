@@ -1,0 +1,104 @@
+"""Levels of topics: what is refused, what stands on clusters afterwards, and what is shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from testkit.errors import raises
+from tests.replication.operations.asked import BACK, LINK, settings_of
+from tests.scenarios.mirror_rig import settings_text
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.settings import Settings, parse_settings
+from twinshore.lab.clients import create_admin_client
+from twinshore.lab.cluster import LabCluster
+from twinshore.protection.core.model import ProtectionLevel
+from twinshore.replication.operations.protection import (
+    ProtectionOverview,
+    ProtectionRequest,
+    act,
+    explain,
+    parse_level,
+    plan,
+    show,
+)
+from twinshore.state.core.values import TwinRow
+from twinshore.state.store import Store
+
+STRICT = ProtectionRequest(("level-orders",), ProtectionLevel.STRICT)
+ASYNC = replace(STRICT, level=ProtectionLevel.ASYNC)
+
+
+def twin(topic: str) -> TwinRow:
+    return TwinRow(LINK, topic, 0, "aa" * 16, "bb" * 16, 0, 0, 1)
+
+
+@pytest.fixture
+def settings(east: LabCluster, west: LabCluster, store: Store, tmp_path: Path) -> Settings:
+    for topic in ("level-orders", "level-away"):
+        store.twins.save([twin(topic)])
+        for lab in (east, west):
+            if topic not in create_admin_client(lab.cluster).list_topics(timeout=10).topics:
+                lab.create_topic(topic)
+    text = settings_text(tmp_path, [east.cluster, west.cluster], {LINK: "level-.*"})
+    return parse_settings(text, name="settings", env={})
+
+
+def levels(settings: Settings) -> dict[str, ProtectionLevel]:
+    return {one.topic: one.protection.level for one in show(["level-orders"], settings).topics}
+
+
+def test_a_level_is_set_on_both_clusters_and_lowered_again(settings: Settings, store: Store) -> None:
+    assert show(["level-orders"], settings) == ProtectionOverview((), ())
+    with raises(RefusedError, "replication.protection-weak", topic="level-orders", cluster="west"):
+        plan(STRICT, settings, store)
+    planned = plan(replace(STRICT, even_weak=True), settings, store)
+    assert "may lose what it confirmed: it has 1 replicas" in planned.remarks[0]
+    (step,) = act(planned, settings, store, by="anna")
+    assert step.sentence(done=True) == "topic level-orders is strict, before async"
+    assert levels(settings) == {"level-orders": ProtectionLevel.STRICT}
+    found = explain("level-orders", settings, store)
+    assert "no mirror says that the twin is a copy" in found.partitions[0].sentence()
+    assert "no writer said how far partition 0 is confirmed" in found.loss
+    (lowered,) = act(plan(ASYNC, settings, store), settings, store, by="anna")
+    assert (lowered.before, lowered.protection.number) == (ProtectionLevel.STRICT, step.protection.number + 1)
+    assert levels(settings) == {"level-orders": ProtectionLevel.ASYNC}
+    rows = [(row.topic, row.before, row.after, row.actor) for row in store.audit.rows() if row.kind == "protection"]
+    assert sorted(rows) == [("level-orders", "async", "strict", "anna"), ("level-orders", "strict", "async", "anna")]
+    with raises(ConfigError, "replication.not-protected", topic="level-orders"):
+        explain("level-orders", settings, store)
+
+
+@pytest.mark.usefixtures("short_patience")
+def test_what_cannot_be_protected_is_refused_by_name(store: Store) -> None:
+    with raises(ConfigError, "replication.no-such-level", level="both"):
+        parse_level("both")
+    same, prefixed = settings_of(f'[links."{LINK}"]\n'), settings_of(f'[links."{LINK}"]\nnaming = "prefix"\n')
+    with raises(ConfigError, "replication.protection-no-topic", topic="level-orders"):
+        plan(STRICT, same, store)
+    store.twins.save([twin("level-orders")])
+    with raises(RefusedError, "replication.protection-no-twin", topic="level-orders"):
+        plan(replace(STRICT, twin="east"), same, store)
+    with raises(RefusedError, "replication.protection-not-exact", topic="level-orders", link=LINK):
+        plan(STRICT, prefixed, store)
+    store.twins.save([replace(twin("level-orders"), link=BACK)])
+    both = settings_of(f'[links."{LINK}"]\n[links."{BACK}"]\n')
+    with raises(RefusedError, "replication.protection-several-twins", topic="level-orders"):
+        plan(STRICT, both, store)
+
+
+@pytest.mark.usefixtures("short_patience")
+def test_a_level_that_a_cluster_does_not_take_is_not_raised_but_lowered(settings: Settings, store: Store) -> None:
+    """West is away; a lower level is safe wherever it is read."""
+    raising, lowering = (replace(one, topics=("level-away",), even_weak=True) for one in (STRICT, ASYNC))
+    planned = plan(raising, settings, store)
+    clusters = {**settings.clusters, "west": settings_of("").clusters["west"]}
+    gone = replace(settings, values={**settings.values, "clusters": clusters})
+    with raises(RefusedError, "replication.protection-away", level=ProtectionLevel.STRICT):
+        list(act(planned, gone, store, by="anna"))
+    lowered = plan(lowering, gone, store)
+    assert "west is away, and is not told" in lowered.remarks[0]
+    (done,) = act(lowered, gone, store, by="anna")
+    assert done.protection.level is ProtectionLevel.ASYNC
