@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -10,11 +11,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from enum import StrEnum
 from functools import cache, wraps
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
-from sqlalchemy import URL, Connection, Engine, Insert, Table, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Executable, Insert, Table, create_engine, event, make_url
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 
@@ -22,6 +26,7 @@ from twinshore.config.errors import ConfigError, StoreError
 from twinshore.config.model import Secret
 
 Row = Mapping[str, Any]
+R = TypeVar("R")
 T = TypeVar("T")
 INSERT_ATTEMPTS_MAX = 5
 # Dialects with "on conflict".
@@ -39,6 +44,72 @@ def chunks(values: Iterable[T], size: int = CHUNK_SIZE) -> Iterator[Sequence[T]]
 def sanitize_text(sentence: str) -> str:
     """Replaces what some database refuses: NUL, and halves of surrogate pairs, as in broken names."""
     return sentence.encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")
+
+
+TABLE_NAMES: dict[type, str] = {}
+# Names that people and clients choose, cut to the length of their columns.
+CUT_NAMES = dict.fromkeys(("actor", "client", "group", "host", "made_by", "name", "set_by", "software"), 255)
+
+
+def values_of(row: Any) -> dict[str, Any]:
+    """The row's columns, as every database takes them. Nested rows have columns of their own, lists are JSON. The
+    database gives numbers as ids.
+    """
+    found: dict[str, Any] = {}
+    for name in row.__dataclass_fields__:
+        value = getattr(row, name)
+        if isinstance(value, str):
+            found[name] = sanitize_text(value)[: CUT_NAMES.get(name)]
+        elif isinstance(value, tuple | frozenset):
+            found[name] = json.dumps(sorted(value) if isinstance(value, frozenset) else value)
+        elif is_dataclass(value):
+            found |= values_of(value)
+        elif name != "id":
+            found[name] = value
+    return found
+
+
+def row_of(kind: type[R], columns: Row) -> R:
+    """The opposite of `values_of`; ignores other columns. Raises StoreError for a word that this version lacks."""
+    try:
+        return kind(**{name: read(columns) for name, read in _readers(kind)})
+    except ValueError as error:
+        table = TABLE_NAMES.get(kind, kind.__name__)
+        place = f"{table}, row {columns['id']}" if "id" in columns else table
+        raise StoreError("state.invalid-row", place=place, cause=str(error)) from error
+
+
+@cache
+def _readers(kind: type) -> tuple[tuple[str, Callable[[Row], Any]], ...]:
+    hints = get_type_hints(kind)
+    return tuple((name, _reader(name, hints[name])) for name in kind.__dataclass_fields__)  # type: ignore[attr-defined]
+
+
+def _reader(name: str, kind: Any) -> Callable[[Row], Any]:
+    if is_dataclass(kind):
+        readers = _readers(kind)  # type: ignore[arg-type]
+        return lambda columns: kind(**{name: read(columns) for name, read in readers})
+    if get_origin(kind) in (tuple, frozenset):
+        make = getattr(get_args(kind)[0], "_make", get_args(kind)[0])
+        return lambda columns: get_origin(kind)(map(make, json.loads(columns[name])))
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return lambda columns: kind(columns[name])
+    return itemgetter(name)
+
+
+def read_rows(connection: Connection, kind: type[R], query: Executable) -> tuple[R, ...]:
+    return tuple(row_of(kind, columns) for columns in connection.execute(query).mappings())
+
+
+def read_row(connection: Connection, kind: type[R], query: Executable) -> R | None:
+    """The only row of the query; None without one."""
+    return next(iter(read_rows(connection, kind, query)), None)
+
+
+def swap_row(connection: Connection, table: Table, seen: Row, values: Row) -> bool:
+    """Gives the row with the columns `seen` these values; returns whether there was one."""
+    as_seen = (table.c[name] == value for name, value in seen.items())
+    return connection.execute(table.update().where(*as_seen).values(**values)).rowcount == 1
 
 
 def insert_absent(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
@@ -168,7 +239,6 @@ def _first_line(origin: object) -> str:
     return lines[0] if lines else ""
 
 
-R = TypeVar("R")
 P = ParamSpec("P")
 S = TypeVar("S", bound="StorePart")
 

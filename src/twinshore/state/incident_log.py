@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, RowMapping, delete, func, select
 
-from twinshore.config.errors import StoreError
-from twinshore.config.incident_policy import IncidentEffect, IncidentKind, IncidentPolicy, IncidentSide
-from twinshore.state import mirrors as twin_rows
+from twinshore.config.incident_policy import IncidentEffect, IncidentKind, IncidentSide
+from twinshore.state import mirrors
 from twinshore.state.core.values import Incident, IncidentCount, IncidentRow, encode_ranges, merge_ranges, parse_ranges
-from twinshore.state.database import StorePart, chunks, insert_absent, insert_or_find, reads, sanitize_text, writes
+from twinshore.state.database import (
+    StorePart,
+    chunks,
+    insert_absent,
+    insert_or_find,
+    read_rows,
+    reads,
+    row_of,
+    sanitize_text,
+    swap_row,
+    values_of,
+    writes,
+)
 from twinshore.state.tables import incidents, twins
 
-_ROWS = select(*incidents.c)
-_OF_INCIDENT = [one.name for one in fields(Incident)]
 DROPS_PER_JOINED_ROW = 1_000  # rows of dropped stale records that become one
 DROPS_KEPT_SINGLE = 500  # the newest rows of a partition, which stay as they are
 
@@ -38,8 +47,8 @@ class IncidentFilter:
 def add_incident(connection: Connection, incident: Incident, now_ms: int) -> IncidentRow:
     """Adds the incident unless one of this kind and position is open; returns the open row."""
     key = _open_key(incident)
-    row = {**_values(incident), "open_key": key, "opened_ms": now_ms, "joined_rows": 1}
-    is_open = _ROWS.where(incidents.c.open_key == key)
+    row = {**values_of(incident), "open_key": key, "opened_ms": now_ms, "joined_rows": 1}
+    is_open = select(incidents).where(incidents.c.open_key == key)
     found = insert_or_find(
         lambda: insert_absent(connection, incidents, [row]),
         lambda: connection.execute(is_open).mappings().one_or_none(),
@@ -54,15 +63,14 @@ def close_incident(connection: Connection, row_id: int, now_ms: int, came_to: st
     if came_to:
         said = connection.scalar(select(incidents.c.sentence).where(incidents.c.id == row_id))
         values["sentence"] = sanitize_text(f"{said}; {came_to}")
-    still_open = incidents.update().where(incidents.c.id == row_id, incidents.c.closed_ms.is_(None))
-    return connection.execute(still_open.values(values)).rowcount == 1
+    return swap_row(connection, incidents, {"id": row_id, "closed_ms": None}, values)
 
 
 def close_topic_incidents(connection: Connection, link: str, topic: str, now_ms: int, came_to: str) -> int:
     """Closes a topic's open rows; returns how many."""
-    ours = (incidents.c.link == link, incidents.c.topic == topic, incidents.c.closed_ms.is_(None))
-    found = list(connection.scalars(select(incidents.c.id).where(*ours).order_by(incidents.c.id)))
-    return sum(close_incident(connection, row_id, now_ms, came_to) for row_id in found)
+    still_open = (incidents.c.link == link, incidents.c.topic == topic, incidents.c.closed_ms.is_(None))
+    ids = list(connection.scalars(select(incidents.c.id).where(*still_open).order_by(incidents.c.id)))
+    return sum(close_incident(connection, row_id, now_ms, came_to) for row_id in ids)
 
 
 def _join(connection: Connection, rows: Sequence[Row[Any]]) -> int:
@@ -103,29 +111,9 @@ def _open_key(incident: Incident) -> str:
     return hashlib.sha256(repr(place).encode()).hexdigest()
 
 
-def _values(incident: Incident) -> dict[str, Any]:
-    policy = {"policy": incident.policy.words, "effect": incident.policy.effect.value}
-    words = {"kind": incident.kind.value, "side": incident.side.value, "sentence": sanitize_text(incident.sentence)}
-    return {name: getattr(incident, name) for name in _OF_INCIDENT} | policy | words
-
-
 def _incident_row(row: RowMapping) -> IncidentRow:
-    try:
-        effect, side = IncidentEffect(row["effect"]), IncidentSide(row["side"])
-    except ValueError as error:
-        raise StoreError("state.invalid-row", place=f"incidents, row {row['id']}", cause=str(error)) from error
-    kind = _kind(row["kind"], f", row {row['id']}")
-    words = {"kind": kind, "policy": IncidentPolicy(row["policy"], effect), "side": side}
-    incident = Incident(**{name: row[name] for name in _OF_INCIDENT} | words)
-    joined = parse_ranges(row["joined_ranges"]) if row["joined_ranges"] else ()
-    return IncidentRow(row["id"], incident, row["opened_ms"], row["closed_ms"], joined)
-
-
-def _kind(text: str, place: str = "") -> IncidentKind:
-    try:
-        return IncidentKind(text)
-    except ValueError as error:
-        raise StoreError("state.invalid-row", place=f"incidents{place}", cause=str(error)) from error
+    joined = parse_ranges(row["joined_ranges"] or "")
+    return IncidentRow(row["id"], row_of(Incident, row), row["opened_ms"], row["closed_ms"], joined)
 
 
 class IncidentLog(StorePart):
@@ -145,23 +133,16 @@ class IncidentLog(StorePart):
 
         The newest rows stay, and so do open ones and an earlier twin's: a row concerns one twin alone.
         """
-        twin_rows.lock_twins(connection, [(link, topic)])  # two mirrors may join at once
-        its = (twins.c.link == link, twins.c.topic == topic, twins.c.partition == partition)
-        last_earlier = connection.scalar(select(twins.c.last_incident_id).where(*its))
+        mirrors.lock_twins(connection, [(link, topic)])  # two mirrors may join at once
+        key = {"link": link, "topic": topic, "partition": partition}
+        last_earlier = connection.scalar(select(twins.c.last_incident_id).filter_by(**key))
         if last_earlier is None:
             return 0
-        c, kind = incidents.c, IncidentKind.STALE_DROPPED.value
-        ours = (c.link == link, c.topic == topic, c.partition == partition, c.kind == kind)
-        query = (
-            select(incidents)
-            .where(*ours, c.id > last_earlier, c.closed_ms.is_not(None), c.joined_ranges.is_(None))
-            .order_by(c.id)
-        )
-        alone = connection.execute(query).all()
-        whole = max(0, len(alone) - DROPS_KEPT_SINGLE) // DROPS_PER_JOINED_ROW
-        return sum(
-            _join(connection, some) for some in chunks(alone[: whole * DROPS_PER_JOINED_ROW], DROPS_PER_JOINED_ROW)
-        )
+        c = incidents.c
+        drops = select(incidents).filter_by(**key, kind=IncidentKind.STALE_DROPPED.value, joined_ranges=None)
+        alone = connection.execute(drops.where(c.id > last_earlier, c.closed_ms.is_not(None)).order_by(c.id)).all()
+        joined = alone[: max(0, len(alone) - DROPS_KEPT_SINGLE) // DROPS_PER_JOINED_ROW * DROPS_PER_JOINED_ROW]
+        return sum(_join(connection, rows) for rows in chunks(joined, DROPS_PER_JOINED_ROW))
 
     def close(self, row_id: int, *, now_ms: int, came_to: str = "") -> bool:
         """Closes the row, and appends `came_to` to its sentence; returns whether the row was open."""
@@ -179,7 +160,7 @@ class IncidentLog(StorePart):
         self, connection: Connection, link: str | None = None, *, open_only: bool = False
     ) -> tuple[IncidentRow, ...]:
         """Returns the incidents of one link, or of all, oldest first."""
-        query = _ROWS.order_by(incidents.c.id)
+        query = select(incidents).order_by(incidents.c.id)
         if link is not None:
             query = query.where(incidents.c.link == link)
         if open_only:
@@ -189,12 +170,12 @@ class IncidentLog(StorePart):
     @reads
     def page(self, connection: Connection, wanted: IncidentFilter, *, limit: int = 100) -> tuple[IncidentRow, ...]:
         """Returns the newest matching rows, newest first. For the next page, set `before` to the last row's id."""
-        query = _ROWS.order_by(incidents.c.id.desc()).limit(limit)
+        query = select(incidents).order_by(incidents.c.id.desc()).limit(limit)
         if wanted.links:
             query = query.where(incidents.c.link.in_(wanted.links))
         for name in ("kind", "topic", "effect", "side"):
-            if getattr(wanted, name):
-                query = query.where(incidents.c[name] == str(getattr(wanted, name)))
+            if value := getattr(wanted, name):
+                query = query.where(incidents.c[name] == str(value))
         if wanted.open_only:
             query = query.where(incidents.c.closed_ms.is_(None))
         if wanted.before:
@@ -205,7 +186,6 @@ class IncidentLog(StorePart):
     def counts(self, connection: Connection) -> tuple[IncidentCount, ...]:
         """Counts incidents by link and kind: all, and open ones."""
         place = (incidents.c.link, incidents.c.kind)
-        whole = func.sum(incidents.c.joined_rows)
-        query = select(*place, whole, func.count(incidents.c.open_key)).group_by(*place).order_by(*place)
-        rows = connection.execute(query)
-        return tuple(IncidentCount(link, _kind(kind), int(many), still) for link, kind, many, still in rows)
+        counts = func.sum(incidents.c.joined_rows).label("all"), func.count(incidents.c.open_key).label("open")
+        rows = read_rows(connection, IncidentCount, select(*place, *counts).group_by(*place).order_by(*place))
+        return tuple(replace(row, all=int(row.all)) for row in rows)

@@ -4,35 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, false, select
+from sqlalchemy import Connection, false, select
 
 from twinshore.state.core.values import LeaseRow
-from twinshore.state.database import StorePart, insert_absent, writes
+from twinshore.state.database import StorePart, insert_absent, read_row, read_rows, swap_row, writes
 from twinshore.state.tables import leases
 
 PROBE_LEASE = "write check"
 
 
 def read_lease(connection: Connection, name: str) -> LeaseRow | None:
-    row = connection.execute(select(leases).where(leases.c.name == name)).mappings().one_or_none()
-    return None if row is None else LeaseRow(**row)
+    return read_row(connection, LeaseRow, select(leases).where(leases.c.name == name))
 
 
 def read_leases(connection: Connection, names: Collection[str]) -> dict[str, LeaseRow]:
     """Returns those leases that were ever taken."""
-    found = connection.execute(select(leases).where(leases.c.name.in_(names))).mappings()
-    return {row["name"]: LeaseRow(**row) for row in found}
+    return {row.name: row for row in read_rows(connection, LeaseRow, select(leases).where(leases.c.name.in_(names)))}
 
 
 def lock_lease(connection: Connection, row: LeaseRow) -> bool:
     """Whether `row` still holds, at any renewal; if so, locks the lease until the transaction ends."""
-    return connection.execute(select(leases.c.name).where(*_held(row)).with_for_update()).first() is not None
+    return connection.execute(select(leases.c.name).filter_by(**_held(row)).with_for_update()).first() is not None
 
 
-def _held(row: LeaseRow) -> tuple[ColumnElement[bool], ...]:
-    same = (leases.c[name] == getattr(row, name) for name in ("name", "owner", "epoch"))
-    return *same, leases.c.released == false()
+def _held(row: LeaseRow) -> dict[str, Any]:
+    """The columns that do not change while the lease holds."""
+    return {"name": row.name, "owner": row.owner, "epoch": row.epoch, "released": False}
 
 
 def _same(now: LeaseRow, held: LeaseRow) -> bool:
@@ -56,9 +55,7 @@ class Leases(StorePart):
         """
         taken = LeaseRow(name, owner, row.epoch + 1 if row else 1, 0, ttl_ms)
         if row is not None:
-            as_seen = [leases.c[column] == value for column, value in asdict(row).items()]
-            swapped = connection.execute(leases.update().where(*as_seen).values(asdict(taken)))
-            return taken if swapped.rowcount == 1 else None
+            return taken if swap_row(connection, leases, asdict(row), asdict(taken)) else None
         if read_lease(connection, name) is not None:
             return None
         insert_absent(connection, leases, [asdict(taken)])
@@ -93,7 +90,7 @@ class Leases(StorePart):
         """Releases the lease, only when no request is in flight: another process may take over at once.
         Returns whether the lease was held.
         """
-        return connection.execute(leases.update().where(*_held(row)).values(released=True)).rowcount == 1
+        return swap_row(connection, leases, _held(row), {"released": True})
 
     @writes
     def check_writable(self, connection: Connection) -> None:

@@ -6,30 +6,25 @@ All link rows share one revision, which tells that any has changed. Each link's 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 
 from sqlalchemy import Connection, select
 
 from twinshore.config.model import is_heartbeats_topic
-from twinshore.state import log, mirrors
-from twinshore.state.core.values import (
-    AuditRow,
-    ControlRow,
-    LinkIdentity,
-    LinkPresence,
-    LinkRow,
-    LinkStatus,
-    twin_naming_of,
-)
+from twinshore.state import mirrors
+from twinshore.state.core.values import AuditRow, ControlRow, LinkIdentity, LinkRow, LinkStatus, twin_naming_of
 from twinshore.state.database import (
     Database,
     SharedRead,
     StorePart,
     T,
     insert_absent,
+    read_row,
+    read_rows,
     reads,
-    sanitize_text,
+    swap_row,
     upsert,
+    values_of,
     writes,
 )
 from twinshore.state.log import LINKS_SUBJECT, add_audit_rows, advance_revision, read_revision
@@ -38,13 +33,12 @@ from twinshore.state.tables import control_versions, controls, link_identities, 
 
 def read_control_versions(connection: Connection) -> dict[str, int]:
     """Returns the control version of each link that ever had a change."""
-    found = connection.execute(select(control_versions.c.link, control_versions.c.version))
-    return {row.link: row.version for row in found}
+    return {row.link: row.version for row in connection.execute(select(control_versions))}
 
 
 def read_controls(connection: Connection, link: str) -> tuple[ControlRow, ...]:
     query = select(controls).where(controls.c.link == link).order_by(controls.c.name)
-    return tuple(ControlRow(**row) for row in connection.execute(query).mappings())
+    return read_rows(connection, ControlRow, query)
 
 
 def transfer_controls(connection: Connection, link: str, to: str) -> None:
@@ -53,11 +47,10 @@ def transfer_controls(connection: Connection, link: str, to: str) -> None:
     insert_absent(connection, control_versions, [{"link": name, "version": 0} for name in both])
     for name in both:
         # From here on writers that saw an older version are refused.
-        newer = control_versions.update().where(control_versions.c.link == name)
-        connection.execute(newer.values(version=control_versions.c.version + 1))
-    said = [{**asdict(row), "link": to} for row in read_controls(connection, link)]
+        swap_row(connection, control_versions, {"link": name}, {"version": control_versions.c.version + 1})
+    rows = [values_of(replace(row, link=to)) for row in read_controls(connection, link)]
     connection.execute(controls.delete().where(controls.c.link.in_(both)))
-    upsert(connection, controls, said)
+    upsert(connection, controls, rows)
 
 
 class LinkControls(StorePart):
@@ -84,8 +77,8 @@ class LinkControls(StorePart):
     def of_each(self, connection: Connection, links: Collection[str]) -> dict[str, tuple[ControlRow, ...]]:
         found: dict[str, list[ControlRow]] = {link: [] for link in links}
         query = select(controls).where(controls.c.link.in_(found)).order_by(controls.c.link, controls.c.name)
-        for row in connection.execute(query).mappings():
-            found[row["link"]].append(ControlRow(**row))
+        for row in read_rows(connection, ControlRow, query):
+            found[row.link].append(row)
         return {link: tuple(rows) for link, rows in found.items()}
 
     @writes
@@ -100,12 +93,11 @@ class LinkControls(StorePart):
     ) -> bool:
         """Saves the rows, with `told` in the audit, if the version is `seen`; returns whether. None drops a name."""
         insert_absent(connection, control_versions, [{"link": link, "version": 0}])
-        as_seen = (control_versions.c.link == link, control_versions.c.version == seen)
-        if connection.execute(control_versions.update().where(*as_seen).values(version=seen + 1)).rowcount != 1:
+        if not swap_row(connection, control_versions, {"link": link, "version": seen}, {"version": seen + 1}):
             return False
         dropped = [name for name, row in rows.items() if row is None]
         connection.execute(controls.delete().where(controls.c.link == link, controls.c.name.in_(dropped)))
-        upsert(connection, controls, [asdict(row) for row in rows.values() if row is not None])
+        upsert(connection, controls, [values_of(row) for row in rows.values() if row is not None])
         add_audit_rows(connection, told)
         return True
 
@@ -128,34 +120,30 @@ class LinkStore(StorePart):
 
     @reads
     def identities(self, connection: Connection) -> tuple[LinkIdentity, ...]:
-        return tuple(LinkIdentity(**row) for row in connection.execute(select(link_identities)).mappings())
+        return read_rows(connection, LinkIdentity, select(link_identities))
 
     @writes
     def save_identity(self, connection: Connection, identity: LinkIdentity) -> LinkIdentity:
         """Saves the identity unless there is one; returns the stored one."""
-        insert_absent(connection, link_identities, [asdict(identity)])
+        insert_absent(connection, link_identities, [values_of(identity)])
         return _identity(connection, identity.link) or identity
 
     @writes
     def replace_identity(self, connection: Connection, identity: LinkIdentity, new: LinkIdentity) -> bool:
         """Replaces the identity if still `identity`; returns whether."""
-        as_seen = [link_identities.c[name] == value for name, value in asdict(identity).items()]
-        return connection.execute(link_identities.update().where(*as_seen).values(asdict(new))).rowcount == 1
+        return swap_row(connection, link_identities, values_of(identity), values_of(new))
 
     @writes
     def save_status(self, connection: Connection, status: LinkStatus) -> None:
-        upsert(connection, link_status, [{**asdict(status), "sentence": sanitize_text(status.sentence)}])
+        upsert(connection, link_status, [values_of(status)])
 
     @reads
     def statuses(self, connection: Connection) -> tuple[LinkStatus, ...]:
-        rows = connection.execute(select(link_status).order_by(link_status.c.link)).mappings()
-        return tuple(LinkStatus(**row) for row in rows)
+        return read_rows(connection, LinkStatus, select(link_status).order_by(link_status.c.link))
 
 
 def _identity(connection: Connection, link: str) -> LinkIdentity | None:
-    query = select(link_identities).where(link_identities.c.link == link)
-    row = connection.execute(query).mappings().one_or_none()
-    return None if row is None else LinkIdentity(**row)
+    return read_row(connection, LinkIdentity, select(link_identities).where(link_identities.c.link == link))
 
 
 class LinkRows(StorePart):
@@ -167,8 +155,7 @@ class LinkRows(StorePart):
         missed.
         """
         revision = read_revision(connection, LINKS_SUBJECT)
-        rows = connection.execute(select(link_rows).order_by(link_rows.c.link)).mappings()
-        return revision, tuple(LinkRow(**{**row, "state": LinkPresence(row["state"])}) for row in rows)
+        return revision, read_rows(connection, LinkRow, select(link_rows).order_by(link_rows.c.link))
 
     def change(
         self,
@@ -200,14 +187,14 @@ class LinkRows(StorePart):
         if not advance_revision(connection, LINKS_SUBJECT, seen):
             return False
         now = {row.link: twin_naming_of(row.section) for row in rows}
-        ours = select(link_rows).where(link_rows.c.link.in_(sorted(now))).order_by(link_rows.c.link)
-        known = connection.execute(ours.with_for_update()).all()
+        stored = select(link_rows).where(link_rows.c.link.in_(sorted(now))).order_by(link_rows.c.link)
+        known = connection.execute(stored.with_for_update()).all()
         bare = [row.link for row in known if twin_naming_of(row.section) != now[row.link]] + list(turned or ())
-        upsert(connection, link_rows, [{**asdict(row), "state": row.state.value, "revision": seen + 1} for row in rows])
+        upsert(connection, link_rows, [values_of(replace(row, revision=seen + 1)) for row in rows])
         # The rows are locked by now: saving a twin locks its link's row first, and then finds the link changed.
         if any(not is_heartbeats_topic(row.topic) for link in bare for row in mirrors.read_twins(connection, link)):
             raise mirrors.TwinExistsError
         if turned:
             transfer_controls(connection, *turned)
-        log.add_audit_rows(connection, told)
+        add_audit_rows(connection, told)
         return True

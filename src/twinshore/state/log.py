@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy import Connection, select
 
 from twinshore.state.core.values import AuditRow, LinkStateRow
-from twinshore.state.database import StorePart, insert_absent, reads, sanitize_text, upsert, writes
-from twinshore.state.tables import ACTOR_LENGTH, GROUP_LENGTH, audit, link_states, revisions
+from twinshore.state.database import (
+    StorePart,
+    insert_absent,
+    read_rows,
+    reads,
+    sanitize_text,
+    swap_row,
+    upsert,
+    values_of,
+    writes,
+)
+from twinshore.state.tables import audit, link_states, revisions
 
 AUDIT_ROWS_MAX = 10_000  # rows of each link, and as many of refused requests
 _REFUSED = "refused: "
@@ -43,33 +53,14 @@ def add_audit_rows(connection: Connection, rows: Sequence[AuditRow]) -> None:
     """Adds the rows, and keeps only each link's newest. Refused requests count apart, and displace no change."""
     if not rows:
         return
-    connection.execute(audit.insert(), [_values(row) for row in rows])
+    connection.execute(audit.insert(), [values_of(row) for row in rows])
     for link, refused in {(row.link, is_refused_outcome(row.outcome)) for row in rows}:
-        told = audit.c.outcome.startswith(_REFUSED)
-        ours = (audit.c.link == link, told if refused else ~told)
-        oldest = connection.scalar(
-            select(audit.c.id).where(*ours).order_by(audit.c.id.desc()).offset(AUDIT_ROWS_MAX).limit(1)
-        )
+        is_refused = audit.c.outcome.startswith(_REFUSED)
+        kept = (audit.c.link == link, is_refused if refused else ~is_refused)
+        newest_first = select(audit.c.id).where(*kept).order_by(audit.c.id.desc())
+        oldest = connection.scalar(newest_first.offset(AUDIT_ROWS_MAX).limit(1))
         if oldest is not None:
-            connection.execute(audit.delete().where(*ours, audit.c.id <= oldest))
-
-
-def _values(row: AuditRow) -> dict[str, object]:
-    values = asdict(row)
-    texts = {name: sanitize_text(values[name]) for name in ("subject", "before", "after", "outcome", "topic")}
-    group, actor = _group(values.pop("group")), sanitize_text(row.actor)[:ACTOR_LENGTH]
-    del values["id"]
-    return {**values, **texts, "group_id": group, "actor": actor}
-
-
-def _group(name: str) -> str:
-    # Truncated alike when stored and when queried.
-    return sanitize_text(name)[:GROUP_LENGTH]
-
-
-def _row(row: RowMapping) -> AuditRow:
-    values = dict(row)
-    return AuditRow(group=values.pop("group_id"), **values)
+            connection.execute(audit.delete().where(*kept, audit.c.id <= oldest))
 
 
 class Audit(StorePart):
@@ -88,39 +79,30 @@ class Audit(StorePart):
         query = select(audit).order_by(audit.c.id.desc()).limit(limit)
         if wanted.links:
             query = query.where(audit.c.link.in_(wanted.links))
-        for name in ("kind", "actor", "topic"):
-            if getattr(wanted, name):
-                query = query.where(audit.c[name] == getattr(wanted, name))
-        if wanted.group:
-            query = query.where(audit.c.group_id == _group(wanted.group))
+        values = values_of(wanted)  # names are cut as stored ones
+        for name in filter(values.get, ("kind", "actor", "topic", "group")):
+            query = query.where(audit.c[name] == values[name])
         if wanted.before:
             query = query.where(audit.c.id < wanted.before)
-        return tuple(_row(row) for row in connection.execute(query).mappings())
-
-
-_ROWS = select(*(column for column in link_states.c if column.name != "subject_digest"))
+        return read_rows(connection, AuditRow, query)
 
 
 def forget_link_states(connection: Connection, rows: Iterable[LinkStateRow]) -> None:
     for row in rows:
-        here = (
-            link_states.c.link == row.link,
-            link_states.c.kind == row.kind,
-            link_states.c.subject_digest == _digest(row.subject),
-        )
-        connection.execute(link_states.delete().where(*here))
+        key = {"link": row.link, "kind": row.kind, "subject_digest": _digest(row.subject)}
+        connection.execute(link_states.delete().filter_by(**key))
 
 
 def _digest(subject: str) -> str:
     """Returns a key of bounded length, since a subject may exceed a database's limit for keys."""
-    return hashlib.sha256(subject.encode("utf-8", "replace")).hexdigest()
+    return hashlib.sha256(sanitize_text(subject).encode()).hexdigest()
 
 
 class LinkStateStore(StorePart):
     @writes
     def remember(self, connection: Connection, rows: Sequence[LinkStateRow], told: Sequence[AuditRow] = ()) -> None:
         """Saves the rows, with `told` in the audit."""
-        upsert(connection, link_states, [{**asdict(row), "subject_digest": _digest(row.subject)} for row in rows])
+        upsert(connection, link_states, [{**values_of(row), "subject_digest": _digest(row.subject)} for row in rows])
         add_audit_rows(connection, told)
 
     @writes
@@ -132,19 +114,15 @@ class LinkStateStore(StorePart):
     @reads
     def of(self, connection: Connection, link: str, kind: str | None = None) -> tuple[LinkStateRow, ...]:
         """Returns the link's rows, by kind and subject."""
-        kinds = () if kind is None else (link_states.c.kind == kind,)
-        rows = [
-            LinkStateRow(**row)
-            for row in connection.execute(_ROWS.where(link_states.c.link == link, *kinds)).mappings()
-        ]
+        query = select(link_states).where(link_states.c.link == link)
+        rows = read_rows(connection, LinkStateRow, query if kind is None else query.where(link_states.c.kind == kind))
         return tuple(sorted(rows, key=lambda row: (row.kind, row.subject)))
 
     @reads
     def of_each(self, connection: Connection, links: Collection[str], kind: str) -> tuple[LinkStateRow, ...]:
         """Returns many links' rows at once, by link and subject."""
-        query = _ROWS.where(link_states.c.link.in_(links), link_states.c.kind == kind)
-        rows = [LinkStateRow(**row) for row in connection.execute(query).mappings()]
-        return tuple(sorted(rows, key=lambda row: (row.link, row.subject)))
+        query = select(link_states).where(link_states.c.link.in_(links), link_states.c.kind == kind)
+        return tuple(sorted(read_rows(connection, LinkStateRow, query), key=lambda row: (row.link, row.subject)))
 
 
 LINKS_SUBJECT = "links"
@@ -155,24 +133,20 @@ def read_revision(connection: Connection, subject: str) -> int:
 
 
 def read_revisions(connection: Connection, prefix: str) -> dict[str, int]:
-    found = select(revisions.c.subject, revisions.c.revision).where(
-        revisions.c.subject.startswith(prefix, autoescape=True)
-    )
-    return {row.subject: row.revision for row in connection.execute(found)}
+    query = select(revisions).where(revisions.c.subject.startswith(prefix, autoescape=True))
+    return {row.subject: row.revision for row in connection.execute(query)}
 
 
 def advance_revision(connection: Connection, subject: str, seen: int) -> bool:
     """Adds one, in the transaction that changes the subject. False, and nothing done, if the revision is not `seen`."""
     insert_absent(connection, revisions, [{"subject": subject, "revision": 0}])
-    as_seen = (revisions.c.subject == subject, revisions.c.revision == seen)
-    return connection.execute(revisions.update().where(*as_seen).values(revision=seen + 1)).rowcount == 1
+    return swap_row(connection, revisions, {"subject": subject, "revision": seen}, {"revision": seen + 1})
 
 
 def increment_revision(connection: Connection, subject: str) -> None:
     """Adds one, in the transaction that changes the subject."""
     insert_absent(connection, revisions, [{"subject": subject, "revision": 0}])
-    more = revisions.update().where(revisions.c.subject == subject).values(revision=revisions.c.revision + 1)
-    connection.execute(more)
+    swap_row(connection, revisions, {"subject": subject}, {"revision": revisions.c.revision + 1})
 
 
 class Revisions(StorePart):

@@ -9,14 +9,14 @@ read the last one behind the lock of the twin's row: a stale one would overwrite
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import (
     BindParameter,
     ColumnElement,
     Connection,
-    RowMapping,
+    Executable,
     Select,
     Table,
     and_,
@@ -32,7 +32,6 @@ from twinshore.config.errors import ConfigError
 from twinshore.config.model import (
     SEQUENCE_SPAN,
     OffsetRun,
-    SourceOffset,
     TargetOffset,
     TwinNaming,
     append_runs,
@@ -42,26 +41,28 @@ from twinshore.config.model import (
 from twinshore.state.core.values import (
     KeyCheckRow,
     LinkPresence,
+    PartitionKey,
     PartitionState,
     ProgressRecord,
     ProofRow,
-    ProofState,
     TwinRow,
+    key_of,
     twin_naming_of,
 )
 from twinshore.state.database import (
+    R,
     StorePart,
     chunks,
     insert_absent,
     insert_or_find,
+    read_rows,
     reads,
-    sanitize_text,
+    swap_row,
     upsert,
+    values_of,
     writes,
 )
-from twinshore.state.tables import incidents, key_checks, link_rows, offset_runs, positions, proofs, twins
-
-PARTITION_KEY = ("link", "topic", "partition")
+from twinshore.state.tables import PARTITION, incidents, key_checks, link_rows, offset_runs, positions, proofs, twins
 
 
 class Proofs(StorePart):
@@ -70,36 +71,33 @@ class Proofs(StorePart):
         """Saves each row as the next revision, if the stored revision is the row's (0: none). Returns the rows not
         saved, which another process has changed.
         """
-        told = [{**asdict(row), "sentence": sanitize_text(row.sentence)} for row in rows]
-        told.sort(key=lambda one: tuple(one[name] for name in PARTITION_KEY))  # Two processes lock them in one order.
-        insert_absent(connection, proofs, [one for one in told if not one["revision"]])
+        ordered = sorted(rows, key=key_of)  # Two processes lock them in one order.
+        insert_absent(connection, proofs, [values_of(row) for row in ordered if not row.revision])
         refused = set()
-        for one in told:
-            as_read = [proofs.c[name] == one[name] for name in (*PARTITION_KEY, "revision")]
-            values = {**one, "revision": one["revision"] + 1}
-            if connection.execute(proofs.update().where(*as_read).values(values)).rowcount != 1:
-                refused.add(tuple(one[name] for name in PARTITION_KEY))
-        return tuple(row for row in rows if (row.link, row.topic, row.partition) in refused)
+        for row in ordered:
+            seen = {**dict(zip(PARTITION, key_of(row), strict=True)), "revision": row.revision}
+            if not swap_row(connection, proofs, seen, values_of(replace(row, revision=row.revision + 1))):
+                refused.add(key_of(row))
+        return tuple(row for row in rows if key_of(row) in refused)
 
     @reads
     def of(self, connection: Connection, link: str | None = None) -> tuple[ProofRow, ...]:
-        rows = _rows(connection, proofs, link)
-        return tuple(ProofRow(**{**row, "state": ProofState(row["state"])}) for row in rows)
+        return _rows(connection, ProofRow, proofs, link)
 
 
 class KeyCheckStore(StorePart):
     @writes
     def save(self, connection: Connection, rows: Sequence[KeyCheckRow]) -> None:
-        upsert(connection, key_checks, [asdict(row) for row in rows])
+        upsert(connection, key_checks, [values_of(row) for row in rows])
 
     @reads
     def of(self, connection: Connection, link: str | None = None) -> tuple[KeyCheckRow, ...]:
-        return tuple(KeyCheckRow(**row) for row in _rows(connection, key_checks, link))
+        return _rows(connection, KeyCheckRow, key_checks, link)
 
 
-def _rows(connection: Connection, table: Table, link: str | None) -> Sequence[RowMapping]:
-    query = select(table).order_by(*(table.c[name] for name in PARTITION_KEY))
-    return connection.execute(query if link is None else query.where(table.c.link == link)).mappings().all()
+def _rows(connection: Connection, kind: type[R], table: Table, link: str | None) -> tuple[R, ...]:
+    query = select(table).order_by(*table.primary_key)
+    return read_rows(connection, kind, query if link is None else query.where(table.c.link == link))
 
 
 _SOME: BindParameter[Any] = bindparam("some", expanding=True)
@@ -108,8 +106,7 @@ _LOCK = _LOCK.order_by(*twins.primary_key).with_for_update()
 
 
 def read_twins(connection: Connection, link: str) -> tuple[TwinRow, ...]:
-    query = select(twins).where(twins.c.link == link).order_by(twins.c.topic, twins.c.partition)
-    return tuple(TwinRow(**row) for row in connection.execute(query).mappings())
+    return _rows(connection, TwinRow, twins, link)
 
 
 def read_active_twins(connection: Connection, link: str) -> tuple[TwinRow, ...]:
@@ -122,8 +119,8 @@ def topics_with_twin(connection: Connection, link: str, topics: Iterable[str]) -
     """Returns the topics that have a twin. Fast for few topics."""
     found: set[str] = set()
     for some in chunks(sorted(set(topics))):
-        ours = (twins.c.link == link, twins.c.topic.in_(some))
-        found.update(connection.scalars(select(twins.c.topic).where(*ours).distinct()))
+        query = select(twins.c.topic).where(twins.c.link == link, twins.c.topic.in_(some))
+        found.update(connection.scalars(query.distinct()))
     return frozenset(found)
 
 
@@ -135,7 +132,7 @@ def save_twins(
     """
     _hold_links(connection, {row.link for row in rows}, naming)
     newest = connection.scalar(select(func.max(incidents.c.id))) or 0
-    values = [{**asdict(row), "last_incident_id": newest} for row in rows]
+    values = [values_of(replace(row, last_incident_id=newest)) for row in rows]
     return insert_or_find(
         lambda: insert_absent(connection, twins, values), lambda: _locked(connection, rows), "the row of a twin"
     )
@@ -170,8 +167,8 @@ def _hold_links(connection: Connection, links: Iterable[str], naming: TwinNaming
     """Locks these links until the transaction ends. Raises ConfigError where one was removed, reversed or has another
     naming.
     """
-    ours = link_rows.c.link.in_(sorted(links))
-    held = connection.execute(select(link_rows).where(ours).order_by(link_rows.c.link).with_for_update()).all()
+    query = select(link_rows).where(link_rows.c.link.in_(sorted(links))).order_by(link_rows.c.link)
+    held = connection.execute(query.with_for_update()).all()
     if gone := [row.link for row in held if row.state == LinkPresence.REMOVED]:
         raise ConfigError("state.link-removed", links=", ".join(gone))
     if other := [row.link for row in held if naming not in (None, twin_naming_of(row.section))]:
@@ -181,11 +178,9 @@ def _hold_links(connection: Connection, links: Iterable[str], naming: TwinNaming
 def _locked(connection: Connection, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...] | None:
     """Returns the stored rows, locked until the transaction ends; None where one is missing."""
     lock_twins(connection, {(row.link, row.topic) for row in rows})
-    known: dict[tuple[str, str, int], TwinRow] = {}
-    for link in {row.link for row in rows}:
-        known |= {(row.link, row.topic, row.partition): row for row in read_twins(connection, link)}
-    places = [(row.link, row.topic, row.partition) for row in rows]
-    return tuple(known[place] for place in places) if all(place in known for place in places) else None
+    known = {key_of(row): row for link in {row.link for row in rows} for row in read_twins(connection, link)}
+    keys = [key_of(row) for row in rows]
+    return tuple(known[key] for key in keys) if all(key in known for key in keys) else None
 
 
 def _archived(connection: Connection, link: str) -> set[str]:
@@ -212,14 +207,13 @@ class Twins(StorePart):
         there before. Fast for few topics.
         """
         found: list[TwinRow] = []
-        same = [positions.c[name] == twins.c[name] for name in ("link", "topic", "partition")]
+        same = [positions.c[name] == twins.c[name] for name in PARTITION]
         written = or_(twins.c.inherited_end == 0, positions.c.to_offset > twins.c.inherited_end)
         mapped = exists().where(offset_runs.c.link == twins.c.link, offset_runs.c.topic == twins.c.topic)
         on = (twins.c.link == link, positions.c.state == PartitionState.FLOWING.value, written, ~mapped)
         for some in chunks(sorted(set(topics))):
             query = select(twins).join(positions, and_(*same)).where(twins.c.topic.in_(some), *on)
-            rows = connection.execute(query.order_by(twins.c.topic, twins.c.partition)).mappings()
-            found += [TwinRow(**row) for row in rows]
+            found += read_rows(connection, TwinRow, query.order_by(twins.c.topic, twins.c.partition))
         return tuple(found)
 
     def active(self, link: str) -> tuple[TwinRow, ...]:
@@ -232,7 +226,7 @@ class Twins(StorePart):
         found: list[TwinRow] = []
         for some in chunks(sorted(set(target_topic_ids))):
             query = select(twins).where(twins.c.target_topic_id.in_(some)).order_by(*twins.primary_key)
-            found += [TwinRow(**row) for row in connection.execute(query).mappings()]
+            found += read_rows(connection, TwinRow, query)
         archived = {(link, topic) for link in {row.link for row in found} for topic in _archived(connection, link)}
         return tuple(row for row in found if (row.link, row.topic) not in archived)
 
@@ -243,69 +237,68 @@ class Twins(StorePart):
         return self._database.write(lambda connection: save_twins(connection, rows, naming))
 
 
-Key = tuple[str, str, int]
 KEYS_PER_LOOKUP = 100
 
 
 def record_runs(connection: Connection, records: Iterable[ProgressRecord]) -> None:
     """Adds progress records' offset runs; known ones change nothing. The caller has locked the twins."""
-    gained: dict[Key, list[OffsetRun]] = {}
+    gained: dict[PartitionKey, list[OffsetRun]] = {}
     for record in records:
         if record.offset_runs:
-            gained.setdefault((record.link, record.topic, record.partition), []).extend(record.offset_runs)
-    rows = []
+            gained.setdefault(key_of(record), []).extend(record.offset_runs)
     for key, fresh in gained.items():
-        rows += [_row(key, one) for one in append_runs(last_run(connection, key), sorted(fresh))]
-    upsert(connection, offset_runs, rows)
+        _upsert(connection, key, append_runs(last_run(connection, key), sorted(fresh)))
 
 
 def _begin(connection: Connection, rows: Iterable[tuple[TwinRow, Sequence[OffsetRun]]]) -> None:
-    for row, some in rows:
-        key = (row.link, row.topic, row.partition)
-        if last_run(connection, key) is None:
-            upsert(connection, offset_runs, [_row(key, run) for run in some])
+    for row, runs in rows:
+        if last_run(connection, key_of(row)) is None:
+            _upsert(connection, key_of(row), runs)
 
 
-def last_run(connection: Connection, key: Key) -> OffsetRun | None:
-    row = connection.execute(_last(key)).mappings().one_or_none()
-    return None if row is None else _run(row)
+def last_run(connection: Connection, key: PartitionKey) -> OffsetRun | None:
+    return _first(connection, _last(key))
 
 
-def _raise_ground(connection: Connection, key: Key, start: int) -> None:
+def _raise_ground(connection: Connection, key: PartitionKey, start: int) -> None:
     """Adds an empty run at `start` where the last one ends before: next records go there or behind."""
     known = last_run(connection, key)
     if known is not None and target_end(known) < start:
         following = (known.sequence + known.length) % SEQUENCE_SPAN
-        upsert(connection, offset_runs, [_row(key, OffsetRun(source_end(known), TargetOffset(start), 0, following))])
+        _upsert(connection, key, [OffsetRun(source_end(known), TargetOffset(start), 0, following)])
 
 
 def _around(
-    connection: Connection, key: Key, column: ColumnElement[int], offset: int
+    connection: Connection, key: PartitionKey, column: ColumnElement[int], offset: int
 ) -> tuple[OffsetRun | None, OffsetRun | None]:
     before = select(offset_runs).where(_is(key), column <= offset).order_by(column.desc(), offset_runs.c.source.desc())
     behind = select(offset_runs).where(_is(key), column > offset).order_by(column, offset_runs.c.source)
     # Read the next run first: runs only grow and follow one another, so a newer "before" belongs to an
     # older "behind", whereas an older one would end too early if progress is recorded in between.
-    later, earlier = (connection.execute(query.limit(1)).mappings().one_or_none() for query in (behind, before))
-    return (None if earlier is None else _run(earlier), None if later is None else _run(later))
+    later = _first(connection, behind)
+    return _first(connection, before), later
 
 
-def _last(key: Key) -> Select[Any]:
+def _last(key: PartitionKey) -> Select[Any]:
     return select(offset_runs).where(_is(key)).order_by(offset_runs.c.source.desc()).limit(1)
 
 
-def _is(key: Key) -> ColumnElement[bool]:
-    link, topic, partition = key
-    return and_(offset_runs.c.link == link, offset_runs.c.topic == topic, offset_runs.c.partition == partition)
+def _is(key: PartitionKey) -> ColumnElement[bool]:
+    return and_(*(offset_runs.c[name] == value for name, value in zip(PARTITION, key, strict=True)))
 
 
-def _row(key: Key, run: OffsetRun) -> dict[str, str | int]:
-    link, topic, partition = key
-    return {"link": link, "topic": topic, "partition": partition, **run._asdict()}
+def _upsert(connection: Connection, key: PartitionKey, runs: Iterable[OffsetRun]) -> None:
+    place = dict(zip(PARTITION, key, strict=True))
+    upsert(connection, offset_runs, [{**place, **run._asdict()} for run in runs])
 
 
-def _run(row: RowMapping) -> OffsetRun:
-    return OffsetRun(SourceOffset(row["source"]), TargetOffset(row["target"]), row["length"], row["sequence"])
+def _runs(connection: Connection, query: Executable) -> tuple[OffsetRun, ...]:
+    rows = connection.execute(query)
+    return tuple(OffsetRun(row.source, row.target, row.length, row.sequence) for row in rows)
+
+
+def _first(connection: Connection, query: Select[Any]) -> OffsetRun | None:
+    return next(iter(_runs(connection, query.limit(1))), None)
 
 
 class OffsetRuns(StorePart):
@@ -332,15 +325,15 @@ class OffsetRuns(StorePart):
         """Returns each mapped partition's last run, by topic and partition. Looks each up, as this is called every
         second and there may be millions of runs.
         """
-        of_twin = and_(*(offset_runs.c[name] == twins.c[name] for name in ("link", "topic", "partition")))
+        of_twin = and_(*(offset_runs.c[name] == twins.c[name] for name in PARTITION))
         there = select(offset_runs.c.source).where(of_twin).correlate(twins).exists()
         mapped = connection.execute(select(twins.c.topic, twins.c.partition).where(twins.c.link == link, there)).all()
         found: dict[tuple[str, int], OffsetRun] = {}
         for some in chunks(mapped, KEYS_PER_LOOKUP):
             # MariaDB looks a last row up only where the key is given, not where it is another table's.
             each = [_last((link, topic, partition)).subquery().select() for topic, partition in some]
-            for row in connection.execute(union_all(*each)).mappings():
-                found[row["topic"], row["partition"]] = _run(row)
+            for row in connection.execute(union_all(*each)):
+                found[row.topic, row.partition] = OffsetRun(row.source, row.target, row.length, row.sequence)
         return found
 
     @reads
@@ -348,10 +341,7 @@ class OffsetRuns(StorePart):
         self, connection: Connection, link: str, topic: str, partition: int, *, limit: int = 1000
     ) -> tuple[OffsetRun, ...]:
         """Returns the partition's last runs, in order."""
-        query = (
-            select(offset_runs).where(_is((link, topic, partition))).order_by(offset_runs.c.source.desc()).limit(limit)
-        )
-        return tuple(_run(row) for row in connection.execute(query).mappings())[::-1]
+        return _runs(connection, _last((link, topic, partition)).limit(limit))[::-1]
 
     @reads
     def between(
@@ -362,7 +352,7 @@ class OffsetRuns(StorePart):
         before, _ = _around(connection, key, offset_runs.c.source, start)
         first = before.source if before else start
         query = select(offset_runs).where(_is(key), offset_runs.c.source >= first, offset_runs.c.source < end)
-        return tuple(_run(row) for row in connection.execute(query.order_by(offset_runs.c.source)).mappings())
+        return _runs(connection, query.order_by(offset_runs.c.source))
 
     @reads
     def borders(
@@ -372,10 +362,8 @@ class OffsetRuns(StorePart):
         twin with these borders holds records.
         """
         key = (link, topic, partition)
-        first = connection.execute(
-            select(offset_runs).where(_is(key)).order_by(offset_runs.c.source).limit(1)
-        ).mappings()
-        found = [*map(_run, first)]
+        first = select(offset_runs).where(_is(key)).order_by(offset_runs.c.source)
+        found = [*_runs(connection, first.limit(1))]
         for offset in (start, end):
             found += filter(None, _around(connection, key, offset_runs.c.target, offset))
         found += filter(None, [last_run(connection, key)])

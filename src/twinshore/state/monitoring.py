@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
-from typing import Any
 
-from sqlalchemy import Connection, RowMapping, func, select
+from sqlalchemy import Connection, func, select
 
 from twinshore.state import log
 from twinshore.state.core.values import AlarmRow, AuditRow, PartitionDelayRow, WatcherRow
@@ -17,9 +14,13 @@ from twinshore.state.database import (
     chunks,
     insert_absent,
     insert_or_find,
+    read_row,
+    read_rows,
     reads,
     sanitize_text,
+    swap_row,
     upsert,
+    values_of,
     writes,
 )
 from twinshore.state.tables import alarms, partition_delays, watchers
@@ -33,31 +34,29 @@ class DelayStore(StorePart):
         """Opens the alarm unless one is open on its subject; returns the open row."""
         about = (alarm.link, alarm.kind, alarm.topic, alarm.group)
         key = hashlib.sha256(repr(about).encode()).hexdigest()
-        values = _values(alarm) | {"open_key": key, "sentence": sanitize_text(alarm.sentence)}
-        del values["id"]
+        values = values_of(alarm) | {"open_key": key}
         is_open = select(alarms).where(alarms.c.open_key == key)
-        found = insert_or_find(
+        return insert_or_find(
             lambda: insert_absent(connection, alarms, [values]),
-            lambda: connection.execute(is_open).mappings().one_or_none(),
+            lambda: read_row(connection, AlarmRow, is_open),
             f"the open alarm {alarm.kind} of {alarm.link}",
         )
-        return _alarm(found)
 
     @writes
     def mark_alarm_reported(self, connection: Connection, alarm: AlarmRow) -> None:
         """Saves what was last reported of the alarm, and when."""
         values = {"reported_ms": alarm.reported_ms, "reports": alarm.reports, "sentence": sanitize_text(alarm.sentence)}
-        connection.execute(alarms.update().where(alarms.c.id == alarm.id).values(**values))
+        swap_row(connection, alarms, {"id": alarm.id}, values)
 
     @writes
     def clear_alarm(self, connection: Connection, alarm_id: int, now_ms: int) -> bool:
         """Closes the alarm; returns whether it was open. Deletes the oldest history."""
-        is_open = (alarms.c.id == alarm_id, alarms.c.cleared_ms.is_(None))
-        done = connection.execute(alarms.update().where(*is_open).values(cleared_ms=now_ms, open_key=None))
+        is_open = {"id": alarm_id, "cleared_ms": None}
+        done = swap_row(connection, alarms, is_open, {"cleared_ms": now_ms, "open_key": None})
         newest = connection.scalar(select(func.max(alarms.c.id))) or 0
         old = (alarms.c.id <= newest - ALARM_ROWS_MAX, alarms.c.cleared_ms.is_not(None))
         connection.execute(alarms.delete().where(*old))
-        return done.rowcount == 1
+        return done
 
     @reads
     def alarms(
@@ -69,19 +68,19 @@ class DelayStore(StorePart):
             query = query.where(alarms.c.link.in_(links))
         if open_only:
             query = query.where(alarms.c.cleared_ms.is_(None))
-        return tuple(map(_alarm, connection.execute(query).mappings()))
+        return read_rows(connection, AlarmRow, query)
 
     @writes
     def save_partitions(self, connection: Connection, rows: Sequence[PartitionDelayRow]) -> None:
         for some in chunks(rows):
-            upsert(connection, partition_delays, [_values(row) for row in some])
+            upsert(connection, partition_delays, [values_of(row) for row in some])
 
     @reads
     def partitions(self, connection: Connection, link: str) -> tuple[PartitionDelayRow, ...]:
         """Returns the link's last rows, by topic, partition and group."""
         c = partition_delays.c
-        query = select(partition_delays).where(c.link == link).order_by(c.topic, c.partition, c.group_id)
-        return tuple(PartitionDelayRow(**_fields(row)) for row in connection.execute(query).mappings())
+        query = select(partition_delays).where(c.link == link).order_by(c.topic, c.partition, c.group)
+        return read_rows(connection, PartitionDelayRow, query)
 
     @writes
     def forget_partitions(self, connection: Connection, link: str, before_ms: int) -> int:
@@ -98,8 +97,7 @@ class DelayStore(StorePart):
     @writes
     def save_heartbeat(self, connection: Connection, row: WatcherRow) -> None:
         """Saves the sign of life of a monitor, or of a watcher of monitors."""
-        values = asdict(row) | {"sentence": sanitize_text(row.sentence), "links": json.dumps(row.links)}
-        upsert(connection, watchers, [values])
+        upsert(connection, watchers, [values_of(row)])
 
     @writes
     def remove_watcher(self, connection: Connection, name: str, rows: Sequence[AuditRow] = ()) -> None:
@@ -109,17 +107,4 @@ class DelayStore(StorePart):
 
     @reads
     def watchers(self, connection: Connection) -> tuple[WatcherRow, ...]:
-        rows = connection.execute(select(watchers).order_by(watchers.c.name)).mappings()
-        return tuple(WatcherRow(**{**row, "links": tuple(json.loads(row["links"]))}) for row in rows)
-
-
-def _alarm(row: RowMapping) -> AlarmRow:
-    return AlarmRow(**{name: value for name, value in _fields(row).items() if name != "open_key"})
-
-
-def _values(row: AlarmRow | PartitionDelayRow) -> dict[str, Any]:
-    return {"group_id" if name == "group" else name: value for name, value in asdict(row).items()}
-
-
-def _fields(row: RowMapping) -> dict[str, Any]:
-    return {"group" if name == "group_id" else name: row[name] for name in row}
+        return read_rows(connection, WatcherRow, select(watchers).order_by(watchers.c.name))

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import astuple, replace
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, RowMapping, bindparam, delete, or_, select, tuple_
+from sqlalchemy import BindParameter, Connection, bindparam, delete, or_, select, tuple_
 
 from twinshore.config.errors import StoreError
 from twinshore.state import mirrors
-from twinshore.state import mirrors as twin_rows
 from twinshore.state.core.progress_rules import (
     PRODUCER_AGE_MS,
     PRODUCERS_PER_PARTITION_MAX,
@@ -27,11 +26,28 @@ from twinshore.state.core.progress_rules import (
     new_part,
     refusal_reason,
 )
-from twinshore.state.core.values import PartitionState, ProgressRecord, ReplicatedPosition, SourceBatch, SourceProducer
-from twinshore.state.database import StorePart, chunks, insert_absent, reads, upsert, writes
-from twinshore.state.tables import positions, source_producers
-
-Key = tuple[str, str, int]
+from twinshore.state.core.values import (
+    PartitionKey,
+    PartitionState,
+    ProgressRecord,
+    ReplicatedPosition,
+    SourceBatch,
+    SourceProducer,
+    key_of,
+)
+from twinshore.state.database import (
+    StorePart,
+    chunks,
+    insert_absent,
+    read_rows,
+    reads,
+    row_of,
+    swap_row,
+    upsert,
+    values_of,
+    writes,
+)
+from twinshore.state.tables import PARTITION, positions, source_producers
 
 KEYS_PER_QUERY = 300
 # Used by each `record`: building these and the upsert statement each time took a third of its CPU.
@@ -39,27 +55,17 @@ _SOME: BindParameter[Any] = bindparam("some", expanding=True)
 _IDS = select(positions.c.id, positions.c.topic, positions.c.partition)
 _IDS = _IDS.where(positions.c.link == bindparam("of"), positions.c.topic.in_(_SOME))
 _ROWS = select(positions).where(positions.c.id.in_(_SOME)).order_by(positions.c.id).with_for_update()
-_OF_POSITION = [one.name for one in fields(ReplicatedPosition)]
 _WROTE = source_producers.c
 
 
 def record_progress(connection: Connection, records: Sequence[ProgressRecord]) -> None:
     """Records all progress; or raises ProgressRefusedError, having recorded none."""
-    by_key: dict[Key, list[ProgressRecord]] = {}
-    for record in sorted(
-        records,
-        key=lambda progress_record: (
-            progress_record.link,
-            progress_record.topic,
-            progress_record.partition,
-            progress_record.from_offset,
-            progress_record.to_offset,
-        ),
-    ):
-        by_key.setdefault((record.link, record.topic, record.partition), []).append(record)
+    by_key: dict[PartitionKey, list[ProgressRecord]] = {}
+    for record in sorted(records, key=lambda record: (*key_of(record), record.from_offset, record.to_offset)):
+        by_key.setdefault(key_of(record), []).append(record)
     # Lock twins before positions, as forgetting a topic does: so one waits for the other as a whole.
-    twin_rows.lock_twins(connection, {(record.link, record.topic) for record in records if record.offset_runs})
-    before = _locked(connection, by_key)
+    mirrors.lock_twins(connection, {(record.link, record.topic) for record in records if record.offset_runs})
+    before = _locked(connection, {key: chain[0] for key, chain in by_key.items()})
     after: list[StoredPosition] = []
     fresh: list[tuple[StoredPosition, list[SourceProducer], int]] = []
     refused: list[RefusedProgress] = []
@@ -82,27 +88,21 @@ def record_progress(connection: Connection, records: Sequence[ProgressRecord]) -
     if refused:
         raise ProgressRefusedError(tuple(refused))
     producers = _record_producers(connection, fresh)
-    upsert(
-        connection,
-        positions,
-        [
-            _row(stored_position, producers.get(stored_position.id, stored_position.producers))
-            for stored_position in after
-        ],
-    )
+    upsert(connection, positions, [_row(stored, producers.get(stored.id, stored.producers)) for stored in after])
     mirrors.record_runs(connection, records)
 
 
-def _locked(connection: Connection, by_key: dict[Key, list[ProgressRecord]]) -> dict[Key, StoredPosition]:
-    known = _progresses(connection, by_key)
-    unknown = {key: chain[0] for key, chain in by_key.items() if key not in known}
+def _locked(connection: Connection, first: dict[PartitionKey, ProgressRecord]) -> dict[PartitionKey, StoredPosition]:
+    """The stored positions, locked until the transaction ends. A partition's `first` record begins an unknown one."""
+    known = _progresses(connection, first)
+    unknown = {key: record for key, record in first.items() if key not in known}
     if unknown:
         insert_absent(connection, positions, [_blank_row(record) for record in unknown.values()])
         known |= _progresses(connection, unknown)
     return known
 
 
-def _progresses(connection: Connection, keys: Collection[Key]) -> dict[Key, StoredPosition]:
+def _progresses(connection: Connection, keys: Collection[PartitionKey]) -> dict[PartitionKey, StoredPosition]:
     # First the ids, then the rows by primary key in one order: so two writers wait for each other and never deadlock.
     wanted = set(keys)
     topics: dict[str, set[str]] = {}
@@ -113,33 +113,19 @@ def _progresses(connection: Connection, keys: Collection[Key]) -> dict[Key, Stor
         for some in chunks(sorted(names)):
             rows = connection.execute(_IDS, {"of": link, "some": some})
             ids.extend(row.id for row in rows if (link, row.topic, row.partition) in wanted)
-    found: dict[Key, StoredPosition] = {}
+    found: dict[PartitionKey, StoredPosition] = {}
     for part in chunks(sorted(ids)):
         for row in connection.execute(_ROWS, {"some": part}).mappings():
-            progress = _progress(row)
-            found[progress.position.link, progress.position.topic, progress.position.partition] = progress
+            position = row_of(ReplicatedPosition, row)
+            found[key_of(position)] = StoredPosition(row["id"], position, row["producers"])
     return found
-
-
-def _progress(row: RowMapping) -> StoredPosition:
-    return StoredPosition(row["id"], _position(row), row["producers"])
-
-
-def _position(row: RowMapping) -> ReplicatedPosition:
-    try:
-        state = PartitionState(row["state"])
-    except ValueError as error:
-        raise StoreError("state.invalid-row", place=f"positions, row {row['id']}", cause=str(error)) from error
-    return ReplicatedPosition(**{name: row[name] for name in _OF_POSITION} | {"state": state})
 
 
 def _blank_row(record: ProgressRecord) -> dict[str, Any]:
     numbers = [column.name for column in positions.columns if column.name not in ("id", "link", "topic", "state")]
     return {
         **dict.fromkeys(numbers, 0),
-        "link": record.link,
-        "topic": record.topic,
-        "partition": record.partition,
+        **dict(zip(PARTITION, key_of(record), strict=True)),
         "start_offset": record.from_offset,
         "to_offset": record.from_offset,
         "state": PartitionState.FLOWING.value,
@@ -148,13 +134,8 @@ def _blank_row(record: ProgressRecord) -> dict[str, Any]:
     }
 
 
-def _row(progress: StoredPosition, producers: int) -> dict[str, Any]:
-    return {
-        "id": progress.id,
-        **{name: getattr(progress.position, name) for name in _OF_POSITION},
-        "state": progress.position.state.value,
-        "producers": producers,
-    }
+def _row(stored: StoredPosition, producers: int) -> dict[str, Any]:
+    return {"id": stored.id, **values_of(stored.position), "producers": producers}
 
 
 def _record_producers(
@@ -199,23 +180,19 @@ def _forget(connection: Connection, row_id: int, now_ms: int) -> int:
 
 def _known_producers(connection: Connection, keys: Sequence[tuple[int, int]]) -> dict[tuple[int, int], SourceProducer]:
     found: dict[tuple[int, int], SourceProducer] = {}
-    for start in range(0, len(keys), KEYS_PER_QUERY):
-        some = keys[start : start + KEYS_PER_QUERY]
+    for some in chunks(keys, KEYS_PER_QUERY):
         query = select(source_producers).where(
             _WROTE.position_id.in_(sorted({row_id for row_id, _ in some})),
             tuple_(_WROTE.position_id, _WROTE.producer_id).in_(some),
         )
         for row in connection.execute(query):
-            found[row.position_id, row.producer_id] = parse_producer(
-                row, f"source_producers, position {row.position_id}"
-            )
+            place = f"source_producers, position {row.position_id}"
+            found[row.position_id, row.producer_id] = parse_producer(row, place)
     return found
 
 
 def _producer_row(row_id: int, producer: SourceProducer, now_ms: int) -> dict[str, Any]:
-    batches = [
-        (batch.base_sequence, batch.last_sequence, batch.base_offset, batch.timestamp) for batch in producer.batches
-    ]
+    batches = [astuple(batch) for batch in producer.batches]
     return {
         "position_id": row_id,
         "producer_id": producer.producer_id,
@@ -249,12 +226,10 @@ class ProgressStore(StorePart):
     @reads
     def positions(self, connection: Connection, link: str) -> tuple[ReplicatedPosition, ...]:
         query = select(positions).where(positions.c.link == link)
-        found = connection.execute(query.order_by(positions.c.topic, positions.c.partition)).mappings()
-        return tuple(_position(row) for row in found)
+        return read_rows(connection, ReplicatedPosition, query.order_by(positions.c.topic, positions.c.partition))
 
     @writes
     def set_state(self, connection: Connection, link: str, topic: str, partition: int, state: PartitionState) -> bool:
         """Sets a partition's state; False where the partition has no progress yet."""
-        place = (positions.c.link == link, positions.c.topic == topic, positions.c.partition == partition)
-        ours = positions.update().where(*place)
-        return connection.execute(ours.values(state=state.value)).rowcount > 0
+        key = dict(zip(PARTITION, (link, topic, partition), strict=True))
+        return swap_row(connection, positions, key, {"state": state.value})

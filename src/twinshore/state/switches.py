@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, delete, func, insert, literal, select, true
+from sqlalchemy import ColumnElement, Connection, Select, Table, delete, func, insert, literal, select, true
 
 from twinshore.config.model import FIRST_TERM, twin_epoch
 from twinshore.state import incident_log, leases, log, mirrors
@@ -39,14 +39,16 @@ from twinshore.state.database import (
     chunks,
     insert_absent,
     insert_or_find,
+    read_row,
+    read_rows,
     reads,
-    sanitize_text,
+    swap_row,
     upsert,
+    values_of,
     writes,
 )
 from twinshore.state.progress import parse_producer
 from twinshore.state.tables import (
-    SET_BY_LENGTH,
     homes,
     positions,
     replicated_prefixes,
@@ -56,7 +58,6 @@ from twinshore.state.tables import (
     topics_in_switch,
     write_blocks,
 )
-from twinshore.state.tables import homes as home_table
 
 PREFIX_RETENTION_MS = 86_400_000
 # A producer idle for so long before the last replicated record resends nothing.
@@ -72,9 +73,7 @@ def save_prefixes(connection: Connection, change: HomeChange) -> None:
     if change.torn and _kept(connection, change.link, {change.topic: change.term}):
         return
     for link in filter(None, (change.link, change.back)):
-        _forget(
-            connection, _is(replicated_prefixes, link, [change.topic]), _is(replicated_producers, link, [change.topic])
-        )
+        _forget(connection, link, change.topic)
     _forget_aged(connection, change.since_ms - PREFIX_RETENTION_MS)
     if not change.torn:
         return
@@ -91,58 +90,59 @@ def _copy(connection: Connection, to: Table, rows: Select[Any]) -> None:
 
 def _writers(link: str, topics: Sequence[str]) -> Select[Any]:
     """Selects the topics' producers, in the columns of `replicated_producers`."""
-    theirs = source_producers.c
+    producer = source_producers.c
     columns = positions.c.link, positions.c.topic, positions.c.partition
-    query = select(*columns, theirs.producer_id, theirs.epoch, theirs.batches)
-    query = query.join_from(positions, source_producers, theirs.position_id == positions.c.id)
-    return query.where(*_is(positions, link, topics), theirs.last_ms >= positions.c.last_ms - PRODUCER_LOOKBACK_MS)
+    query = select(*columns, producer.producer_id, producer.epoch, producer.batches)
+    query = query.join_from(positions, source_producers, producer.position_id == positions.c.id)
+    return query.where(*_is(positions, link, topics), producer.last_ms >= positions.c.last_ms - PRODUCER_LOOKBACK_MS)
 
 
-def _forget(
-    connection: Connection, of_prefixes: Sequence[ColumnElement[bool]], of_producers: Sequence[ColumnElement[bool]]
-) -> None:
-    connection.execute(delete(replicated_prefixes).where(*of_prefixes))
-    connection.execute(delete(replicated_producers).where(*of_producers))
+def _forget(connection: Connection, link: str, topic: str) -> None:
+    for table in (replicated_prefixes, replicated_producers):
+        connection.execute(delete(table).where(*_is(table, link, [topic])))
 
 
 def _forget_aged(connection: Connection, before_ms: int) -> None:
-    aged = (
-        select(replicated_prefixes.c.link, replicated_prefixes.c.topic)
-        .where(replicated_prefixes.c.since_ms < before_ms)
-        .distinct()
-    )
-    for link, topic in connection.execute(aged).all():
-        _forget(connection, _is(replicated_prefixes, link, [topic]), _is(replicated_producers, link, [topic]))
+    prefix = replicated_prefixes.c
+    for link, topic in connection.execute(
+        select(prefix.link, prefix.topic).where(prefix.since_ms < before_ms).distinct()
+    ).all():
+        _forget(connection, link, topic)
 
 
 def _kept(connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_Place, ReplicatedPrefix]:
-    rows: list[Any] = []
-    wrote: dict[_Place, list[SourceProducer]] = {}
-    for some in chunks(sorted(terms)):
-        rows += connection.execute(select(replicated_prefixes).where(*_is(replicated_prefixes, link, some))).all()
-        _gather(wrote, connection.execute(select(replicated_producers).where(*_is(replicated_producers, link, some))))
-    return {(row.topic, row.partition): _prefix(row, row.term, wrote) for row in rows if row.term == terms[row.topic]}
+    def producers(topics: Sequence[str]) -> Select[Any]:
+        return select(replicated_producers).where(*_is(replicated_producers, link, topics))
+
+    return _prefixes(connection, replicated_prefixes, link, terms, producers)
 
 
 def _unchanged(connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_Place, ReplicatedPrefix]:
-    rows: list[Any] = []
-    wrote: dict[_Place, list[SourceProducer]] = {}
-    for some in chunks(sorted(terms)):
-        rows += connection.execute(select(positions).where(*_is(positions, link, some))).all()
-        _gather(wrote, connection.execute(_writers(link, some)))
-    return {(row.topic, row.partition): _prefix(row, terms[row.topic], wrote) for row in rows}
+    return _prefixes(connection, positions, link, terms, lambda topics: _writers(link, topics))
 
 
-def _gather(wrote: dict[_Place, list[SourceProducer]], rows: Iterable[Any]) -> None:
-    for row in rows:
-        wrote.setdefault((row.topic, row.partition), []).append(
-            parse_producer(row, f"replicated_producers, {row.topic}-{row.partition}")
-        )
-
-
-def _prefix(row: Any, term: int, wrote: Mapping[_Place, list[SourceProducer]]) -> ReplicatedPrefix:
-    theirs = wrote.get((row.topic, row.partition), ())
-    return ReplicatedPrefix(term, row.to_offset, len(theirs) < PRODUCERS_PER_PARTITION_MAX, tuple(theirs))
+def _prefixes(
+    connection: Connection,
+    table: Table,
+    link: str,
+    terms: Mapping[str, int],
+    producers_of: Callable[[Sequence[str]], Select[Any]],
+) -> dict[_Place, ReplicatedPrefix]:
+    """The prefixes in `table`, of rows in these terms where it has terms."""
+    offsets: dict[_Place, int] = {}
+    producers: dict[_Place, list[SourceProducer]] = {}
+    for topics in chunks(sorted(terms)):
+        for row in connection.execute(select(table).where(*_is(table, link, topics))).mappings():
+            if row.get("term", terms[row["topic"]]) == terms[row["topic"]]:
+                offsets[row["topic"], row["partition"]] = row["to_offset"]
+        for one in connection.execute(producers_of(topics)):
+            producer = parse_producer(one, f"replicated_producers, {one.topic}-{one.partition}")
+            producers.setdefault((one.topic, one.partition), []).append(producer)
+    found = {}
+    for place, to_offset in offsets.items():
+        known = tuple(producers.get(place, ()))
+        found[place] = ReplicatedPrefix(terms[place[0]], to_offset, len(known) < PRODUCERS_PER_PARTITION_MAX, known)
+    return found
 
 
 def _is(table: Table, link: str, topics: Sequence[str]) -> tuple[ColumnElement[bool], ...]:
@@ -163,22 +163,13 @@ class ReplicatedPrefixes(StorePart):
         return found | (_kept(connection, link, {topic: terms[topic] for topic in lacking}) if lacking else {})
 
 
-_SET_BY_LENGTH = 255
-
-
 def lock_homes(connection: Connection, pair: str, topics: Iterable[str]) -> dict[str, HomeRow]:
     """Returns these topics' homes, locked until the transaction ends."""
     found: dict[str, HomeRow] = {}
     for some in chunks(sorted(set(topics))):
         query = select(homes).where(homes.c.pair == pair, homes.c.topic.in_(some)).order_by(homes.c.topic)
-        rows = connection.execute(query.with_for_update()).mappings()
-        found |= {row["topic"]: HomeRow(**row) for row in rows}
+        found |= {row.topic: row for row in read_rows(connection, HomeRow, query.with_for_update())}
     return found
-
-
-def truncate_row(row: HomeRow) -> HomeRow:
-    """Makes the row fit every database."""
-    return replace(row, set_by=sanitize_text(row.set_by)[:_SET_BY_LENGTH])
 
 
 class HomeStore(StorePart):
@@ -186,8 +177,8 @@ class HomeStore(StorePart):
 
     @reads
     def of(self, connection: Connection, pair: str) -> dict[str, HomeRow]:
-        rows = connection.execute(select(homes).where(homes.c.pair == pair).order_by(homes.c.topic)).mappings()
-        return {row["topic"]: HomeRow(**row) for row in rows}
+        query = select(homes).where(homes.c.pair == pair).order_by(homes.c.topic)
+        return {row.topic: row for row in read_rows(connection, HomeRow, query)}
 
     @reads
     def everywhere(self, connection: Connection, topics: Iterable[str]) -> tuple[HomeRow, ...]:
@@ -195,7 +186,7 @@ class HomeStore(StorePart):
         found: list[HomeRow] = []
         for some in chunks(sorted(set(topics))):
             query = select(homes).where(homes.c.topic.in_(some)).order_by(homes.c.topic, homes.c.pair)
-            found += [HomeRow(**row) for row in connection.execute(query).mappings()]
+            found += read_rows(connection, HomeRow, query)
         return tuple(found)
 
     @reads
@@ -208,8 +199,8 @@ class HomeStore(StorePart):
     @writes
     def settle(self, connection: Connection, rows: Sequence[HomeRow]) -> dict[str, HomeRow]:
         """Saves first homes of one pair where there are none; returns the stored ones by topic."""
-        ordered = sorted((truncate_row(replace(row, term=FIRST_TERM)) for row in rows), key=lambda row: row.topic)
-        insert_absent(connection, homes, [asdict(row) for row in ordered])
+        ordered = sorted(rows, key=lambda row: row.topic)
+        insert_absent(connection, homes, [values_of(replace(row, term=FIRST_TERM)) for row in ordered])
         return lock_homes(connection, ordered[0].pair, [row.topic for row in ordered]) if ordered else {}
 
     def now(self, pair: str, topics: Iterable[str]) -> dict[str, HomeRow]:
@@ -225,7 +216,7 @@ class HomeStore(StorePart):
         None, and nothing done, where the stored term is another, or one of `links` has a twin of the topic.
         """
         try:
-            return self._move(truncate_row(replace(row, term=seen + 1)), seen, links, rows)
+            return self._move(HomeRow(**values_of(replace(row, term=seen + 1))), seen, links, rows)
         except mirrors.TwinExistsError:
             return None
 
@@ -234,8 +225,8 @@ class HomeStore(StorePart):
         self, connection: Connection, wanted: HomeRow, seen: int, links: Sequence[str], rows: Sequence[AuditRow]
     ) -> HomeRow | None:
         if seen:
-            as_seen = (homes.c.pair == wanted.pair, homes.c.topic == wanted.topic, homes.c.term == seen)
-            if connection.execute(homes.update().where(*as_seen).values(asdict(wanted))).rowcount != 1:
+            as_seen = {"pair": wanted.pair, "topic": wanted.topic, "term": seen}
+            if not swap_row(connection, homes, as_seen, asdict(wanted)):
                 return None
         else:
             insert_absent(connection, homes, [asdict(wanted)])
@@ -248,14 +239,8 @@ class HomeStore(StorePart):
         return wanted
 
 
-def _stored(row: SwitchRow) -> SwitchRow:
-    """Makes the row fit every database."""
-    return replace(row, switch_state=sanitize_text(row.switch_state), set_by=sanitize_text(row.set_by)[:SET_BY_LENGTH])
-
-
 def _one(connection: Connection, switch_id: str) -> SwitchRow | None:
-    row = connection.execute(select(switches).where(switches.c.id == switch_id)).mappings().one_or_none()
-    return None if row is None else SwitchRow(**row)
+    return read_row(connection, SwitchRow, select(switches).where(switches.c.id == switch_id))
 
 
 class Switches(StorePart):
@@ -266,7 +251,7 @@ class Switches(StorePart):
         """
         if lease is not None and not leases.lock_lease(connection, lease):
             return False
-        upsert(connection, switches, [asdict(_stored(row))])
+        upsert(connection, switches, [values_of(row)])
         return True
 
     @writes
@@ -274,12 +259,11 @@ class Switches(StorePart):
         """Saves the switch as read from a cluster. False, and nothing done, where the stored row is not `before`:
         another process here continues the switch.
         """
-        values = asdict(_stored(row))
+        values = values_of(row)
         if before is None:
             insert_absent(connection, switches, [values])
             return _one(connection, row.id) == SwitchRow(**values)
-        as_seen = (switches.c.id == row.id, switches.c.switch_state == before.switch_state)
-        return connection.execute(switches.update().where(*as_seen).values(values)).rowcount == 1
+        return swap_row(connection, switches, {"id": row.id, "switch_state": before.switch_state}, values)
 
     def of(self, switch_id: str) -> SwitchRow | None:
         return self._database.read(lambda connection: _one(connection, switch_id))
@@ -290,7 +274,7 @@ class Switches(StorePart):
         query = select(switches).order_by(switches.c.begun_ms.desc(), switches.c.id)
         if open_only:
             query = query.where(switches.c.ended_ms.is_(None))
-        return tuple(SwitchRow(**row) for row in connection.execute(query).mappings())
+        return read_rows(connection, SwitchRow, query)
 
 
 class WriteBlockStore(StorePart):
@@ -298,15 +282,14 @@ class WriteBlockStore(StorePart):
 
     @reads
     def of(self, connection: Connection, cluster: str) -> WriteBlockRow | None:
-        row = connection.execute(select(write_blocks).where(write_blocks.c.cluster == cluster)).mappings().one_or_none()
-        return None if row is None else WriteBlockRow(**row)
+        return read_row(connection, WriteBlockRow, select(write_blocks).where(write_blocks.c.cluster == cluster))
 
     @writes
     def save(self, connection: Connection, row: WriteBlockRow, lease: LeaseRow) -> bool:
         """Saves the write block while this lease is held, else returns False."""
         if not leases.lock_lease(connection, lease):
             return False
-        upsert(connection, write_blocks, [asdict(replace(row, block=sanitize_text(row.block)))])
+        upsert(connection, write_blocks, [values_of(row)])
         return True
 
 
@@ -316,29 +299,27 @@ _SUBJECTS = "switch topics "
 def read_topics_in_switch(connection: Connection, which: ColumnElement[bool]) -> tuple[TopicInSwitch, ...]:
     """Returns the matching rows, by pair and topic."""
     query = select(topics_in_switch).where(which).order_by(topics_in_switch.c.pair, topics_in_switch.c.topic)
-    return tuple(_row(row) for row in connection.execute(query).mappings())
+    return read_rows(connection, TopicInSwitch, query)
 
 
 def _apply(connection: Connection, change: HomeChange) -> None:
     home = HomeRow(change.pair, change.topic, change.home, change.term, change.since_ms, change.set_by)
-    upsert(connection, home_table, [asdict(truncate_row(home))])
-    came_to = f"a switch made {change.home} the home of topic {change.topic}, and this link carries it no more"
+    upsert(connection, homes, [values_of(home)])
+    came_to = f"a switch made {change.home} the home of topic {change.topic}, and this link no longer replicates it"
     incident_log.close_topic_incidents(connection, change.link, change.topic, change.since_ms, came_to)
     save_prefixes(connection, change)
     mirrors.forget_twins(connection, change.link, change.topic)
     if change.back:
         mirrors.forget_twins(connection, change.back, change.topic)
-        mirrors.save_twins(connection, [_inherits(change, number, point) for number, point in enumerate(change.points)])
+        ids, epoch = (change.source_topic_id, change.target_topic_id), twin_epoch(change.term)
+        rows = [
+            TwinRow(change.back, change.topic, partition, *ids, point, 0, change.since_ms, point, epoch)
+            for partition, point in enumerate(change.points)
+        ]
+        mirrors.save_twins(connection, rows)
 
 
-def _inherits(change: HomeChange, partition: int, point: int) -> TwinRow:
-    ids = change.source_topic_id, change.target_topic_id
-    return TwinRow(
-        change.back, change.topic, partition, *ids, point, 0, change.since_ms, point, twin_epoch(change.term)
-    )
-
-
-def _nowhere(change: HomeChange) -> HomeRow:
+def _unknown_home(change: HomeChange) -> HomeRow:
     """The row of an unknown home during a change: any term is higher."""
     return HomeRow(change.pair, change.topic, "", 0, change.since_ms, "")
 
@@ -347,15 +328,14 @@ def _held(connection: Connection, places: Sequence[tuple[str, str]]) -> Iterable
     """Yields these topics' rows, locked until the transaction ends."""
     for pair in sorted({pair for pair, _ in places}):
         for some in chunks(sorted({topic for of, topic in places if of == pair})):
-            ours = (topics_in_switch.c.pair == pair, topics_in_switch.c.topic.in_(some))
-            query = select(topics_in_switch).where(*ours).order_by(topics_in_switch.c.topic)
-            yield from (_row(row) for row in connection.execute(query.with_for_update()).mappings())
+            query = select(topics_in_switch).where(topics_in_switch.c.pair == pair, topics_in_switch.c.topic.in_(some))
+            query = query.order_by(topics_in_switch.c.topic)
+            yield from read_rows(connection, TopicInSwitch, query.with_for_update())
 
 
 def _pairs(connection: Connection, switch_id: str) -> set[str]:
-    return set(
-        connection.scalars(select(topics_in_switch.c.pair).where(topics_in_switch.c.switch_id == switch_id).distinct())
-    )
+    query = select(topics_in_switch.c.pair).where(topics_in_switch.c.switch_id == switch_id)
+    return set(connection.scalars(query.distinct()))
 
 
 def _advance(connection: Connection, pairs: Iterable[str]) -> None:
@@ -368,11 +348,6 @@ def _subject(pair: str) -> str:
     return f"{_SUBJECTS}{hashlib.sha256(pair.encode()).hexdigest()[:48]}"
 
 
-def _row(row: RowMapping) -> TopicInSwitch:
-    values = dict(row)
-    return TopicInSwitch(request=MirrorRequest(values.pop("request")), **values)
-
-
 class TopicsInSwitch(StorePart):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -382,7 +357,7 @@ class TopicsInSwitch(StorePart):
     def begin(self, connection: Connection, rows: Sequence[TopicInSwitch]) -> tuple[TopicInSwitch, ...]:
         """Saves rows for topics without one. Returns the stored ones in the given order, perhaps another switch's."""
         # In one order, so that two that want the same topics wait for each other only one way.
-        made = [asdict(row) for row in sorted(rows, key=lambda row: (row.pair, row.topic))]
+        made = [values_of(row) for row in sorted(rows, key=lambda row: (row.pair, row.topic))]
         places = [(row.pair, row.topic) for row in rows]
 
         def found() -> dict[tuple[str, str], TopicInSwitch] | None:
@@ -394,22 +369,20 @@ class TopicsInSwitch(StorePart):
         return tuple(known[place] for place in places)
 
     def of(self, pair: str) -> tuple[TopicInSwitch, ...]:
-        return self._database.read(
-            lambda connection: read_topics_in_switch(connection, topics_in_switch.c.pair == pair)
-        )
+        return self._of(topics_in_switch.c.pair == pair)
 
     @reads
     def everywhere(self, connection: Connection, topics: Collection[str]) -> tuple[TopicInSwitch, ...]:
-        names = chunks(sorted(set(topics)))
-        return tuple(
-            row for some in names for row in read_topics_in_switch(connection, topics_in_switch.c.topic.in_(some))
-        )
+        queries = [topics_in_switch.c.topic.in_(some) for some in chunks(sorted(set(topics)))]
+        return tuple(row for which in queries for row in read_topics_in_switch(connection, which))
 
     def of_link(self, link: str) -> tuple[TopicInSwitch, ...]:
         """Returns the topics that this link replicates, or did until its switch."""
-        return self._database.read(
-            lambda connection: read_topics_in_switch(connection, topics_in_switch.c.link == link)
-        )
+        return self._of(topics_in_switch.c.link == link)
+
+    @reads
+    def _of(self, connection: Connection, which: ColumnElement[bool]) -> tuple[TopicInSwitch, ...]:
+        return read_topics_in_switch(connection, which)
 
     @reads
     def version(self, connection: Connection, pair: str) -> int:
@@ -453,10 +426,10 @@ class TopicsInSwitch(StorePart):
     def end(self, connection: Connection, switch_id: str, names: Collection[str] | None = None) -> int:
         """Deletes the switch's rows, or those of these topics; returns how many."""
         pairs, ours, done = _pairs(connection, switch_id), topics_in_switch.c.switch_id == switch_id, 0
-        for which in (
-            (true(),) if names is None else [topics_in_switch.c.topic.in_(some) for some in chunks(sorted(names))]
-        ):
-            done += connection.execute(topics_in_switch.delete().where(ours, which)).rowcount
+        topics = [] if names is None else chunks(sorted(names))
+        parts = [true()] if names is None else [topics_in_switch.c.topic.in_(some) for some in topics]
+        for part in parts:
+            done += connection.execute(topics_in_switch.delete().where(ours, part)).rowcount
         _advance(connection, pairs)
         return done
 
@@ -470,27 +443,22 @@ class TopicsInSwitch(StorePart):
         Returns the changes in force, by any process: repeating changes nothing. A topic with a later term, or another
         home in this term, stays untouched. `rows` enters the audit where its topic (without one: any) changed now.
         """
-        ordered, done = (
-            sorted(flips, key=lambda change: (change.pair, change.topic)),
-            dict[tuple[str, str], HomeChange](),
-        )
-        flipped = set[str]()
+        ordered = sorted(flips, key=lambda change: (change.pair, change.topic))
+        done, flipped = set[tuple[str, str]](), set[str]()
         for pair in sorted({change.pair for change in ordered}):
             ours = {change.topic: change for change in ordered if change.pair == pair}
             # Saving a twin reads the home afterwards, and so waits here.
-            insert_absent(connection, home_table, [asdict(_nowhere(change)) for change in ours.values()])
+            insert_absent(connection, homes, [values_of(_unknown_home(change)) for change in ours.values()])
             for topic, stands in lock_homes(connection, pair, ours).items():
                 change = ours[topic]
                 if stands.term > change.term or (stands.term == change.term and stands.home != change.home):
                     continue
-                done[pair, topic] = change
+                done.add((pair, topic))
                 if stands.term < change.term or mirrors.topics_with_twin(connection, change.link, [topic]):
                     _apply(connection, change)
                     flipped.add(topic)
         _advance(connection, {change.pair for change in ordered})
-        log.add_audit_rows(
-            connection, [row for row in rows if not row.topic or row.topic in flipped] if flipped else []
-        )
+        log.add_audit_rows(connection, [row for row in rows if flipped and (not row.topic or row.topic in flipped)])
         return tuple(change for change in flips if (change.pair, change.topic) in done)
 
     def _write(self, work: Callable[[Connection], T]) -> T:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -181,14 +180,6 @@ class ResetStatusRow:
     run: str
     waiting_members: int
     at_ms: int
-
-
-def encode_goals(goals: tuple[ResetGoal, ...]) -> str:
-    return json.dumps(goals, separators=(",", ":"))
-
-
-def parse_goals(text: str) -> tuple[ResetGoal, ...]:
-    return tuple(ResetGoal(*one) for one in json.loads(text))
 
 
 # The upper bounds of histogram buckets; one more bucket counts all above the last.

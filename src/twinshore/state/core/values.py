@@ -9,10 +9,26 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 from twinshore.config.errors import StoreError
 from twinshore.config.incident_policy import IncidentKind, IncidentPolicy, IncidentSide
 from twinshore.config.model import SEQUENCE_SPAN, OffsetRun, TwinNaming
+
+PartitionKey = tuple[str, str, int]
+
+
+class PartitionRow(Protocol):
+    @property
+    def link(self) -> str: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+
+
+def key_of(row: PartitionRow) -> PartitionKey:
+    return row.link, row.topic, row.partition
 
 
 class ProofState(StrEnum):
