@@ -97,9 +97,4 @@ def read_results(done: Future[list[str]], bundle: Sequence[CompareRange]) -> lis
         # Spark raises a different one for every reason: the task, its worker or its executor is gone.
         lines = [line.strip() for line in str(error).splitlines() if "Error" in line or "Exception" in line]
         reason = f"its task died: {(lines or [type(error).__name__])[0][:200]}"
-        return [
-            CompareResult(
-                offset_range.number, offset_range.start, offset_range.start, trouble=reason, hint="prove again"
-            )
-            for offset_range in bundle
-        ]
+        return [CompareResult(one.number, one.start, one.start, trouble=reason, hint="prove again") for one in bundle]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from twinshore.config.errors import KafkaError
 from twinshore.config.incident_policy import IncidentKind
-from twinshore.config.model import Link, TopicPartition, is_heartbeats_topic
+from twinshore.config.model import Link, TopicPartition, is_heartbeats_topic, source_end
 from twinshore.kafka.admin import ConfigEntry
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
@@ -42,10 +42,8 @@ def add_offset_runs(store: Store, link: str, offset_range: CompareRange) -> Comp
     place = link, offset_range.partition.topic, offset_range.partition.partition
     found = store.offset_runs.between(*place, offset_range.start, offset_range.end)
     start = max(offset_range.start, found[0].source) if found else offset_range.end
-    offset_runs = tuple(
-        (one.source, one.target, one.length) for one in found if one.source + one.length > offset_range.start
-    )
-    return replace(offset_range, start=start, offset_runs=offset_runs)
+    runs = tuple((run.source, run.target, run.length) for run in found if source_end(run) > offset_range.start)
+    return replace(offset_range, start=start, offset_runs=runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +114,9 @@ class LinkScanner:
         there = [name for name in there if not _absent(seen, name) and not _absent(twins, self._link.twin_of(name))]
         before = self._remembered(seen)
         ways, now, hidden = self._ways(there, set(carried), set(before))
-        lacks += [
-            NotCompared(self._link.name, name, -1, f"its settings cannot be read: {why}")
-            for name, why in hidden.items()
-        ]
+        lacks += [self._lack(name, f"its settings cannot be read: {why}") for name, why in hidden.items()]
         there = [name for name in there if name not in hidden]
-        lacks += [
-            NotCompared(self._link.name, name, -1, COMPACTED_NOT_COMPARABLE.format(name))
-            for name in there
-            if ways[name] is None
-        ]
+        lacks += [self._lack(name, COMPACTED_NOT_COMPARABLE.format(name)) for name in there if ways[name] is None]
         partitions = [
             TopicPartition(name, number)
             for name in there
@@ -133,21 +124,19 @@ class LinkScanner:
             for number in range(min(len(seen[name].partitions), len(twins[self._link.twin_of(name)].partitions)))
             if (name, number) not in out
         ]
-        over = {
-            name: compacted_topic for name, compacted_topic in before.items() if name not in now and self._mode is None
-        }
+        over = {name: topic for name, topic in before.items() if name not in now and self._mode is None}
         looks = tuple(self._looks(partitions, ways, seen, twins, over))
-        lacks += self._uncrossed(looks, seen, asked) if begun else ()
+        lacks += self._unreplicated(looks, seen, asked) if begun else ()
         return LinkScan(looks, tuple(lacks), tuple(self._to_remember(looks, before, now)))
+
+    def _lack(self, topic: str, sentence: str, partition: int = -1) -> NotCompared:
+        return NotCompared(self._link.name, topic, partition, sentence)
 
     def _remembered(self, seen: Mapping[str, TopicMetadata]) -> dict[str, CompactedTopic]:
         """Returns topics that were compacted, unless deleted since."""
         found = parse_compacted(self._store.link_states.of(self._link.name, COMPACTED_KIND))
-        return {
-            name: compacted_topic
-            for name, compacted_topic in found.items()
-            if name in seen and seen[name].topic_id.hex() == compacted_topic.source_id
-        }
+        ids = {name: topic.topic_id.hex() for name, topic in seen.items()}
+        return {name: topic for name, topic in found.items() if ids.get(name) == topic.source_id}
 
     def _to_remember(
         self, looks: Iterable[PartitionScan], before: Mapping[str, CompactedTopic], now: Collection[str]
@@ -180,7 +169,7 @@ class LinkScanner:
         """Whether a mirror has run the link: then all admitted topics should be replicated."""
         return self._store.links.identity(self._link.name) is not None or self._store.twins.count(self._link.name) > 0
 
-    def _uncrossed(
+    def _unreplicated(
         self, looks: Sequence[PartitionScan], seen: Mapping[str, TopicMetadata], asked: Collection[str]
     ) -> Iterator[NotCompared]:
         """Yields admitted topics and partitions that are not replicated on. Of topics asked for by name, only those
@@ -200,10 +189,9 @@ class LinkScanner:
             descents = TopicLineage(lambda: self._link, *sides_of, quiet=True)
             homing = TopicHomes(lambda: self._link, self._links, *sides_of, descents, notes=False)
             admitted |= homing.admitted(fresh).keys() | homing.refused.keys()
-        for one in (
-            *find_unreplicated_topics(self._link, admitted, known, rows),
-            *find_unreplicated_partitions(looks, rows),
-        ):
+        for one in find_unreplicated_topics(self._link, admitted, known, rows):
+            yield NotCompared(self._link.name, *one)
+        for one in find_unreplicated_partitions(looks, rows):
             yield NotCompared(self._link.name, *one)
 
     def _lacks(
@@ -223,9 +211,7 @@ class LinkScanner:
                 yield from self._partition_lacks(name, most, looks)
             elif told or away[0][0] == self._source.name:
                 place, topic = away[0]
-                yield NotCompared(
-                    self._link.name, name, -1, f"there is no topic {topic} on {place}{OR_NO_DESCRIBE_RIGHT}"
-                )
+                yield self._lack(name, f"there is no topic {topic} on {place}{OR_NO_DESCRIBE_RIGHT}")
 
     def _partition_lacks(
         self, name: str, most: int, looks: Iterable[tuple[str, str, Mapping[str, TopicMetadata]]]
@@ -233,12 +219,9 @@ class LinkScanner:
         for place, topic, topics in looks:
             partitions = topics[topic].partitions
             for number in range(len(partitions), most):
-                yield NotCompared(self._link.name, name, number, f"{topic} has no partition {number} on {place}")
-            for tp in partitions:
-                if tp.leader == NO_LEADER:
-                    yield NotCompared(
-                        self._link.name, name, tp.partition, f"{topic}-{tp.partition} has no leader on {place}"
-                    )
+                yield self._lack(name, f"{topic} has no partition {number} on {place}", number)
+            for number in (one.partition for one in partitions if one.leader == NO_LEADER):
+                yield self._lack(name, f"{topic}-{number} has no leader on {place}", number)
 
     def _looks(
         self,
@@ -263,7 +246,7 @@ class LinkScanner:
             for tp, twin in twin_of.items()
             if ways[tp.topic] is CompareMode.OFFSET_MAP
         }
-        rows_of_twins = self._twins()
+        twin_rows = {TopicPartition(row.topic, row.partition): row for row in self._store.twins.of(self._link.name)}
         told, last_incident_id = self._told()
         ends = self._source.list_offsets(partitions, OffsetKind.LAST_STABLE)
         highs = self._source.list_offsets(partitions, OffsetKind.HIGH_WATERMARK)
@@ -290,13 +273,10 @@ class LinkScanner:
                 rows=told.get(tp, ()),
                 last_incident_id=last_incident_id,
                 looked_ms=looked_ms,
-                dropped=find_dropped_ranges(told.get(tp, ()), rows_of_twins.get(tp)),
+                dropped=find_dropped_ranges(told.get(tp, ()), twin_rows.get(tp)),
                 source_high=highs[tp],
                 cluster_ids=(self._source.cluster_id(), self._target.cluster_id()),
             )
-
-    def _twins(self) -> dict[TopicPartition, TwinRow]:
-        return {TopicPartition(row.topic, row.partition): row for row in self._store.twins.of(self._link.name)}
 
     def _told(self) -> tuple[dict[TopicPartition, tuple[IncidentRow, ...]], int]:
         """Returns the incidents with offsets of single partitions, and the newest incident's id."""
@@ -323,17 +303,12 @@ class LinkScanner:
             now |= {twins[twin] for twin in closed} | {twins[twin] for twin, one in theirs.items() if _compacted(one)}
         compacted = now | before
         mapped = {topic for topic, _ in self._store.offset_runs.reached(self._link.name)}
-        ways = {
-            name: choose_compare_mode(
-                is_mapped=name in mapped, is_carried=name in carried, is_compacted=name in compacted
-            )
-            for name in settings
-        }
+        ways = {name: choose_compare_mode(name in mapped, name in carried, name in compacted) for name in settings}
         return ways, now, {name: error.message for name, error in errors.items()}
 
     def _offset_runs(self, tp: TopicPartition, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
         found = self._store.offset_runs.borders(self._link.name, tp.topic, tp.partition, start, end)
-        return tuple((offset_run.source, offset_run.target, offset_run.length) for offset_run in found)
+        return tuple((run.source, run.target, run.length) for run in found)
 
 
 def find_dropped_ranges(rows: Iterable[IncidentRow], twin: TwinRow | None) -> tuple[tuple[int, int], ...]:
@@ -353,7 +328,7 @@ def _is_of(twin: TwinRow, row: IncidentRow) -> bool:
     return row.opened_ms >= twin.created_ms if twin.last_incident_id < 0 else row.id > twin.last_incident_id
 
 
-def choose_compare_mode(*, is_mapped: bool, is_carried: bool, is_compacted: bool) -> CompareMode | None:
+def choose_compare_mode(is_mapped: bool, is_carried: bool, is_compacted: bool) -> CompareMode | None:
     """Returns the mode; None: not comparable. Only equal offsets tell a cleaner's effect from a difference."""
     if is_carried and not is_mapped:
         return CompareMode.COMPACTED if is_compacted else CompareMode.EXACT

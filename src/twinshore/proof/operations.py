@@ -63,7 +63,7 @@ class PreparedProof:
 
 def prepare(request: ProofRequest, settings: Settings) -> PreparedProof:
     """Raises ConfigError for an invalid request."""
-    mode = _way(request.way)
+    mode = parse_member(CompareMode, "mode", request.way) if request.way else None
     options = resolve_proof_options(request, settings.proof)
     links = settings.chosen(request.links)
     if request.sample and request.behind_max >= 0:
@@ -86,11 +86,7 @@ def check_topics(prepared: PreparedProof, settings: Settings, store: Store) -> N
         for link in prepared.links:
             with LinkClients(link, settings, patience_s=TOPIC_CHECK_TIMEOUT_S, call_s=TOPIC_CHECK_TIMEOUT_S) as clients:
                 pin_cluster_ids(link, store, clients.source, clients.target)
-                known |= {
-                    name
-                    for name, topic_metadata in clients.source.metadata().topics.items()
-                    if not topic_metadata.error
-                }
+                known |= {name for name, topic in clients.source.metadata().topics.items() if not topic.error}
             known |= {row.topic for row in store.twins.of(link.name)}
     except TwinshoreError:
         return
@@ -125,15 +121,15 @@ def prove(
         report = one_round(again=request.again)
         tell(report)
         return exit_code(report)
-    with _again(proving, settings, store, run, options) as between:
+    rereader = Rereader(settings, store, run, options, looks=proving.seen, keep=proving.keep)
+    with contextlib.closing(rereader):
+        between = (lambda: None) if options.sample else rereader.turn
         return run_proof_rounds(one_round, tell, prepared.every_s, stopped, between)
 
 
 def values_of(report: ProofReport, prepared: PreparedProof, settings: Settings) -> dict[str, Any]:
     """Returns for JSON the report, the duration of a pass, and a sample's seed."""
-    found = measure_reread_pass(
-        [partition_report.row for partition_report in report.partitions], settings.proof.reread_mb_s * 1e6
-    )
+    found = measure_reread_pass([one.row for one in report.partitions], settings.proof.reread_mb_s * 1e6)
     values = as_values(report) | {"pass": found._asdict() if found else None}
     return values | ({"seed": prepared.seed} if prepared.request.sample else {})
 
@@ -142,7 +138,7 @@ def sentences_of(
     report: ProofReport, prepared: PreparedProof, settings: Settings, *, everything: bool, now_ms: int
 ) -> Iterator[str]:
     """Yields the report for people. `everything`: identical partitions too, as for a sample."""
-    rows, sample = [partition_report.row for partition_report in report.partitions], bool(prepared.request.sample)
+    rows, sample = [one.row for one in report.partitions], bool(prepared.request.sample)
     yield from describe_report(report, everything=everything or sample)
     section, going = settings.proof, (prepared.request.continuous and not sample) or settings.proof.beside_mirror
     yield from describe_reread_pass(rows, section.reread_mb_s * 1e6, section.read_again_h, now_ms, going=going)
@@ -152,34 +148,11 @@ def sentences_of(
 
 def resolve_proof_options(request: ProofRequest, section: ProofSettings) -> ProofOptions:
     """Returns options of settings and request. With concurrent re-reads, both together stay within the throttle."""
-    section, beside = with_throttle(section, request.throttle_mb_s), request.continuous and not request.sample
+    if request.throttle_mb_s >= 0:
+        section = replace(section, throttle_mb_s=request.throttle_mb_s)
+    beside = request.continuous and not request.sample
     if beside and (refused := budget_error(section)):
         raise ConfigError("proof.throttle-too-low", cause=refused)
     options = (proof_options_beside_reread if beside else proof_options)(section)
     seed = request.seed or random.SystemRandom().randrange(1, 1_000_000)
     return replace(options, sample=request.sample, seed=seed, digest=options.digest and request.digest)
-
-
-def with_throttle(section: ProofSettings, throttle_mb_s: float) -> ProofSettings:
-    """Returns the settings with this throttle; below 0: unchanged."""
-    return replace(section, throttle_mb_s=throttle_mb_s) if throttle_mb_s >= 0 else section
-
-
-@contextlib.contextmanager
-def _again(
-    proving: ProofRounds,
-    settings: Settings,
-    store: Store,
-    run: RunBundle,
-    options: ProofOptions,
-) -> Iterator[Callable[[], None]]:
-    """Yields a function to call between rounds, which re-reads proven records."""
-    rereading = Rereader(settings, store, run, options, looks=proving.seen, keep=proving.keep)
-    try:
-        yield (lambda: None) if options.sample else rereading.turn
-    finally:
-        rereading.close()
-
-
-def _way(name: str) -> CompareMode | None:
-    return parse_member(CompareMode, "mode", name) if name else None

@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import heapq
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import InitVar, dataclass, field, replace
 from itertools import islice
+from typing import Any
 
 from twinshore.config.errors import CodedError, KafkaError, TwinshoreError, WireError
 from twinshore.config.frozen import PROOF_CLIENT_ID
@@ -71,55 +72,57 @@ COMMON_START_RECORDS = 2_000
 
 
 @dataclass(slots=True)
-class BothSides:
-    """Reads both logs within the range's bytes per second. `read_bytes`: the sum."""
+class LogSide:
+    """One side's log. Both sides of a range share its bytes per second. `read_bytes`: what this side has read."""
 
-    offset_range: CompareRange
-    source: KafkaCluster
-    target: KafkaCluster
+    kafka: KafkaCluster
+    partition: TopicPartition
+    pace: ReadThrottle
     read_bytes: int = 0
-    _pace: ReadThrottle = field(init=False)
 
-    def __post_init__(self) -> None:
-        self._pace = ReadThrottle(self.offset_range.bytes_s)
+    def start(self) -> int:
+        return self.kafka.list_offsets([self.partition], OffsetKind.EARLIEST)[self.partition]
 
-    def beside(
-        self, at: int, target_at: int, end: int, target_end: int, compare: Callable[[LogReader, LogReader], bool]
-    ) -> bool:
-        """Returns the result of `compare` from these offsets on."""
-        with (
-            self.reading(self.source, self.offset_range.partition, at, end) as ours,
-            self.reading(self.target, self.offset_range.twin_named, target_at, target_end) as theirs,
-        ):
-            return compare(ours, theirs)
+    def end(self) -> int:
+        return self.kafka.list_offsets([self.partition], OffsetKind.LAST_STABLE)[self.partition]
+
+    @contextlib.contextmanager
+    def reading(self, at: int, end: int) -> Iterator[LogReader]:
+        """A reader whose bytes are counted; it is closed behind the block."""
+        reader = LogReader(self.kafka, self.partition, at, end, self.pace, client_id=PROOF_CLIENT_ID)
+        try:
+            yield reader
+        finally:
+            self.read_bytes += reader.read_bytes
+            reader.close()
+
+    def chunks(self, at: int, end: int) -> Iterator[Chunk]:
+        """Yields the log's chunks without records below `at`."""
+        with self.reading(at, end) as reader:
+            for chunk in named_chunks(reader, self.kafka):
+                chunk.skip_below(at)
+                yield chunk
 
     def records(
         self,
-        kafka: KafkaCluster,
-        partition: TopicPartition,
         at: int,
         end: int,
-        most: int,
+        most: int = LOOKAHEAD_RECORDS,
         placement: OffsetAlignment | None = None,
         dropped: Sequence[tuple[int, int]] = (),
     ) -> list[Record]:
         """Returns the first `most` records in [`at`, `end`), without dropped ones; with `placement`, at the source's
         offsets.
         """
-        with self.reading(kafka, partition, at, end) as reader:
-            chunks = exclude_ranges(named_chunks(reader, kafka), dropped)
+        with self.reading(at, end) as reader:
+            chunks = exclude_ranges(named_chunks(reader, self.kafka), dropped)
             placed = placement.placed(chunks) if placement else chunks
             return list(islice(_seen(placed, reader, at, end), most))
 
-    @contextlib.contextmanager
-    def reading(self, kafka: KafkaCluster, partition: TopicPartition, at: int, end: int) -> Iterator[LogReader]:
-        """A reader whose bytes are counted; it is closed behind the block."""
-        reader = LogReader(kafka, partition, at, end, self._pace, client_id=PROOF_CLIENT_ID)
-        try:
-            yield reader
-        finally:
-            self.read_bytes += reader.read_bytes
-            reader.close()
+
+def sides_of(offset_range: CompareRange, source: KafkaCluster, target: KafkaCluster) -> tuple[LogSide, LogSide]:
+    pace = ReadThrottle(offset_range.bytes_s)
+    return LogSide(source, offset_range.partition, pace), LogSide(target, offset_range.twin_named, pace)
 
 
 def _seen(chunks: Iterator[Chunk], reader: LogReader, at: int, end: int) -> Iterator[Record]:
@@ -161,32 +164,20 @@ def compare_keys(offset_range: CompareRange, source: KafkaCluster, target: Kafka
     try:
         return comparison.run()
     except TwinshoreError as error:
-        return CompareResult(
-            offset_range.number, 0, 0, bytes=comparison.read_bytes, trouble=error.message, hint=error.hint
-        )
+        read_bytes = comparison.read_bytes
+        return CompareResult(offset_range.number, 0, 0, bytes=read_bytes, trouble=error.message, hint=error.hint)
 
 
-def find_written_keys(reader: LogReader, keys: Iterable[bytes]) -> set[bytes]:
-    """Returns keys with a record in the log. Stops once all are found."""
+def find_written_keys(chunks: Iterable[Chunk], keys: Iterable[bytes]) -> set[bytes]:
+    """Returns keys with a record in these chunks. Stops once all are found."""
     absent, found = dict.fromkeys(keys, 0), set[bytes]()
-    suspects = KeyFinder(absent)
     if absent:
-        for chunk in read_chunks(reader):
-            found.update(key for key, _, _ in suspects.find_in(chunk))
+        finder = KeyFinder(absent)
+        for chunk in chunks:
+            found.update(key for key, _, _ in finder.find_in(chunk))
             if len(found) == len(absent):
                 break
     return found
-
-
-def read_chunks(reader: LogReader) -> Iterator[Chunk]:
-    """Yields chunks without records below the reader's start, then closes the reader."""
-    start = reader.position
-    try:
-        for chunk in chunks_of(reader):
-            chunk.skip_below(start)
-            yield chunk
-    finally:
-        reader.close()
 
 
 @dataclass(slots=True)
@@ -194,21 +185,26 @@ class KeyComparison:
     """A key check of one partition, both logs read whole. The caller closes the clusters."""
 
     offset_range: CompareRange
-    source: KafkaCluster
-    target: KafkaCluster
+    source: InitVar[KafkaCluster]
+    target: InitVar[KafkaCluster]
     settle_s: float = SETTLE_S
     hashes_max: int = HASHES_MAX
     keys_max: int = KEYS_MAX
-    read_bytes: int = 0
     count: int = 0
     span: tuple[int, int] = (-1, -1)
     end: int = 0
+    _sides: tuple[LogSide, LogSide] = field(init=False)
     _first: list[tuple[int, bytes]] = field(default_factory=list, init=False)
-    _pace: ReadThrottle = field(default_factory=lambda: ReadThrottle(0), init=False)
+
+    def __post_init__(self, source: KafkaCluster, target: KafkaCluster) -> None:
+        self._sides = sides_of(self.offset_range, source, target)
+
+    @property
+    def read_bytes(self) -> int:
+        return sum(side.read_bytes for side in self._sides)
 
     def run(self) -> CompareResult:
         """Checks all slices of keys, one pass over both logs each."""
-        self._pace = ReadThrottle(self.offset_range.bytes_s)
         todo = [HashSlice()]
         while todo:
             work = HashPass(todo.pop())
@@ -216,29 +212,21 @@ class KeyComparison:
             todo += work.left
         # A heap of the lowest offsets is one of the highest negative ones.
         keys = tuple(MissingTombstone(-at, as_text(key) or "") for at, key in sorted(self._first, reverse=True))
-        return CompareResult(
-            self.offset_range.number,
-            0,
-            self.end,
-            bytes=self.read_bytes,
-            owed=self.count,
-            owed_from=self.span[0],
-            owed_to=self.span[1],
-            owed_keys=keys,
-        )
+        found = CompareResult(self.offset_range.number, 0, self.end, bytes=self.read_bytes, owed_keys=keys)
+        return replace(found, owed=self.count, owed_from=self.span[0], owed_to=self.span[1])
 
     def _slice(self, work: HashPass) -> None:
-        partition, twin = self.offset_range.partition, self.offset_range.twin_named
-        self.end = _end(self.source, partition)
+        source, target = self._sides
+        self.end = source.end()
         known = KeyHashSet(work, self.hashes_max)
-        for chunk in self._chunks(self.source, partition, _start(self.source, partition), self.end):
+        for chunk in source.chunks(source.start(), self.end):
             known.add(hash_chunk_keys(chunk)[0])
         alive = LiveKeys(work, self.keys_max)
-        upto = min(self.end, _end(self.target, twin))
-        for chunk in self._chunks(self.target, twin, _start(self.target, twin), upto):
+        upto = min(self.end, target.end())
+        for chunk in target.chunks(target.start(), upto):
             alive.take(chunk, known)
         for key, at in self._still(alive.at).items():
-            self._tell(key, at)
+            self._count(key, at)
 
     def _still(self, keys: dict[bytes, int]) -> dict[bytes, int]:
         """Returns keys that still lack a tombstone at a second read.
@@ -248,46 +236,28 @@ class KeyComparison:
         if not keys:
             return {}
         time.sleep(self.settle_s)
-        partition, twin = self.offset_range.partition, self.offset_range.twin_named
-        end = _end(self.source, partition)
-        suspects = KeyFinder(keys)
-        absent = dict(keys)
-        for chunk in self._chunks(self.source, partition, _start(self.source, partition), end):
-            for key, _, _ in suspects.find_in(chunk):
-                absent.pop(key, None)
+        source, target = self._sides
+        end = source.end()
+        written = find_written_keys(source.chunks(source.start(), end), keys)
+        absent = {key: at for key, at in keys.items() if key not in written}
         alive: dict[bytes, int] = {}
-        suspects = KeyFinder(absent)
-        first, last = min(absent.values(), default=0), _end(self.target, twin)
-        for chunk in self._chunks(self.target, twin, max(first, _start(self.target, twin)), last if absent else 0):
-            for key, at, tombstone in suspects.find_in(chunk):
+        finder = KeyFinder(absent)
+        first, last = min(absent.values(), default=0), target.end()
+        for chunk in target.chunks(max(first, target.start()), last if absent else 0):
+            for key, at, tombstone in finder.find_in(chunk):
                 if tombstone:
                     alive.pop(key, None)
                 else:
                     alive[key] = at
         # The twin is about to lose records below the source's start; behind `end` the source wrote the key again.
-        begins = _start(self.source, partition)
+        begins = source.start()
         return {key: at for key, at in alive.items() if begins <= at < end}
 
-    def _tell(self, key: bytes, at: int) -> None:
+    def _count(self, key: bytes, at: int) -> None:
         self.count += 1
         low, high = self.span
         self.span = (at if low < 0 else min(low, at), max(high, at + 1))
         (heapq.heappush if len(self._first) < KEYS_REPORTED_MAX else heapq.heappushpop)(self._first, (-at, key))
-
-    def _chunks(self, kafka: KafkaCluster, partition: TopicPartition, start: int, end: int) -> Iterator[Chunk]:
-        reader = LogReader(kafka, partition, start, end, self._pace, client_id=PROOF_CLIENT_ID)
-        try:
-            yield from read_chunks(reader)
-        finally:
-            self.read_bytes += reader.read_bytes
-
-
-def _start(kafka: KafkaCluster, partition: TopicPartition) -> int:
-    return kafka.list_offsets([partition], OffsetKind.EARLIEST)[partition]
-
-
-def _end(kafka: KafkaCluster, partition: TopicPartition) -> int:
-    return kafka.list_offsets([partition], OffsetKind.LAST_STABLE)[partition]
 
 
 def prove_all(stretches: Iterable[CompareRange]) -> Iterator[CompareResult]:
@@ -315,7 +285,7 @@ def _prove(offset_range: CompareRange, source: KafkaCluster, target: KafkaCluste
         if found.difference is not None or found.owed:
             _check_topics(offset_range, source, target)
     except TwinshoreError as error:
-        found = prover.trouble(error)
+        found = prover.account(trouble=error.message, hint=error.hint)
     return replace(found, seconds=time.monotonic() - began_s, cpu_s=time.thread_time() - began_cpu_s)
 
 
@@ -338,41 +308,29 @@ def _looked_twice(prover: Prover) -> CompareResult:
     try:
         return prover.run()
     except WireError as error:
-        return prover.account(difference=prover.corrupt(error))
+        return prover.account(prover.corrupt(error))
 
 
-@dataclass(slots=True)
 class Prover:
     """Compares one range. The caller closes the clusters."""
 
-    offset_range: CompareRange
-    source: KafkaCluster
-    target: KafkaCluster
-    start: int = 0
-    progress: CompareProgress = field(default_factory=lambda: CompareProgress(0))
-    sides: BothSides = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.sides = BothSides(self.offset_range, self.source, self.target)
+    def __init__(self, offset_range: CompareRange, source: KafkaCluster, target: KafkaCluster) -> None:
+        self.offset_range = offset_range
+        self.source, self.target = sides_of(offset_range, source, target)
+        self.start = 0
+        self.progress = CompareProgress(0)
 
     def run(self) -> CompareResult:
         offset_range = self.offset_range
-        earliest = self.source.list_offsets([offset_range.partition], OffsetKind.EARLIEST)[offset_range.partition]
-        self._begin(min(offset_range.end, max(offset_range.start, earliest)))
+        self._begin(min(offset_range.end, max(offset_range.start, self.source.start())))
         if offset_range.mode is CompareMode.CONTENT:
             return self._by_content()
         if offset_range.mode is CompareMode.COMPACTED:
             return self._compacted()
         return self._placed()
 
-    def account(
-        self,
-        *,
-        difference: ProofDifference | None = None,
-        trouble: str = "",
-        hint: str = "",
-        owed: int = 0,
-    ) -> CompareResult:
+    def account(self, difference: ProofDifference | None = None, **more: Any) -> CompareResult:
+        """The result so far. `more`: further fields of it."""
         progress = self.progress
         return CompareResult(
             self.offset_range.number,
@@ -380,17 +338,12 @@ class Prover:
             progress.at,
             progress.target_at,
             progress.records,
-            self.sides.read_bytes,
+            self.source.read_bytes + self.target.read_bytes,
             progress.equal_batches,
             progress.sums.value if self.offset_range.digest else 0,
             difference=difference,
-            trouble=trouble,
-            hint=hint,
-            owed=owed,
+            **more,
         )
-
-    def trouble(self, error: TwinshoreError) -> CompareResult:
-        return self.account(trouble=error.message, hint=error.hint)
 
     def corrupt(self, error: WireError) -> ProofDifference:
         return ProofDifference(DifferenceKind.CORRUPT, self.progress.at, error.message, None, None)
@@ -399,35 +352,39 @@ class Prover:
         self.start = start
         self.progress = CompareProgress(start, self.offset_range.target_start)
 
+    @contextlib.contextmanager
+    def _reading(self, at: int, end: int, target_at: int, target_end: int) -> Iterator[tuple[LogReader, LogReader]]:
+        with self.source.reading(at, end) as source, self.target.reading(target_at, target_end) as target:
+            yield source, target
+
+    def _chunks(self, source: LogReader, target: LogReader) -> tuple[Iterator[Chunk], Iterator[Chunk]]:
+        return named_chunks(source, self.source.kafka), named_chunks(target, self.target.kafka)
+
     # Where offsets count
 
     def _placed(self) -> CompareResult:
         offset_range, placement = self.offset_range, self._placement()
         for _ in range(ATTEMPTS_MAX):
-            skipped: list[int] = []
-
-            def compare(ours: LogReader, theirs: LogReader, skipped: list[int] = skipped) -> bool:
-                chunks = exclude_ranges(named_chunks(ours, self.source), offset_range.dropped)
-                peers = placement.placed(named_chunks(theirs, self.target))
-                same = compare_by_offset(chunks, peers, self.progress, offset_range.end, digest=offset_range.digest)
-                skipped.append(max(ours.skipped_to, placement.source_from(theirs.skipped_to)))
-                return same
-
-            at, target_at = self.progress.at, placement.target_of(self.progress.at)
-            same = self.sides.beside(at, target_at, offset_range.end, self._bound(), compare)
-            if skipped[0] > self.start:
-                self._begin(min(skipped[0], offset_range.end))  # Retention has removed records.
+            at = self.progress.at
+            with self._reading(at, offset_range.end, placement.target_of(at), self._bound()) as (source, target):
+                chunks, twin_chunks = self._chunks(source, target)
+                chunks, twin_chunks = exclude_ranges(chunks, offset_range.dropped), placement.placed(twin_chunks)
+                digest = offset_range.digest
+                same = compare_by_offset(chunks, twin_chunks, self.progress, offset_range.end, digest=digest)
+                skipped_to = max(source.skipped_to, placement.source_from(target.skipped_to))
+            if skipped_to > self.start:
+                self._begin(min(skipped_to, offset_range.end))  # Retention has removed records.
                 continue
             found = None
             if not same or offset_range.target_end > offset_range.end:
                 found = self._look_again(placement, beyond=same)
-            if found is not None:
-                return self.account(difference=found)
-            if same:
-                return self.account()
-        return self.account(
-            trouble=f"the records at offset {self.progress.at} are others at each look", hint="try again"
-        )
+            if found is not None or same:
+                return self.account(found)
+        return self._unstable()
+
+    def _unstable(self) -> CompareResult:
+        trouble = f"the records at offset {self.progress.at} are others at each look"
+        return self.account(trouble=trouble, hint="try again")
 
     def _bound(self) -> int:
         """The target offset to read up to."""
@@ -439,38 +396,31 @@ class Prover:
     def _placement(self) -> OffsetAlignment:
         if self.offset_range.mode is CompareMode.EXACT:
             return OffsetAlignment()
-        return MappedAlignment(
-            [MappedRun(*offset_run) for offset_run in self.offset_range.offset_runs], self.offset_range.end
-        )
+        return MappedAlignment([MappedRun(*run) for run in self.offset_range.offset_runs], self.offset_range.end)
 
     def _look_again(self, placement: OffsetAlignment, *, beyond: bool) -> ProofDifference | None:
         """Reads both sides again at the difference. None: the source's cleaner or retention caused it."""
         offset_range, at = self.offset_range, self.progress.at
         end = offset_range.target_end if beyond else offset_range.end
-        ours = self.sides.records(
-            self.source, offset_range.partition, at, offset_range.end, LOOKAHEAD_RECORDS, dropped=offset_range.dropped
-        )
+        records = self.source.records(at, offset_range.end, dropped=offset_range.dropped)
         bound = end if offset_range.mode is CompareMode.EXACT else self._bound()
-        theirs = self.sides.records(
-            self.target, offset_range.twin_named, placement.target_of(at), bound, LOOKAHEAD_RECORDS, placement
-        )
-        theirs = [record for record in theirs if record.offset >= at]
-        starts = self.target.list_offsets([offset_range.twin_named], OffsetKind.EARLIEST)
-        earliest = self.source.list_offsets([offset_range.partition], OffsetKind.EARLIEST)[offset_range.partition]
-        kept_from = max(earliest, placement.source_from(starts[offset_range.twin_named]))
+        twin_records = self.target.records(placement.target_of(at), bound, placement=placement)
+        twin_records = [record for record in twin_records if record.offset >= at]
+        target_start = self.target.start()
+        kept_from = max(self.source.start(), placement.source_from(target_start))
         if kept_from > at:
             self._begin(min(kept_from, offset_range.end))
             return None
         # Of two full windows the shorter one tells how far both are known.
-        full = [side[-1].offset + 1 for side in (ours, theirs) if len(side) == LOOKAHEAD_RECORDS]
-        return self._ranged(first_difference(ours, theirs, end=min([end, *full])))
+        full = [side[-1].offset + 1 for side in (records, twin_records) if len(side) == LOOKAHEAD_RECORDS]
+        return self._ranged(first_difference(records, twin_records, end=min([end, *full])))
 
     def _ranged(self, found: ProofDifference | None) -> ProofDifference | None:
         """Names all records at once that a twin lacks below its log start."""
-        offset_range = self.offset_range
-        if found is None or found.kind is not DifferenceKind.MISSING or offset_range.mode is not CompareMode.EXACT:
+        is_exact = self.offset_range.mode is CompareMode.EXACT
+        if found is None or found.kind is not DifferenceKind.MISSING or not is_exact:
             return found
-        begins = self.target.list_offsets([offset_range.twin_named], OffsetKind.EARLIEST)[offset_range.twin_named]
+        begins = self.target.start()
         if begins <= found.offset:
             return found
         lacks = f"the target's log begins at offset {begins}: it lacks offsets {found.offset} to {begins - 1}"
@@ -481,32 +431,20 @@ class Prover:
     def _by_content(self) -> CompareResult:
         offset_range = self.offset_range
         last = offset_range.target_end >= 0
-        target_end = offset_range.target_end
-        if not last:
-            target_end = self.target.list_offsets([offset_range.twin_named], OffsetKind.LAST_STABLE)[
-                offset_range.twin_named
-            ]
+        ends = offset_range.end, offset_range.target_end if last else self.target.end()
         if self.start > offset_range.start:
             self.progress.target_at = -1  # After the source's retention the target's start is unknown.
             if self.start >= offset_range.end:
                 return self.account()
         for _ in range(ATTEMPTS_MAX):
-            if self.progress.target_at < 0 and not self._find_beginning(target_end):
+            if self.progress.target_at < 0 and not self._find_beginning(ends[1]):
                 return self.account()
-            skipped: list[int] = []
-
-            def compare(ours: LogReader, theirs: LogReader, skipped: list[int] = skipped) -> bool:
-                chunks, peers = named_chunks(ours, self.source), named_chunks(theirs, self.target)
-                same = compare_content(chunks, peers, self.progress, (offset_range.end, target_end), last=last)
-                skipped += [ours.skipped_to, theirs.skipped_to]
-                return same
-
-            same = self.sides.beside(self.progress.at, self.progress.target_at, offset_range.end, target_end, compare)
-            if max(skipped) < 0:
-                return self.account() if same else self._parted(target_end)
-            self._begin(
-                min(max(self.start, skipped[0]), offset_range.end)
-            )  # Retention on either side has removed records.
+            with self._reading(self.progress.at, ends[0], self.progress.target_at, ends[1]) as (source, target):
+                same = compare_content(*self._chunks(source, target), self.progress, ends, last=last)
+                skipped_to, target_skipped_to = source.skipped_to, target.skipped_to
+            if max(skipped_to, target_skipped_to) < 0:
+                return self.account() if same else self._parted(ends[1])
+            self._begin(min(max(self.start, skipped_to), ends[0]))  # Retention on either side has removed records.
             self.progress.target_at = -1
             if self.start >= offset_range.end:
                 return self.account()
@@ -514,46 +452,37 @@ class Prover:
 
     def _parted(self, target_end: int) -> CompareResult:
         """Reads both sides again at the difference."""
-        offset_range = self.offset_range
-        at, target_at = self.progress.at, self.progress.target_at
-        ours = self.sides.records(self.source, offset_range.partition, at, offset_range.end, LOOKAHEAD_RECORDS)
-        theirs = self.sides.records(self.target, offset_range.twin_named, target_at, target_end, LOOKAHEAD_RECORDS)
-        found = first_difference(ours, theirs, placed=False)
-        if found is None:
-            return self.account(trouble=f"the records at offset {at} are others at each look", hint="try again")
-        return self.account(difference=replace(found, offset=at))
+        at = self.progress.at
+        records = self.source.records(at, self.offset_range.end)
+        twin_records = self.target.records(self.progress.target_at, target_end)
+        found = first_difference(records, twin_records, placed=False)
+        return self.account(replace(found, offset=at)) if found else self._unstable()
 
     def _find_beginning(self, target_end: int) -> bool:
         """Sets both starts; False while the target is empty."""
-        offset_range = self.offset_range
-        ours = self.sides.records(
-            self.source, offset_range.partition, self.start, offset_range.end, COMMON_START_RECORDS
-        )
-        twin = offset_range.twin_named
-        first = self.target.list_offsets([twin], OffsetKind.EARLIEST)[twin]
-        theirs = self.sides.records(self.target, twin, first, target_end, COMMON_START_RECORDS)
-        if not theirs:
-            if not ours:  # Neither side has visible records.
-                self.progress.at = offset_range.end
+        end = self.offset_range.end
+        records = self.source.records(self.start, end, COMMON_START_RECORDS)
+        twin_records = self.target.records(self.target.start(), target_end, COMMON_START_RECORDS)
+        if not twin_records:
+            if not records:  # Neither side has visible records.
+                self.progress.at = end
             return False
-        found = find_common_start(ours, theirs)
+        found = find_common_start(records, twin_records)
         if found is None:
-            raise CodedError(
-                "proof.no-common-start", partition=str(offset_range.partition), records=COMMON_START_RECORDS
-            )
-        self._begin(ours[found[0]].offset)
-        self.progress.target_at = theirs[found[1]].offset
+            partition = str(self.offset_range.partition)
+            raise CodedError("proof.no-common-start", partition=partition, records=COMMON_START_RECORDS)
+        self._begin(records[found[0]].offset)
+        self.progress.target_at = twin_records[found[1]].offset
         return True
 
     # Compacted topics
 
     def _compacted(self) -> CompareResult:
-        offset_range = self.offset_range
         before: ProofDifference | None = None
         for _ in range(ATTEMPTS_MAX):
             self._begin(self.start)
             latest = OneSidedKeys()
-            same = self._compare_compacted(offset_range.end, latest)
+            same = self._compare_compacted(self.offset_range.end, latest)
             owed = self._settle(latest)
             lacking = self._lacking(latest)
             if lacking:
@@ -566,16 +495,13 @@ class Prover:
                 return self.account(owed=owed)
             if found is not None and before is not None and before.offset == found.offset:
                 self._recount(min([self.progress.at, *(lone.offset for lone in lacking)]))
-                return self.account(difference=found, owed=owed)
+                return self.account(found, owed=owed)
             before = found
         return self.account(trouble="both sides are being cleaned: no two looks agree", hint="try again later")
 
     def _compare_compacted(self, end: int, latest: OneSidedKeys) -> bool:
-        def compare(ours: LogReader, theirs: LogReader) -> bool:
-            chunks, peers = named_chunks(ours, self.source), named_chunks(theirs, self.target)
-            return compare_compacted(chunks, peers, self.progress, end, latest)
-
-        return self.sides.beside(self.start, self.start, end, end, compare)
+        with self._reading(self.start, end, self.start, end) as (source, target):
+            return compare_compacted(*self._chunks(source, target), self.progress, end, latest)
 
     def _recount(self, to: int) -> None:
         """Compares again up to a difference, to leave out counts beyond."""
@@ -593,13 +519,11 @@ class Prover:
         Returns the number of keys that the source has deleted and the twin still shows. No later record settles these,
         so a key check reports them.
         """
-        partition, twin, at = self.offset_range.partition, self.offset_range.twin_named, self.progress.at
-        end = self.source.list_offsets([partition], OffsetKind.LAST_STABLE)[partition]
-        twin_end = self.target.list_offsets([twin], OffsetKind.LAST_STABLE)[twin]
-        for on_source, known_to in ((True, min(end, twin_end)), (False, end)):
+        at, end = self.progress.at, self.source.end()
+        for on_source, known_to in ((True, min(end, self.target.end())), (False, end)):
             keys = {key for key, lone in latest.values().items() if lone.on_source is on_source}
             latest.superseded(self._written(at, known_to, keys))
-        start = self.source.list_offsets([partition], OffsetKind.EARLIEST)[partition]
+        start = self.source.start()
         latest.superseded([key for key, lone in latest.lone.items() if lone.offset < start])
         only_on_target = {key for key, lone in latest.values().items() if not lone.on_source}
         owed = only_on_target - self._written(start, at, only_on_target)
@@ -608,8 +532,7 @@ class Prover:
 
     def _written(self, start: int, end: int, keys: Collection[bytes]) -> set[bytes]:
         """Returns keys with a record on the source in this range."""
-        with self.sides.reading(self.source, self.offset_range.partition, start, max(start, end)) as reader:
-            return find_written_keys(reader, keys)
+        return find_written_keys(self.source.chunks(start, max(start, end)), keys)
 
     def _lacking(self, latest: OneSidedKeys) -> list[OneSidedRecord]:
         """Returns latest records that one side lacks for good, by offset. No cleaner removes a tombstone before the
@@ -619,18 +542,13 @@ class Prover:
         return sorted(latest.open() + alive)
 
     def _alone(self, lone: OneSidedRecord) -> ProofDifference | None:
-        at, offset_range = lone.offset, self.offset_range
-        if lone.on_source:
-            return first_difference(self.sides.records(self.source, offset_range.partition, at, at + 1, 1), [])
-        return first_difference([], self.sides.records(self.target, offset_range.twin_named, at, at + 1, 1))
+        records = (self.source if lone.on_source else self.target).records(lone.offset, lone.offset + 1, 1)
+        return first_difference(records, []) if lone.on_source else first_difference([], records)
 
     def _beyond(self) -> ProofDifference | None:
         """Returns records of the target beyond the source's end, if asked for."""
-        offset_range = self.offset_range
-        if offset_range.target_end <= offset_range.end:
-            return None
-        theirs = self.sides.records(self.target, offset_range.twin_named, offset_range.end, offset_range.target_end, 1)
-        return first_difference([], theirs)
+        end, target_end = self.offset_range.end, self.offset_range.target_end
+        return first_difference([], self.target.records(end, target_end, 1)) if target_end > end else None
 
     def _alive(self, latest: OneSidedKeys, *, on_source: bool) -> list[OneSidedRecord]:
         """Returns tombstones of this side whose keys the other side still shows. Reads that from its start: the value
@@ -639,15 +557,10 @@ class Prover:
         deletes = latest.deletes(on_source=on_source)
         if not deletes:
             return []
-        kafka, partition = (
-            (self.target, self.offset_range.twin_named) if on_source else (self.source, self.offset_range.partition)
-        )
-        first = kafka.list_offsets([partition], OffsetKind.EARLIEST)[partition]
-        with self.sides.reading(kafka, partition, first, max(found.offset for found in deletes.values())) as reader:
-            return find_missing_tombstones(named_chunks(reader, kafka), deletes)
+        other = self.target if on_source else self.source
+        with other.reading(other.start(), max(found.offset for found in deletes.values())) as reader:
+            return find_missing_tombstones(named_chunks(reader, other.kafka), deletes)
 
     def _both_at(self, at: int) -> ProofDifference | None:
-        offset_range = self.offset_range
-        ours = self.sides.records(self.source, offset_range.partition, at, at + 1, 1)
-        theirs = self.sides.records(self.target, offset_range.twin_named, at, at + 1, 1)
-        return first_difference(ours, theirs) if ours and theirs else None
+        records, twin_records = self.source.records(at, at + 1, 1), self.target.records(at, at + 1, 1)
+        return first_difference(records, twin_records) if records and twin_records else None

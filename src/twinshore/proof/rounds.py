@@ -48,13 +48,12 @@ from twinshore.proof.jobs import RunBundle, run_bundles
 from twinshore.proof.link_scan import LinkScan, LinkScanner, NotCompared, add_offset_runs, link_not_compared
 from twinshore.replication.links import effective_links
 from twinshore.runtime.endpoints import LinkClients, pin_cluster_ids
-from twinshore.state.core.values import IncidentRow, KeyCheckRow, ProofRow, ProofState
+from twinshore.state.core.values import IncidentRow, KeyCheckRow, PartitionKey, ProofRow, ProofState, key_of
 from twinshore.state.store import Store
 
 log = logging.getLogger(__name__)
 
-LinkPartition = tuple[str, str, int]
-MergeRow = Callable[[LinkPartition, ProofRow | None], ProofRow | None]
+MergeRow = Callable[[PartitionKey, ProofRow | None], ProofRow | None]
 # A new leader may show an earlier end until its followers have reported theirs.
 SETTLE_S = 10.0
 RESCAN_INTERVAL_S = 0.5
@@ -63,26 +62,21 @@ STOPPED_BEFORE_END = "it was stopped before all was compared"
 RESUME_HINT = "`twinshore prove` goes on from here, without --again"
 
 
-def link_partition_of(row: ProofRow) -> LinkPartition:
-    return row.link, row.topic, row.partition
-
-
 class ProofRecorder:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def save(self, rows: Mapping[LinkPartition, ProofRow], refold: MergeRow) -> dict[LinkPartition, ProofRow]:
+    def save(self, rows: Mapping[PartitionKey, ProofRow], refold: MergeRow) -> dict[PartitionKey, ProofRow]:
         """Saves each row, unless the stored one has changed since it was read: then what `refold` makes of that (None:
         nothing). Returns the saved rows.
         """
-        kept: dict[LinkPartition, ProofRow] = {}
+        kept: dict[PartitionKey, ProofRow] = {}
         turn = dict(rows)
         while turn:
-            refused = {link_partition_of(row) for row in self._store.proofs.save(list(turn.values()))}
-            kept |= {
-                place: replace(row, revision=row.revision + 1) for place, row in turn.items() if place not in refused
-            }
-            turn = self._refolded(self._store, refused, refold)
+            refused = {key_of(row) for row in self._store.proofs.save(list(turn.values()))}
+            kept |= {key: replace(row, revision=row.revision + 1) for key, row in turn.items() if key not in refused}
+            stored = {key_of(row): row for link in {key[0] for key in refused} for row in self._store.proofs.of(link)}
+            turn = {key: row for key in refused if (row := refold(key, stored.get(key))) is not None}
         self.tell([*rows.values(), *kept.values()])
         for link in {row.link for row in kept.values()}:
             for number in find_resolved_incidents(self._store.incidents.rows(link, open_only=True), kept.values()):
@@ -93,13 +87,6 @@ class ProofRecorder:
         """Logs these rows' differences as incidents, open until a proof passes them."""
         for incident in dict.fromkeys(filter(None, map(incident_of, rows))):
             self._store.incidents.add(incident, now_ms=wall_ms())
-
-    @staticmethod
-    def _refolded(store: Store, refused: Collection[LinkPartition], refold: MergeRow) -> dict[LinkPartition, ProofRow]:
-        links = sorted({link for link, *_ in refused})
-        stands = {link_partition_of(row): row for link in links for row in store.proofs.of(link)}
-        found = {place: refold(place, stands.get(place)) for place in refused}
-        return {place: row for place, row in found.items() if row is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +130,8 @@ class KeyCheckRounds:
         offset_ranges = [
             replace(build_range(scan, clusters, options, 0, 0), number=at, keys=True) for at, scan in enumerate(scans)
         ]
-        for answers in run_bundles(
-            self.run, [[offset_range] for offset_range in offset_ranges], self.tasks, self.stopped
-        ):
-            for result in answers:
+        for results in run_bundles(self.run, [[one] for one in offset_ranges], self.tasks, self.stopped):
+            for result in results:
                 scan = scans[result.number]
                 found[scan.partition] = _after(found[scan.partition], scan, result)
                 if found[scan.partition].looked:
@@ -155,7 +140,7 @@ class KeyCheckRounds:
     def _tell(self, link: Link, row: KeyCheckRow) -> None:
         self.store.key_checks.save([row])
         opened = self.store.incidents.rows(link.name, open_only=True)
-        for number, came_to in find_outdated_incidents(opened, {(row.link, row.topic, row.partition): row}):
+        for number, came_to in find_outdated_incidents(opened, {key_of(row): row}):
             self.store.incidents.close(number, now_ms=wall_ms(), came_to=came_to)
         incident = missing_tombstones_incident(row)
         if incident is not None:
@@ -229,12 +214,8 @@ class PartitionReport:
     def nothing(self) -> bool:
         """Whether a side holds records, but none was ever compared."""
         row, scan = self.row, self.scan
-        begun = (
-            (self.sampled and self.answered)
-            or self.compared
-            or row.to_offset > row.from_offset
-            or row.state == "differs"
-        )
+        begun = self.compared or row.to_offset > row.from_offset or row.state == "differs"
+        begun = begun or (self.sampled and self.answered > 0)
         vain = scan is not None and (scan.uncarried or scan.one_sided)
         return not begun and (row.source_end > row.from_offset or vain)
 
@@ -307,14 +288,9 @@ class _Work:
         """Whether there is a next range in content mode, which the last one's end determines."""
         if self.barred or self.overtaken:
             return False
-        whole = [
-            offset_range
-            for offset_range in self.offset_ranges
-            if offset_range.target_end < 0 and offset_range.mode is CompareMode.CONTENT
-        ]
-        return bool(whole) and [result.to for result in self.results if not result.difference] == [
-            offset_range.end for offset_range in whole
-        ]
+        is_content = self.scan.mode is CompareMode.CONTENT
+        ends = [one.end for one in self.offset_ranges if one.target_end < 0 and is_content]
+        return bool(ends) and [result.to for result in self.results if not result.difference] == ends
 
     def report(self, *, sampled: bool, stopped: bool) -> PartitionReport:
         found = self.earlier + self.results
@@ -399,9 +375,8 @@ class ProofRounds:
         seen_ms = wall_ms()
         with LinkClients(link, self._settings, sleep=self._wait) as clients:
             pin_cluster_ids(link, self._store, clients.source, clients.target)
-            links = self._settings.links
-            surveyor = LinkScanner(link, self._store, clients.source, clients.target, self._mode, links)
-            survey = self._survey(surveyor, asked)
+            sides = clients.source, clients.target
+            survey = self._survey(LinkScanner(link, self._store, *sides, self._mode, self._settings.links), asked)
         self._seen[link.name] = link, survey.looks
         self._store.link_states.remember(survey.cleaned)
         lacks += survey.lacks
@@ -409,10 +384,8 @@ class ProofRounds:
         if again:  # Compare all from the start; a known difference stays until that has passed it.
             looks = [replace(scan, stored=None, remembered=scan.resumable_proof) for scan in looks]
         before = [scan.stored for scan in survey.looks]
-        works += (
-            _Work(scan, apply_results(scan, [], [], wall_ms()), row.revision if row else 0)
-            for scan, row in zip(looks, before, strict=True)
-        )
+        for scan, row in zip(looks, before, strict=True):
+            works.append(_Work(scan, apply_results(scan, [], [], wall_ms()), row.revision if row else 0))
         self._prove(link, works)
         self._look_at_keys(link, works, seen_ms, again=again)
 
@@ -440,9 +413,8 @@ class ProofRounds:
         """Checks due keys, keys that a comparison met without a tombstone, and all with `again`."""
         met = {work.scan.partition for work in works if any(result.owed for result in work.earlier + work.results)}
         forced = {work.scan.partition for work in works} if again else met
-        bytes_s, looks = self._options.bytes_s, [work.scan for work in works]
-        rounds = KeyCheckRounds(self._settings, self._store, self._run, bytes_s, self._tasks, self._stopped)
-        found = rounds.round(link, looks, seen_ms, forced)
+        options = self._settings, self._store, self._run, self._options.bytes_s, self._tasks, self._stopped
+        found = KeyCheckRounds(*options).round(link, [work.scan for work in works], seen_ms, forced)
         for work in works:
             work.keys = found.get(work.scan.partition)
 
@@ -486,9 +458,9 @@ class ProofRounds:
 
     def _save(self, works: Collection[_Work], row_of: Callable[[_Work], ProofRow | None]) -> None:
         """Saves rows, merged with what other proofs have found in between."""
-        ours = {link_partition_of(work.row): work for work in works if not work.overtaken}
+        ours = {key_of(work.row): work for work in works if not work.overtaken}
 
-        def refold(place: LinkPartition, proof_row: ProofRow | None) -> ProofRow | None:
+        def refold(place: PartitionKey, proof_row: ProofRow | None) -> ProofRow | None:
             return found(ours[place]) if ours[place].meets(proof_row) else None
 
         def found(work: _Work) -> ProofRow | None:
@@ -511,7 +483,7 @@ class ProofRounds:
     def _tell_gone(self, link: Link, works: Sequence[_Work]) -> None:
         """Narrows proofs to what still exists, and closes differences that both sides have lost."""
         looks = [work.scan for work in works]
-        below = {(link.name, scan.partition.topic, scan.partition.partition): scan.gone_below for scan in looks}
+        below = {scan.key: scan.gone_below for scan in looks}
         for number in find_expired_incidents(self._store.incidents.rows(link.name, open_only=True), below):
             self._store.incidents.close(number, now_ms=wall_ms(), came_to=DELETED_BY_RETENTION)
         self._save(works, lambda work: work.row if work.scan.proof_invalidated else None)

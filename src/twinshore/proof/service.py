@@ -34,11 +34,11 @@ from twinshore.proof.core.planning import (
 from twinshore.proof.core.report import CANNOT_TELL, exit_code, verdict
 from twinshore.proof.jobs import RunBundle, read_results, spark_bundle_runner
 from twinshore.proof.link_scan import add_offset_runs
-from twinshore.proof.rounds import LinkPartition, MergeRow, ProofReport, ProofRounds, link_partition_of
+from twinshore.proof.rounds import MergeRow, ProofReport, ProofRounds
 from twinshore.runtime.endpoints import LinkContext, LinkService
 from twinshore.runtime.http import MetricsServer
 from twinshore.runtime.scheduler import DaemonExecutor, supervise
-from twinshore.state.core.values import ProofRow
+from twinshore.state.core.values import PartitionKey, ProofRow, key_of
 from twinshore.state.store import Store
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Rereader:
         options: ProofOptions,
         *,
         looks: Callable[[], Sequence[tuple[Link, PartitionScan]]],
-        keep: Callable[[Mapping[LinkPartition, ProofRow], MergeRow], object],
+        keep: Callable[[Mapping[PartitionKey, ProofRow], MergeRow], object],
         rest_s: float = REREAD_PAUSE_S,
     ) -> None:
         self._settings, self._store, self._run, self._looks, self._keep = settings, store, run, looks, keep
@@ -97,49 +97,40 @@ class Rereader:
     def _begin(self) -> None:
         now_ms, now_s = wall_ms(), time.monotonic()
         self._failed = {place: until_s for place, until_s in self._failed.items() if until_s > now_s}
-        stored = {link_partition_of(row): row for row in self._store.proofs.of()}
+        stored = {key_of(row): row for row in self._store.proofs.of()}
         looks: dict[Link, list[PartitionScan]] = {}
         for link, scan in self._looks():
-            row = stored.get((scan.link, scan.partition.topic, scan.partition.partition))
-            looks.setdefault(link, []).append(replace(scan, stored=row))
+            looks.setdefault(link, []).append(replace(scan, stored=stored.get(scan.key)))
         self._refuse([row for ours in looks.values() for scan in ours if (row := scan.stored)])
         # The link unread longest; a task reads from one pair of clusters.
         most, before_ms = self._bytes_s * REREAD_TASK_S, now_ms - int(self._rest_s * 1000)
-        found = [
-            plan_rereads(
-                ours,
-                (self._settings.cluster(link.source), self._settings.cluster(link.target)),
-                self._options,
-                size_max=most,
-                before_ms=before_ms,
-                skip=self._failed,
-            )
-            for link, ours in looks.items()
-        ]
+        limits: dict[str, Any] = {"size_max": most, "before_ms": before_ms, "skip": self._failed}
+        found = []
+        for link, scans in looks.items():
+            clusters = self._settings.cluster(link.source), self._settings.cluster(link.target)
+            found.append(plan_rereads(scans, clusters, self._options, **limits))
         chosen = min((one for one in found if one), key=lambda one: one[0].read_ms, default=[])
         if not chosen:
             self._idle_until_s = now_s + IDLE_INTERVAL_S
             return
-        wanted = [
-            errand._replace(
-                offset_range=replace(add_offset_runs(self._store, errand.scan.link, errand.offset_range), number=number)
-            )
-            for number, errand in enumerate(chosen)
-        ]
+        wanted = []
+        for number, errand in enumerate(chosen):
+            offset_range = add_offset_runs(self._store, errand.scan.link, errand.offset_range)
+            wanted.append(errand._replace(offset_range=replace(offset_range, number=number)))
         order = json.dumps([errand.offset_range.to_json() for errand in wanted])
         name = f"proof again of {wanted[0].scan.partition} from {wanted[0].offset_range.start}"
         self._busy = (self._reader.submit(partial(self._run, order, name)), wanted, now_ms)
 
     def _take(self, done: Future[list[str]], wanted: Sequence[Reread], read_ms: int) -> None:
-        stored = {link_partition_of(row): row for row in self._store.proofs.of()}
-        found: dict[LinkPartition, tuple[Reread, CompareResult]] = {}
+        stored = {key_of(row): row for row in self._store.proofs.of()}
+        found: dict[PartitionKey, tuple[Reread, CompareResult]] = {}
         for result in read_results(done, [errand.offset_range for errand in wanted]):
             errand = wanted[result.number]
             self.read_bytes += result.bytes
             self._say(errand, result)
-            found[errand.scan.link, errand.scan.partition.topic, errand.scan.partition.partition] = errand, result
+            found[errand.scan.key] = errand, result
 
-        def fold(place: LinkPartition, proof_row: ProofRow | None) -> ProofRow | None:
+        def fold(place: PartitionKey, proof_row: ProofRow | None) -> ProofRow | None:
             return apply_reread(proof_row, *found[place], read_ms, wall_ms()) if proof_row is not None else None
 
         self._keep({place: row for place in found if (row := fold(place, stored.get(place))) is not None}, fold)
@@ -172,9 +163,7 @@ def proof_options(settings: ProofSettings) -> ProofOptions:
 def proof_options_beside_reread(settings: ProofSettings) -> ProofOptions:
     """Leaves the re-reads' share of the throttle."""
     options = proof_options(settings)
-    return (
-        replace(options, bytes_s=max(0.0, options.bytes_s - settings.reread_mb_s * 1e6)) if options.bytes_s else options
-    )
+    return replace(options, bytes_s=max(0.0, options.bytes_s - settings.reread_mb_s * 1e6))
 
 
 def run_proof_rounds(
@@ -212,23 +201,18 @@ def _turn(between: Callable[[], None]) -> None:
         log.warning(f"nothing is read again: {error}")
 
 
-class NoProofService:
-    """Used where no proof runs beside the mirror."""
-
-    def close(self) -> None:
-        """Nothing to end."""
-
-
 def start_proof_service(context: LinkContext) -> LinkService:
-    settings = context.settings.proof
-    return ProofService(context, settings) if settings.beside_mirror else NoProofService()
+    """Proves the link beside its mirror, where the settings say so."""
+    if not context.settings.proof.beside_mirror:
+        return contextlib.ExitStack()  # nothing to close
+    return ProofService(context)
 
 
 class ProofService:
     """Proves one link beside its mirror, in a thread."""
 
-    def __init__(self, context: LinkContext, settings: ProofSettings) -> None:
-        self._context, self._settings = context, settings
+    def __init__(self, context: LinkContext) -> None:
+        self._context, self._settings = context, context.settings.proof
         self._stop = threading.Event()
         self._last = ""
         self._thread = supervise(self._work, f"proof of {context.link.name}")
@@ -240,22 +224,10 @@ class ProofService:
 
     def _work(self) -> None:
         context, settings = self._context, self._settings
-        proving = ProofRounds(
-            context.settings,
-            context.store,
-            _on_the_mirrors_spark,
-            options=proof_options_beside_reread(settings),
-            tasks=settings.tasks,
-            stopped=self._stop.is_set,
-        )
-        again = Rereader(
-            context.settings,
-            context.store,
-            _on_the_mirrors_spark,
-            proof_options(settings),
-            looks=proving.seen,
-            keep=proving.keep,
-        )
+        where = context.settings, context.store, _on_the_mirrors_spark
+        options = proof_options_beside_reread(settings)
+        proving = ProofRounds(*where, options=options, tasks=settings.tasks, stopped=self._stop.is_set)
+        again = Rereader(*where, proof_options(settings), looks=proving.seen, keep=proving.keep)
         next_s = time.monotonic() + settings.every_s
         while not self._stop.wait(POLL_INTERVAL_S):
             if not context.active():
@@ -275,12 +247,7 @@ class ProofService:
         word = said.partition(":")[0]
         if word != self._last:
             link = self._context.link.name
-            level = (
-                logging.ERROR
-                if any(partition_report.differs for partition_report in report.partitions)
-                else logging.INFO
-            )
-            log.log(level, f"{link}: proof: {said}", extra={"link": link})
+            log.log(logging.ERROR if report.differs else logging.INFO, f"{link}: proof: {said}", extra={"link": link})
             self._last = word
 
 
@@ -317,14 +284,11 @@ class ProofCollector(Collector):
             rows, looks = self._store.proofs.of(), self._store.key_checks.of()
         except StoreError:
             rows, looks = (), ()
-        for key_check_row in looks:
-            families[MISSING_TOMBSTONES_METRIC].add_metric(
-                [key_check_row.link, key_check_row.topic, str(key_check_row.partition)],
-                key_check_row.missing_tombstones,
-            )
-        of_rows = [
-            family for name, family in families.items() if name not in (MISSING_TOMBSTONES_METRIC, READ_AGE_METRIC)
-        ]
+        for check in looks:
+            labels = [check.link, check.topic, str(check.partition)]
+            families[MISSING_TOMBSTONES_METRIC].add_metric(labels, check.missing_tombstones)
+        others = families.keys() - {MISSING_TOMBSTONES_METRIC, READ_AGE_METRIC}
+        of_rows = [family for name, family in families.items() if name in others]
         for row in rows:
             labels = [row.link, row.topic, str(row.partition)]
             if row.read_ms:

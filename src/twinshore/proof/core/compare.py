@@ -214,9 +214,8 @@ def _where(left: Record, right: Record, field: str) -> str:
     one, other = getattr(left, field), getattr(right, field)
     if not isinstance(one, bytes) or not isinstance(other, bytes):
         return ""
-    at = next(
-        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-    )
+    pairs = enumerate(zip(one, other, strict=False))
+    at = next((place for place, (byte, peer) in pairs if byte != peer), min(len(one), len(other)))
     sizes = "" if len(one) == len(other) else f", which has {len(other)} bytes and not {len(one)}"
     return f", from byte {at} on{sizes}"
 
@@ -429,20 +428,16 @@ class NotComparedSummary:
     at_ms: int
 
     def in_words(self, ago: str) -> str:
-        named = "; ".join(f"{_name(not_compared)}: {not_compared.sentence}" for not_compared in self.lacks[:NAMED_MAX])
+        named = "; ".join(f"{_name(lack)}: {lack.sentence}" for lack in self.lacks[:NAMED_MAX])
         more = f"; and {self.count - NAMED_MAX:,} more" if self.count > NAMED_MAX else ""
         what = "topic or partition" if self.count == 1 else "topics or partitions"
         return f"the last proof, {ago} ago, could not tell of {self.count:,} {what}: {named}{more}"
 
 
 def not_compared_row(link: str, lacks: Sequence[NotCompared], at_ms: int) -> LinkStateRow:
-    kept = [
-        (not_compared.topic, not_compared.partition, not_compared.sentence)
-        for not_compared in lacks[:NOT_COMPARED_KEPT_MAX]
-    ]
-    return LinkStateRow(
-        link, NOT_COMPARED_KIND, "", json.dumps({"count": len(lacks), "lacks": kept}), NOT_COMPARED_KIND, at_ms
-    )
+    kept = [(lack.topic, lack.partition, lack.sentence) for lack in lacks[:NOT_COMPARED_KEPT_MAX]]
+    value = json.dumps({"count": len(lacks), "lacks": kept})
+    return LinkStateRow(link, NOT_COMPARED_KIND, "", value, NOT_COMPARED_KIND, at_ms)
 
 
 def read_not_compared(rows: Iterable[LinkStateRow]) -> NotComparedSummary | None:
@@ -450,9 +445,8 @@ def read_not_compared(rows: Iterable[LinkStateRow]) -> NotComparedSummary | None
     for row in rows:
         if row.kind == NOT_COMPARED_KIND:
             raw = json.loads(row.value)
-            return NotComparedSummary(
-                raw["count"], tuple(NotCompared(row.link, *one) for one in raw["lacks"]), row.since_ms
-            )
+            lacks = tuple(NotCompared(row.link, *lack) for lack in raw["lacks"])
+            return NotComparedSummary(raw["count"], lacks, row.since_ms)
     return None
 
 

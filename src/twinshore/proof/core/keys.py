@@ -22,7 +22,7 @@ from twinshore.proof.core.model import CompareResult, MissingTombstone
 from twinshore.proof.core.partition_scan import PartitionScan
 from twinshore.proof.core.record_rows import Array, Chunk, compiled, hash_key, key_at
 from twinshore.replication.core.incident_kinds import kind_entry
-from twinshore.state.core.values import Incident, IncidentRow, KeyCheckRow
+from twinshore.state.core.values import Incident, IncidentRow, KeyCheckRow, PartitionKey, key_of
 
 INCIDENT_KIND = IncidentKind.DELETIONS_OWED
 DELETE_RETENTION_MS = 86_400_000  # As brokers have it by default.
@@ -68,12 +68,6 @@ def update_key_marks(
             mark_ms=seen_ms,
             since_ms=seen_ms if scan.target_end >= scan.source_end else 0,
             retention_ms=retention_ms,
-            may_lack_tombstones=1,
-            checked_ms=0,
-            checked_end=0,
-            missing_tombstones=0,
-            from_offset=-1,
-            to_offset=-1,
         )
     shortest_ms = min(row.retention_ms, retention_ms)
     if max(row.mark_ms, row.since_ms, row.checked_ms) > now_ms:
@@ -83,19 +77,13 @@ def update_key_marks(
         return replace(anew, retention_ms=shortest_ms, may_lack_tombstones=missed)
     behind = scan.target_end < row.mark_end
     since_ms = max(row.since_ms, row.checked_ms) if behind else row.since_ms
-    missed = int(
-        scan.target_end > row.checked_end and bool(row.may_lack_tombstones or now_ms - since_ms >= shortest_ms)
+    may_lack = bool(row.may_lack_tombstones) or now_ms - since_ms >= shortest_ms
+    row = replace(
+        row, retention_ms=shortest_ms, may_lack_tombstones=int(scan.target_end > row.checked_end and may_lack)
     )
     if behind:
-        return replace(row, retention_ms=shortest_ms, may_lack_tombstones=missed)
-    return replace(
-        row,
-        mark_end=scan.source_end,
-        mark_ms=seen_ms,
-        since_ms=row.mark_ms,
-        retention_ms=retention_ms,
-        may_lack_tombstones=missed,
-    )
+        return row
+    return replace(row, mark_end=scan.source_end, mark_ms=seen_ms, since_ms=row.mark_ms, retention_ms=retention_ms)
 
 
 def is_key_check_due(row: KeyCheckRow, scan: PartitionScan, now_ms: int) -> bool:
@@ -104,15 +92,8 @@ def is_key_check_due(row: KeyCheckRow, scan: PartitionScan, now_ms: int) -> bool
 
 
 def mark_keys_checked(row: KeyCheckRow, scan: PartitionScan, found: CompareResult, now_ms: int) -> KeyCheckRow:
-    return replace(
-        row,
-        may_lack_tombstones=0,
-        checked_ms=now_ms,
-        checked_end=scan.target_end,
-        missing_tombstones=found.owed,
-        from_offset=found.owed_from,
-        to_offset=found.owed_to,
-    )
+    row = replace(row, may_lack_tombstones=0, checked_ms=now_ms, checked_end=scan.target_end)
+    return replace(row, missing_tombstones=found.owed, from_offset=found.owed_from, to_offset=found.owed_to)
 
 
 def lag_age_ms(row: KeyCheckRow, scan: PartitionScan, now_ms: int) -> int:
@@ -127,38 +108,24 @@ def missing_tombstones_incident(row: KeyCheckRow) -> Incident | None:
     keys = "a key that was" if row.missing_tombstones == 1 else f"{row.missing_tombstones} keys that were"
     sentence = (
         f"the twin still shows values of {keys} deleted on the source, at offsets {row.from_offset} to"
-        f" {row.to_offset - 1}: the tombstones were cleaned away before they crossed"
+        f" {row.to_offset - 1}: the tombstones were cleaned away before they were replicated"
     )
-    place = (row.link, row.topic, row.partition)
-    return Incident(
-        *place,
-        INCIDENT_KIND,
-        row.from_offset,
-        row.to_offset,
-        kind_entry(INCIDENT_KIND).policy,
-        sentence,
-        INCIDENT_KIND.side,
-    )
+    place = *key_of(row), INCIDENT_KIND, row.from_offset, row.to_offset
+    return Incident(*place, kind_entry(INCIDENT_KIND).policy, sentence, INCIDENT_KIND.side)
 
 
 def find_outdated_incidents(
-    opened: Iterable[IncidentRow], rows: Mapping[tuple[str, str, int], KeyCheckRow]
+    opened: Iterable[IncidentRow], rows: Mapping[PartitionKey, KeyCheckRow]
 ) -> list[tuple[int, str]]:
     """Returns open incidents that these checks have outdated, with what became of each."""
     found = []
     for incident_row in opened:
         incident = incident_row.incident
-        row = rows.get((incident.link, incident.topic, incident.partition))
+        row = rows.get(key_of(incident))
         if incident.kind is not INCIDENT_KIND or row is None or missing_tombstones_incident(row) == incident:
             continue
-        found.append(
-            (
-                incident_row.id,
-                f"a later look found {row.missing_tombstones}"
-                if row.missing_tombstones
-                else "no deletion is owed any more",
-            )
-        )
+        left = f"a later check found {row.missing_tombstones}"
+        found.append((incident_row.id, left if row.missing_tombstones else "no deletion is owed any more"))
     return found
 
 

@@ -18,7 +18,7 @@ from twinshore.proof.core.model import CompareMode, CompareRange, CompareResult,
 from twinshore.proof.core.record_rows import combine_digests
 from twinshore.replication.core.incident_kinds import IncidentOutcome, kind_entry, stops_replication
 from twinshore.replication.task.core.config import json_adapter
-from twinshore.state.core.values import Incident, IncidentRow, ProofRow, ProofState
+from twinshore.state.core.values import Incident, IncidentRow, PartitionKey, ProofRow, ProofState, key_of
 
 NO_RECORDS = f"{0:032x}"
 INCIDENT_KIND = IncidentKind.CONTENT_DIFFERS
@@ -28,15 +28,13 @@ PROOF_INCIDENT_KINDS = frozenset({IncidentKind.CONTENT_DIFFERS, IncidentKind.DEL
 # Open incidents that mean different records on both sides, whether or not a proof found any: CONTENT_DIFFERS ones
 # come from another mode.
 DIVERGENCE_KINDS = frozenset({IncidentKind.TRUNCATION, IncidentKind.FOREIGN_WRITE, IncidentKind.CONTENT_DIFFERS})
-NEVER_REPLICATED = "the link admits it and has never carried it: does its mirror run?"
-PAUSED_BEFORE_START = "it was paused before it was ever carried"
+NEVER_REPLICATED = "the link admits it and has never replicated it: does its mirror run?"
+PAUSED_BEFORE_START = "it was paused before it was ever replicated"
 
 
 def reset_proof(row: ProofRow, at: int) -> ProofRow:
-    nothing = replace(
-        row, from_offset=at, to_offset=at, target_offset=-1, records=0, digest="", bytes_read=0, oldest_ms=0
-    )
-    return _without_pass(nothing)
+    empty = replace(row, from_offset=at, to_offset=at, target_offset=-1, records=0, digest="")
+    return _without_pass(replace(empty, bytes_read=0, oldest_ms=0))
 
 
 def narrow_proof(row: ProofRow, start: int, upto: int) -> ProofRow:
@@ -117,27 +115,18 @@ def incident_of(row: ProofRow) -> Incident | None:
     if found is None:
         return None
     sentence = f"both sides part at offset {found.offset}: {found.kind}: {found.sentence}"
-    return Incident(
-        row.link,
-        row.topic,
-        row.partition,
-        INCIDENT_KIND,
-        found.offset,
-        -1,
-        kind_entry(INCIDENT_KIND).policy,
-        sentence,
-        INCIDENT_KIND.side,
-        row.mode,
-    )
+    policy = kind_entry(INCIDENT_KIND).policy
+    place = *key_of(row), INCIDENT_KIND, found.offset, -1
+    return Incident(*place, policy, sentence, INCIDENT_KIND.side, row.mode)
 
 
 def find_resolved_incidents(opened: Iterable[IncidentRow], rows: Iterable[ProofRow]) -> list[int]:
     """Returns open differences that these proofs have passed, in the same mode, read after the incident opened."""
-    proven = {(row.link, row.topic, row.partition): row for row in rows}
+    proven = {key_of(row): row for row in rows}
     found = []
     for incident_row in opened:
         incident = incident_row.incident
-        row = proven.get((incident.link, incident.topic, incident.partition))
+        row = proven.get(key_of(incident))
         if incident.kind is not INCIDENT_KIND or row is None or incident_row.id > row.last_incident_id:
             continue
         if incident.proof_mode == row.mode and row.to_offset > incident.from_offset >= row.from_offset:
@@ -145,15 +134,10 @@ def find_resolved_incidents(opened: Iterable[IncidentRow], rows: Iterable[ProofR
     return found
 
 
-def find_expired_incidents(opened: Iterable[IncidentRow], below: Mapping[tuple[str, str, int], int]) -> list[int]:
+def find_expired_incidents(opened: Iterable[IncidentRow], below: Mapping[PartitionKey, int]) -> list[int]:
     """Returns open differences below these offsets, which neither side holds any more."""
-    found = []
-    for row in opened:
-        incident = row.incident
-        start = below.get((incident.link, incident.topic, incident.partition), 0)
-        if incident.kind is INCIDENT_KIND and incident.from_offset < start:
-            found.append(row.id)
-    return found
+    differences = [row for row in opened if row.incident.kind is INCIDENT_KIND]
+    return [row.id for row in differences if row.incident.from_offset < below.get(key_of(row.incident), 0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,15 +176,25 @@ class PartitionScan:
     # What is there
 
     @property
+    def key(self) -> PartitionKey:
+        return self.link, self.partition.topic, self.partition.partition
+
+    @property
     def first(self) -> int:
         """The first source offset to compare: after a mapped twin's start, and its own retention."""
         if self.mode is not CompareMode.OFFSET_MAP or not self.offset_runs:
             return self.source_start
-        held = [one for one in sorted(self.offset_runs) if one[1] + one[2] > self.target_start]
-        if not held:
-            return max(self.source_start, max(source + length for source, _, length in self.offset_runs))
-        source, target, _ = held[0]
-        return max(self.source_start, source + max(0, self.target_start - target))
+        held_from = self._held_from
+        ends = (source + length for source, _, length in self.offset_runs)
+        return max(self.source_start, max(ends) if held_from is None else held_from)
+
+    @property
+    def _held_from(self) -> int | None:
+        """The source offset at which a mapped twin's log starts; None: its log holds none of its runs."""
+        for source, target, length in sorted(self.offset_runs):
+            if target + length > self.target_start:
+                return source + max(0, self.target_start - target)
+        return None
 
     @property
     def source_holds(self) -> bool:
@@ -215,11 +209,8 @@ class PartitionScan:
         """Whether the source holds records and none has been replicated to its mapped twin: the twin's own are older
         than the link.
         """
-        return (
-            self.mode is CompareMode.OFFSET_MAP
-            and self.source_holds
-            and not any(length for *_, length in self.offset_runs)
-        )
+        is_mapped = self.mode is CompareMode.OFFSET_MAP
+        return is_mapped and self.source_holds and not any(length for *_, length in self.offset_runs)
 
     @property
     def one_sided(self) -> bool:
@@ -241,11 +232,9 @@ class PartitionScan:
         """Below this neither side holds records of the source."""
         if self.mode is not CompareMode.OFFSET_MAP:
             return self.source_start
-        held = [one for one in sorted(self.offset_runs) if one[1] + one[2] > self.target_start]
-        if not held:
+        if self._held_from is None:
             return self.source_start if self.offset_runs else 0
-        source, target, _ = held[0]
-        return min(self.source_start, source + max(0, self.target_start - target))
+        return min(self.source_start, self._held_from)
 
     @property
     def reach(self) -> int:
@@ -344,13 +333,9 @@ class PartitionScan:
     def _held_to(self) -> int:
         """Behind this the mirror has stopped, or replicated again, since the proof: records may be gone."""
         known_to = self._known.last_incident_id if self._known else 0
-        since = (row.incident for row in self.rows if row.id > known_to)
-        rested = (
-            incident.from_offset
-            for incident in since
-            if incident.kind not in PROOF_INCIDENT_KINDS and _holds(incident.kind)
-        )
-        return min(self.kept_from, min(rested, default=self.kept_from))
+        since = [row.incident for row in self.rows if row.id > known_to]
+        rested = [one.from_offset for one in since if one.kind not in PROOF_INCIDENT_KINDS and _holds(one.kind)]
+        return min([self.kept_from, *rested])
 
     @property
     def _known(self) -> ProofRow | None:
@@ -421,4 +406,4 @@ def find_unreplicated_partitions(
 
 
 def _told(row: IncidentRow) -> str:
-    return f"open row {row.id} of the ledger, {row.incident.kind}: {row.incident.sentence}"
+    return f"open incident {row.id}, {row.incident.kind}: {row.incident.sentence}"

@@ -63,11 +63,8 @@ def build_range(
 
 def range_offsets_max(scan: PartitionScan, options: ProofOptions) -> int:
     """The most offsets of one range. Of a mapped twin each may be a run, all in memory."""
-    return (
-        min(options.range_records, MAPPED_RANGE_OFFSETS_MAX)
-        if scan.mode is CompareMode.OFFSET_MAP
-        else options.range_records
-    )
+    is_mapped = scan.mode is CompareMode.OFFSET_MAP
+    return min(options.range_records, MAPPED_RANGE_OFFSETS_MAX) if is_mapped else options.range_records
 
 
 def plan_ranges(scan: PartitionScan, source: Cluster, target: Cluster, options: ProofOptions) -> list[CompareRange]:
@@ -90,12 +87,9 @@ def plan_ranges(scan: PartitionScan, source: Cluster, target: Cluster, options: 
     most = range_offsets_max(scan, options)
     offset_ranges += [sub_range(whole, start, min(start + most, whole.end)) for start in range(at, whole.end, most)]
     if beyond >= 0:
-        last = (
-            offset_ranges.pop()
-            if offset_ranges and offset_ranges[-1].end == whole.end
-            else replace(whole, start=whole.end)
-        )
-        offset_ranges.append(replace(last, target_end=beyond))
+        if not offset_ranges or offset_ranges[-1].end != whole.end:
+            offset_ranges.append(replace(whole, start=whole.end))
+        offset_ranges[-1] = replace(offset_ranges[-1], target_end=beyond)
     return offset_ranges
 
 
@@ -170,12 +164,8 @@ def rebase_scan(scan: PartitionScan, row: ProofRow | None) -> PartitionScan | No
         return None
     before = scan.stored or scan.remembered
     if before is None or not scan.matches_row(before) or row.to_offset > before.to_offset:
-        scan = replace(
-            scan,
-            source_end=max(scan.source_end, row.source_end),
-            target_end=max(scan.target_end, row.target_offset),
-            seen_to=row.to_offset,
-        )
+        ends = max(scan.source_end, row.source_end), max(scan.target_end, row.target_offset)
+        scan = replace(scan, source_end=ends[0], target_end=ends[1], seen_to=row.to_offset)
     scan = replace(scan, stored=row, remembered=None)
     return scan if scan.resumable_proof is not None else None
 
@@ -187,24 +177,18 @@ def _come_to(
     if before is not None and not offset_ranges:
         return replace(before, source_end=scan.source_end)
     by_number = {result.number: result for result in results}
-    again = [
-        offset_range
-        for offset_range in offset_ranges
-        if before is not None and offset_range.end <= scan.missing_below and offset_range.start < before.to_offset
-    ]
-    compare_result = by_number.get(again[0].number) if again else None
-    if before is not None and compare_result is not None and compare_result.trouble:
+    proven_to = before.to_offset if before else 0
+    again = [one for one in offset_ranges if one.end <= scan.missing_below and one.start < proven_to]
+    first = by_number.get(again[0].number) if again else None
+    if before is not None and first is not None and first.trouble:
         return replace(before, source_end=scan.source_end)
     row = replace(before or _nothing(scan, now_ms), state=ProofState.IDENTICAL, sentence="", source_end=scan.source_end)
     lacking, rest = _lacking(scan, offset_ranges, by_number), offset_ranges[len(again) :]
     if lacking is not None:
         # The part behind the twin's start is proven separately.
         edge = min(scan.missing_below, max(scan.first, scan.end))
-        row = (
-            narrow_proof(row, max(row.from_offset, edge), row.to_offset)
-            if edge <= row.to_offset
-            else reset_proof(row, edge)
-        )
+        is_within = edge <= row.to_offset
+        row = narrow_proof(row, max(row.from_offset, edge), row.to_offset) if is_within else reset_proof(row, edge)
         rest = [offset_range for offset_range in offset_ranges if offset_range.start >= edge]
     row, found = _grown(row, scan, rest, by_number)
     if found is not None or lacking is not None:
@@ -245,10 +229,8 @@ def _lacking(
     scan: PartitionScan, offset_ranges: Sequence[CompareRange], by_number: Mapping[int, CompareResult]
 ) -> ProofDifference | None:
     """Returns the first record missing since the twin's log starts late."""
-    answers = [
-        by_number.get(offset_range.number) for offset_range in offset_ranges if offset_range.end <= scan.missing_below
-    ]
-    return next((got.difference for got in answers if got is not None and got.difference is not None), None)
+    results = [by_number.get(one.number) for one in offset_ranges if one.end <= scan.missing_below]
+    return next((result.difference for result in results if result and result.difference), None)
 
 
 def _in_json(lacking: ProofDifference | None, behind: ProofDifference | None) -> str:
@@ -262,10 +244,8 @@ def _in_json(lacking: ProofDifference | None, behind: ProofDifference | None) ->
 
 def _whole(offset_ranges: Sequence[CompareRange], by_number: Mapping[int, CompareResult]) -> bool:
     """Whether there were ranges, and all were compared."""
-    answers = [(offset_range, by_number.get(offset_range.number)) for offset_range in offset_ranges]
-    return bool(offset_ranges) and all(
-        got is not None and not got.trouble and got.to >= offset_range.end for offset_range, got in answers
-    )
+    results = [(one, by_number.get(one.number)) for one in offset_ranges]
+    return bool(results) and all(result and not result.trouble and result.to >= one.end for one, result in results)
 
 
 def _nothing(scan: PartitionScan, now_ms: int) -> ProofRow:
@@ -327,14 +307,13 @@ def plan_rereads(
     """Returns one link's next re-reads, longest unread first, of `size_max` bytes. Skips proofs read whole since
     `before_ms`, and failed parts (`skip`), by partition and offset.
     """
-    waiting = [
-        (row, scan)
-        for scan in looks
-        if (row := scan.resumable_proof) is not None
-        and row.to_offset > row.from_offset
-        and row.read_ms < before_ms
-        and (f"{scan.link} {scan.partition}", _next(row)) not in skip
-    ]
+    waiting = []
+    for scan in looks:
+        row = scan.resumable_proof
+        if row is None or row.to_offset == row.from_offset or row.read_ms >= before_ms:
+            continue
+        if (f"{scan.link} {scan.partition}", _next(row)) not in skip:
+            waiting.append((row, scan))
     found: list[Reread] = []
     for row, scan in sorted(waiting, key=lambda one: (one[0].read_ms, one[0].topic, one[0].partition)):
         offset_range, size = _stretch(scan, row, clusters, options, size_max)
@@ -413,12 +392,9 @@ def describe_reread_pass(
     if not bytes_s:
         yield f"what is proven is not read again (reread_mb_s = 0): {size}; {found.place} {since}"
         return
-    rate = f"{bytes_s / 1e6:g} MB/s"
-    yield (
-        f"{'what is proven is read again' if going else 'a continuous proof would read what is proven again'}, {size}"
-        f" in {format_duration(found.seconds)} at {rate}: "
-        f"{found.place} waits longest, it {since}"
-    )
+    reads = "what is proven is read again" if going else "a continuous proof would read what is proven again"
+    pace = f"in {format_duration(found.seconds)} at {bytes_s / 1e6:g} MB/s"
+    yield f"{reads}, {size} {pace}: {found.place} waits longest, it {since}"
     refused = explain_unreachable_age(found, bytes_s, asked_h)
     if refused:
         yield refused

@@ -147,10 +147,8 @@ def index_batch(data: bytes | memoryview, header: BatchHeader) -> Array:
     time = header.max_timestamp if fixed else header.base_timestamp
     if loops is not None:
         delta, size = header.last_offset_delta, len(data)
-        filled = loops.index_records(
-            as_byte_array(data), 0, size, header.count, header.base_offset, delta, time, fixed, rows, 0
-        )
-        if filled == header.count:
+        batch = header.count, header.base_offset, delta, time, fixed
+        if loops.index_records(as_byte_array(data), 0, size, *batch, rows, 0) == header.count:
             return rows
     # Also reports what is malformed.
     for at, frame in enumerate(record_frames(bytes(data), header)):
@@ -302,39 +300,33 @@ class MappedAlignment(OffsetAlignment):
 
     def __init__(self, offset_runs: Sequence[MappedRun], end: int) -> None:
         """`end`: how far on the source the runs are complete. Source offsets without a run are invisible."""
-        self._offset_runs = sorted(offset_run for offset_run in offset_runs if offset_run.length)
-        self._sources = [offset_run.source for offset_run in self._offset_runs]
+        self._runs = sorted(run for run in offset_runs if run.length)
+        self._sources = [run.source for run in self._runs]
         self._end = end
 
     def target_of(self, source: int) -> int:
-        if not self._offset_runs:
+        if not self._runs:
             return 0
-        offset_run = self._offset_runs[max(0, bisect_right(self._sources, source) - 1)]
-        return offset_run.target + min(max(0, source - offset_run.source), offset_run.length)
+        run = self._runs[max(0, bisect_right(self._sources, source) - 1)]
+        return run.target + min(max(0, source - run.source), run.length)
 
     def source_from(self, target: int, /) -> int:
         """Returns the source offset behind the last below this target offset: a mapped twin has its own retention."""
-        gone = (
-            offset_run.source + min(offset_run.length, target - offset_run.target)
-            for offset_run in self._offset_runs
-            if offset_run.target < target
-        )
+        gone = (run.source + min(run.length, target - run.target) for run in self._runs if run.target < target)
         return max(gone, default=-1)
 
     def placed(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        offset_runs = iter(self._offset_runs)
-        offset_run = next(offset_runs, None)
+        runs = iter(self._runs)
+        run = next(runs, None)
         for chunk in chunks:
-            while offset_run is not None and offset_run.target < chunk.end:
-                stop = min(offset_run.target + offset_run.length, chunk.end)
-                whole = (
-                    chunk.packed is not None and offset_run.target <= chunk.packed[1].base_offset and stop == chunk.end
-                )
-                yield _part(chunk, offset_run.target, stop, offset_run.source - offset_run.target, whole=whole)
-                if offset_run.target + offset_run.length > chunk.end:
+            while run is not None and run.target < chunk.end:
+                stop = min(run.target + run.length, chunk.end)
+                whole = chunk.packed is not None and run.target <= chunk.packed[1].base_offset and stop == chunk.end
+                yield _part(chunk, run.target, stop, run.source - run.target, whole=whole)
+                if run.target + run.length > chunk.end:
                     break
-                offset_run = next(offset_runs, None)
-            if offset_run is None:
+                run = next(runs, None)
+            if run is None:
                 break
         yield empty_chunk(self._end)
 

@@ -101,12 +101,12 @@ class KeyCheckRow:
     mark_ms: int
     since_ms: int
     retention_ms: int
-    may_lack_tombstones: int
-    checked_ms: int
-    checked_end: int
-    missing_tombstones: int
-    from_offset: int
-    to_offset: int
+    may_lack_tombstones: int = 1
+    checked_ms: int = 0
+    checked_end: int = 0
+    missing_tombstones: int = 0
+    from_offset: int = -1
+    to_offset: int = -1
 
 
 MIRROR_ACTOR = "the mirror"  # The actor of changes that no operator made.
