@@ -207,4 +207,4 @@ def test_the_ledger_is_told_how_many_and_where_but_no_key() -> None:
     (closed,) = find_outdated_incidents(
         opened, {place: mark_keys_checked(owing, at, CompareResult(0, 0, 9, owed=1, owed_from=3, owed_to=4), 3)}
     )
-    assert closed == (4, "a later look found 1")
+    assert closed == (4, "a later check found 1")

@@ -42,7 +42,9 @@ def test_a_mapped_twin_to_which_nothing_was_carried_yet_is_not_said_to_be_identi
             assert exit_code(report) == 2
             (verdict, line) = describe_report(report)
             assert verdict.startswith("cannot tell: 0 of 1 partitions identical, 1 cannot be told")
-            assert f"small-0: nothing was compared (offset-map): nothing is carried yet, from offset {COUNT} on" in line
+            assert (
+                f"small-0: nothing was compared (offset-map): nothing is replicated yet, from offset {COUNT} on" in line
+            )
             (told,) = as_values(report)["partitions"]
             assert told["nothing_compared"] and "empty" not in "".join(describe_report(report, everything=True))
         assert exit_code(two.round(CompareMode.CONTENT)) == 1, "it was never the same"

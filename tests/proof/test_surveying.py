@@ -178,7 +178,7 @@ def test_what_is_admitted_and_does_not_cross_is_named(tmp_path: Path, case: str)
             source.close()
             target.close()
     told = [(lack.topic, lack.partition, lack.sentence) for lack in found.lacks]
-    row = f"open row 1 of the ledger, foreign write: {REFUSED}"
+    row = f"open incident 1, foreign write: {REFUSED}"
     assert (
         told
         == {
@@ -187,7 +187,7 @@ def test_what_is_admitted_and_does_not_cross_is_named(tmp_path: Path, case: str)
             "gone on before": [(TOPIC, -1, f"the mirror refuses it: {row}")],
             "paused": [(TOPIC, -1, PAUSED_BEFORE_START)],
             "at its end": [
-                (TOPIC, 0, "the mirror has stopped it: open row 1 of the ledger, oversize batch: too large")
+                (TOPIC, 0, "the mirror has stopped it: open incident 1, oversize batch: too large")
             ],
             "excluded": [],
             "a twin": [],

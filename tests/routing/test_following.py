@@ -49,7 +49,7 @@ SIDES = {"east": "here", "west": "there"}
         ),
         (
             HomeConflict(WEST, EAST),
-            Pause("", "topic orders: clusters say different things in one word: west and east"),
+            Pause("", "topic orders: clusters have different homes of one version: west and east"),
             SWITCH_POLL_INTERVAL_S,
         ),
     ],

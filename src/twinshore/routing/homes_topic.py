@@ -13,18 +13,8 @@ from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.error_codes import Code, kafka_error
 from twinshore.kafka.state_topic import StateRecord, StateTopic, split_into_batches
-from twinshore.routing.core.home_records import (
-    NEWER_HINT,
-    HomeLog,
-    HomeRecord,
-    KeyValue,
-    TopicClaim,
-    TwinLog,
-    claim_record,
-    newer_in_words,
-    record_digest,
-    release_record,
-)
+from twinshore.routing.core import home_records
+from twinshore.routing.core.home_records import HomeLog, HomeRecord, KeyValue, TopicClaim, TwinLog, release_record
 from twinshore.routing.core.subscribers import LEASE_MS_MAX, SubscriberLog
 
 CLEANUP_POLICY = "cleanup.policy"
@@ -197,10 +187,11 @@ class HomesTopic:
         with self._cluster.errand():
             self.read()
             free = [topic for topic in wanted if self.log.holder(topic) is None]
-            self._append([claim_record(topic, TopicClaim(switch, now_ms, by)) for topic in free], now_ms)
+            self._append([home_records.claim_record(topic, TopicClaim(switch, now_ms, by)) for topic in free], now_ms)
             self.read()
             holders = {topic: self.log.holder(topic) for topic in wanted}
-            lost = [topic for topic in self.log.claimed(switch) if topic in free and _other(holders[topic], switch)]
+            others = {topic for topic, claim in holders.items() if claim is not None and claim.switch != switch}
+            lost = [topic for topic in self.log.claimed(switch) if topic in free and topic in others]
             self._append([release_record(topic, switch) for topic in lost], now_ms)
         return {topic: claim for topic, claim in holders.items() if claim is not None}
 
@@ -214,7 +205,7 @@ class HomesTopic:
         """Saves the switch's record, and returns its digest. `seen`: the digest that this one follows, empty for the
         first. Raises RefusedError where another record is current: another process continues the switch.
         """
-        mine = record_digest(record)
+        mine = home_records.record_digest(record)
         with self._cluster.errand():
             self.read()
             # Mine: written earlier, though the response was lost.
@@ -235,7 +226,8 @@ class HomesTopic:
     def _must_be_read(self, lines: Iterable[HomeRecord]) -> None:
         found = (self.log.homes.get(home_record.topic) for home_record in lines)
         if there := next((record for record in found if record is not None and record.newer), None):
-            raise KafkaError(newer_in_words(there.topic, there.newer, self._cluster.name), hint=NEWER_HINT)
+            why = home_records.newer_in_words(there.topic, there.newer, self._cluster.name)
+            raise KafkaError(why, hint=home_records.NEWER_HINT)
 
     def _must_stand(self, switch: str, known: set[str]) -> None:
         if self.log.records.is_newer(switch):
@@ -303,7 +295,3 @@ class SubscribersTopic:
         if self.log.full:
             raise KafkaError(f"{self._cluster.name}: {FOLLOWERS_TOPIC} holds more followers than are taken")
         return self.log
-
-
-def _other(claim: TopicClaim | None, switch: str) -> bool:
-    return claim is not None and claim.switch != switch

@@ -310,7 +310,7 @@ def plan_rereads(
     waiting = []
     for scan in looks:
         row = scan.resumable_proof
-        if row is None or row.to_offset == row.from_offset or row.read_ms >= before_ms:
+        if row is None or row.to_offset <= row.from_offset or row.read_ms >= before_ms:
             continue
         if (f"{scan.link} {scan.partition}", _next(row)) not in skip:
             waiting.append((row, scan))

@@ -35,21 +35,18 @@ def exit_code(report: ProofReport) -> int:
 def verdict(report: ProofReport) -> str:
     code = exit_code(report)
     word = NO_DIFFERENCE if report.sampled and code == IDENTICAL else VERDICTS[code]
-    links = [not_compared for not_compared in report.lacks if not not_compared.topic]
+    links = [lack for lack in report.lacks if not lack.topic]
     if links and not report.partitions:
-        return f"{word}: {'; '.join(f'{not_compared.place}: {not_compared.sentence}' for not_compared in links)}"
-    differ = sum(partition_report.differs for partition_report in report.partitions)
-    unknown = sum(partition_report.unknown for partition_report in report.partitions)
+        return f"{word}: {'; '.join(f'{lack.place}: {lack.sentence}' for lack in links)}"
+    differ = sum(partition.differs for partition in report.partitions)
+    unknown = sum(partition.unknown for partition in report.partitions)
     same = "alike" if report.sampled else "identical"
     counts = [f"{len(report.partitions) - differ - unknown:,} of {len(report.partitions):,} partitions {same}"]
     counts += [f"{differ:,} differ"] if differ else []
-    if mapped := sum(
-        partition_report.row.mode == CompareMode.OFFSET_MAP
-        for partition_report in report.partitions
-        if not partition_report.differs and not partition_report.unknown
-    ):
+    identical = [one for one in report.partitions if not one.differs and not one.unknown]
+    if mapped := sum(partition.row.mode == CompareMode.OFFSET_MAP for partition in identical):
         counts += [f"{mapped:,} of them by the map of their offsets"]
-    if dropped := sum(partition_report.dropped for partition_report in report.partitions):
+    if dropped := sum(partition.dropped for partition in report.partitions):
         counts += [f"but for {count_phrase(dropped, 'offset')} that a fresh queue dropped"]
     counts += [f"{unknown:,} cannot be told"] if unknown else []
     counts += [f"{count_phrase(len(links), 'link')} cannot be looked at"] if links else []
@@ -57,8 +54,8 @@ def verdict(report: ProofReport) -> str:
     named = "topic or partition" if others == 1 else "topics or partitions"
     counts += [f"{others:,} {named} cannot be compared"] if others else []
     counts += [_behind(report)] if report.behind else []
-    records = sum(partition_report.compared for partition_report in report.partitions)
-    mb = sum(partition_report.bytes for partition_report in report.partitions) / 1e6
+    records = sum(partition.compared for partition in report.partitions)
+    mb = sum(partition.bytes for partition in report.partitions) / 1e6
     rate = f", {mb / report.seconds:,.0f} MB/s" if report.seconds else ""
     return f"{word}: {', '.join(counts)}; {records:,} records compared now in {report.seconds:.1f} s{rate}"
 
@@ -66,38 +63,36 @@ def verdict(report: ProofReport) -> str:
 def _behind(report: ProofReport) -> str:
     """Counts source offsets not compared, since the twin ends before them."""
     by_topic: Counter[str] = Counter()
-    for partition_report in report.partitions:
-        by_topic[partition_report.row.topic] += partition_report.behind
+    for partition in report.partitions:
+        by_topic[partition.row.topic] += partition.behind
     most = [(topic, behind) for topic, behind in by_topic.most_common(BEHIND_SHOWN) if behind]
     named = ", ".join(f"{topic} {behind:,}" for topic, behind in most)
     more = ", ..." if sum(behind for _, behind in most) < report.behind else ""
     asked = f", more than {report.behind_max:,}" if 0 <= report.behind_max < report.behind else ""
-    return (
-        f"beyond what both have the source has {count_phrase(report.behind, 'offset')} not compared{asked} "
-        f"({named}{more})"
-    )
+    offsets = count_phrase(report.behind, "offset")
+    return f"beyond what both have the source has {offsets} not compared{asked} ({named}{more})"
 
 
 def describe_report(report: ProofReport, *, everything: bool = False) -> Iterator[str]:
     """Yields the verdict, differences, then unknowns; with `everything` identical partitions too."""
     yield verdict(report)
-    for partition_report in report.partitions:
-        if partition_report.differs:
-            yield from _partition(partition_report)
-    for not_compared in report.lacks:
-        if not_compared.topic or report.partitions:  # Otherwise the verdict names the link.
-            yield f"{not_compared.place}: not compared: {not_compared.sentence}"
-    for partition_report in report.partitions:
-        if partition_report.unknown:
-            yield from _partition(partition_report)
-    for partition_report in report.partitions:
-        yield from _stands(partition_report)
+    for partition in report.partitions:
+        if partition.differs:
+            yield from _partition(partition)
+    for lack in report.lacks:
+        if lack.topic or report.partitions:  # Otherwise the verdict names the link.
+            yield f"{lack.place}: not compared: {lack.sentence}"
+    for partition in report.partitions:
+        if partition.unknown:
+            yield from _partition(partition)
+    for partition in report.partitions:
+        yield from _stands(partition)
     if not report.partitions and not report.lacks:
         yield "nothing to compare: the links' filters admit no topic that is on both sides"
     if everything:
-        for partition_report in report.partitions:
-            if not partition_report.differs and not partition_report.unknown:
-                yield from _partition(partition_report)
+        for partition in report.partitions:
+            if not partition.differs and not partition.unknown:
+                yield from _partition(partition)
 
 
 def _partition(report: PartitionReport) -> Iterator[str]:
@@ -112,10 +107,8 @@ def _partition(report: PartitionReport) -> Iterator[str]:
     elif report.sampled:
         yield f"{place}: {report.compared:,} records in samples, {'they differ' if difference else 'all the same'}"
     else:
-        yield (
-            f"{place}: {_stretch(report)}, {row.records:,} records"
-            f" ({row.mode}){digest}, as of {when:%Y-%m-%d %H:%M:%S}Z{behind}"
-        )
+        identical = f"{place}: {_stretch(report)}, {row.records:,} records ({row.mode}){digest}"
+        yield f"{identical}, as of {when:%Y-%m-%d %H:%M:%S}Z{behind}"
     if report.keys is not None:
         yield from _keys(report.keys)
     if difference is not None:
@@ -124,7 +117,7 @@ def _partition(report: PartitionReport) -> Iterator[str]:
         yield f"    target: {_record(difference.target)}"
     for opened in report.opened:
         incident = opened.incident
-        yield f"  NOT called identical from offset {incident.from_offset} on, by open row {opened.id} of the ledger:"
+        yield f"  NOT called identical from offset {incident.from_offset} on, by open incident {opened.id}:"
         yield f"    {incident.kind}{f' ({incident.proof_mode})' if incident.proof_mode else ''}: {incident.sentence}"
     for trouble, hint in report.troubles:
         yield f"  could not go on: {trouble}"
@@ -140,7 +133,7 @@ def _why_nothing(report: PartitionReport) -> str:
         return f", though the source has offsets {row.from_offset} to {row.source_end - 1}{asks}"
     if scan is not None and scan.uncarried:
         before = "what both sides hold before was there when the link began, and is compared with --mode content"
-        return f": nothing is carried yet, from offset {row.from_offset} on; {before}"
+        return f": nothing is replicated yet, from offset {row.from_offset} on; {before}"
     return ": only the target holds records"
 
 
@@ -156,7 +149,7 @@ def _stretch(report: PartitionReport) -> str:
     if scan is None or not (scan.source_holds or scan.target_holds):
         return "identical: both sides are empty"
     if scan.source_holds:
-        return f"identical: of what was carried below offset {row.from_offset} the twin holds nothing any more"
+        return f"identical: of what was replicated below offset {row.from_offset} the twin holds nothing any more"
     return "identical: the source holds nothing"
 
 
@@ -164,10 +157,10 @@ def _keys(keys: KeyCheck) -> Iterator[str]:
     incident = missing_tombstones_incident(keys.row)
     if incident is not None:
         yield f"  DELETIONS OWED: {incident.sentence}"
-        for one in keys.keys[:KEYS_SHOWN]:
-            yield f"    offset {one.offset}, key {one.key}"
-        if keys.row.missing_tombstones > len(keys.keys[:KEYS_SHOWN]):
-            yield f"    and {keys.row.missing_tombstones - len(keys.keys[:KEYS_SHOWN]):,} more"
+        shown = keys.keys[:KEYS_SHOWN]
+        yield from (f"    offset {key.offset}, key {key.key}" for key in shown)
+        if keys.row.missing_tombstones > len(shown):
+            yield f"    and {keys.row.missing_tombstones - len(shown):,} more"
 
 
 def _stands(report: PartitionReport) -> Iterator[str]:
@@ -176,10 +169,8 @@ def _stands(report: PartitionReport) -> Iterator[str]:
         return
     row = report.keys.row
     stands, limit = (datetime.timedelta(seconds=ms // 1000) for ms in (report.keys.stands_ms, row.retention_ms))
-    yield (
-        f"{row.link}: {row.topic}-{row.partition}: the twin has lacked records for {stands}; after {limit}"
-        " (delete.retention.ms) deletions may be missed"
-    )
+    lacks = f"{row.link}: {row.topic}-{row.partition}: the twin has lacked records for {stands}"
+    yield f"{lacks}; after {limit} (delete.retention.ms) deletions may be missed"
 
 
 def _record(shown: RecordPreview | None) -> str:
@@ -190,41 +181,32 @@ def _record(shown: RecordPreview | None) -> str:
 
 
 def as_values(report: ProofReport) -> dict[str, Any]:
-    partitions, code = [], exit_code(report)
-    for partition_report in report.partitions:
-        values = asdict(partition_report.row)
-        for name in FIELDS_NOT_REPORTED:
-            del values[name]
-        difference = difference_of(partition_report.row)
-        partitions.append(
-            values
-            | {
-                "difference": asdict(difference) if difference else None,
-                "behind": max(0, partition_report.row.source_end - partition_report.row.to_offset),
-                "compared": partition_report.compared,
-                "dropped": partition_report.dropped,
-                "bytes": partition_report.bytes,
-                "cpu_s": round(partition_report.cpu_s, 3),
-                "missing_tombstones": partition_report.owed,
-                "stands_s": partition_report.keys.stands_ms // 1000 if partition_report.keys else 0,
-                "missing_tombstone_keys": [key._asdict() for key in partition_report.keys.keys]
-                if partition_report.keys
-                else [],
-                "sampled": partition_report.sampled,
-                "nothing_compared": partition_report.nothing,
-                "read_whole_ms": partition_report.row.read_ms,
-                "open_rows": [{"id": row.id, **asdict(row.incident)} for row in partition_report.opened],
-                "troubles": [{"sentence": sentence, "hint": hint} for sentence, hint in partition_report.troubles],
-            }
-        )
+    code = exit_code(report)
     return {
         "state": "sampled" if report.sampled and code == IDENTICAL else ("identical", "differs", "could not")[code],
         "says": verdict(report),
         "seconds": round(report.seconds, 3),
-        "records": sum(partition_report.compared for partition_report in report.partitions),
+        "records": sum(partition.compared for partition in report.partitions),
         "behind": report.behind,
-        "dropped": sum(partition_report.dropped for partition_report in report.partitions),
-        "bytes": sum(partition_report.bytes for partition_report in report.partitions),
-        "partitions": partitions,
-        "not_compared": [asdict(not_compared) for not_compared in report.lacks],
+        "dropped": sum(partition.dropped for partition in report.partitions),
+        "bytes": sum(partition.bytes for partition in report.partitions),
+        "partitions": [_partition_values(partition) for partition in report.partitions],
+        "not_compared": [asdict(lack) for lack in report.lacks],
+    }
+
+
+def _partition_values(partition: PartitionReport) -> dict[str, Any]:
+    row, difference, keys = partition.row, difference_of(partition.row), partition.keys
+    return {name: value for name, value in asdict(row).items() if name not in FIELDS_NOT_REPORTED} | {
+        "difference": asdict(difference) if difference else None,
+        "behind": max(0, row.source_end - row.to_offset),
+        **{name: getattr(partition, name) for name in ("compared", "dropped", "bytes", "sampled")},
+        "cpu_s": round(partition.cpu_s, 3),
+        "missing_tombstones": partition.owed,
+        "stands_s": keys.stands_ms // 1000 if keys else 0,
+        "missing_tombstone_keys": [key._asdict() for key in keys.keys] if keys else [],
+        "nothing_compared": partition.nothing,
+        "read_whole_ms": row.read_ms,
+        "open_rows": [{"id": one.id, **asdict(one.incident)} for one in partition.opened],
+        "troubles": [{"sentence": sentence, "hint": hint} for sentence, hint in partition.troubles],
     }

@@ -32,15 +32,7 @@ from typing import Any, NamedTuple
 
 from twinshore.config import frozen
 from twinshore.config.errors import TooLargeError, UnsupportedError
-from twinshore.config.frozen import (
-    CLAIM_LINE,
-    HOME_LINE,
-    HOMES_TOPIC,
-    LINE_VERSION,
-    LINE_VERSION_KEY,
-    PART_LINE,
-    SWITCH_LINE,
-)
+from twinshore.config.frozen import HOMES_TOPIC, LINE_VERSION, LINE_VERSION_KEY, PART_LINE, SWITCH_LINE
 from twinshore.config.messages import MESSAGES
 from twinshore.config.model import FIRST_TERM, TERM_MAX
 from twinshore.config.sentences import join_names
@@ -173,13 +165,9 @@ class SwitchRecordLog:
         )
         if self.digest(switch) == digest and self.record(switch) is not None:
             return []
-        parts: list[KeyValue] = [
-            (encode_json([PART_LINE, switch, digest, number]), piece) for number, piece in enumerate(pieces)
-        ]
-        return [
-            *parts,
-            (encode_json([SWITCH_LINE, switch]), SwitchRecordHead(digest, len(pieces), self.digest(switch)).text()),
-        ]
+        head = SwitchRecordHead(digest, len(pieces), self.digest(switch))
+        parts = [(encode_json([PART_LINE, switch, digest, number]), piece) for number, piece in enumerate(pieces)]
+        return [*parts, (encode_json([SWITCH_LINE, switch]), head.text())]
 
     def spent(self, switch: str) -> list[KeyValue]:
         """Returns tombstones for the parts of superseded records."""
@@ -290,7 +278,6 @@ HEX_ID = re.compile("[0-9a-f]{32}")
 _WORDS = ("source", "set_by", "pair", "link", "back", "how")
 PLANNED_SWITCH, FORCED_SWITCH = "planned", "forced"
 _IDS = ("switch", "source_topic_id", "target_topic_id")
-_TEXTS = len(_WORDS) + len(_IDS)
 _NOT_TOLD = ("topic", "points", "hold_ms", "newer")
 
 HomeVersion = tuple[int, int]
@@ -390,7 +377,8 @@ def current_home(lines: Iterable[HomeRecord | None]) -> HomeRecord | HomeConflic
     found = [record for record in lines if record is not None]
     if newer := next((record for record in found if record.newer), None):
         return newer
-    highest = [record for record in found if record.word == max(home_record.word for home_record in found)]
+    highest_word = max((record.word for record in found), default=(0, 0))
+    highest = [record for record in found if record.word == highest_word]
     other = next((record for record in highest if not record.agrees(highest[0])), None)
     return HomeConflict(highest[0], other) if other else highest[0] if highest else None
 
@@ -402,14 +390,12 @@ def is_implausible(record: HomeRecord, known: HomeVersion) -> bool:
 
 
 def describe_implausible(cluster: str, far: Iterable[HomeRecord]) -> str:
-    lines = sorted(far, key=lambda record: record.topic)
-    named = join_names(
-        [f"{record.topic} on {record.home} in term {record.term}" for record in lines], IMPLAUSIBLE_SHOWN_MAX
-    )
-    return (
-        f"{HOMES_TOPIC} on {cluster} says what no switch says: {named}, more than {TERMS_AHEAD_MAX:,} terms above all"
-        f" that is known. It is not believed: find out who else may write to {HOMES_TOPIC} there"
-    )
+    records = sorted(far, key=lambda record: record.topic)
+    sentences = [f"{record.topic} on {record.home} in term {record.term}" for record in records]
+    named = join_names(sentences, IMPLAUSIBLE_SHOWN_MAX)
+    above = f"{named}, more than {TERMS_AHEAD_MAX:,} terms above all that is known"
+    remedy = f"find out who else may write to {HOMES_TOPIC} there"
+    return f"{HOMES_TOPIC} on {cluster} says what no switch says: {above}. It is not believed: {remedy}"
 
 
 @dataclass(slots=True)
@@ -432,18 +418,14 @@ class HomeLog:
         match parse_json_or_none(key, KEY_BYTES_MAX):
             case [frozen.HOME_LINE, str(topic)] if TOPIC_NAME.fullmatch(topic):
                 self._take_home(topic, value)
-            case [frozen.CLAIM_LINE, str(topic), str(switch)] if TOPIC_NAME.fullmatch(topic) and HEX_ID.fullmatch(
-                switch
-            ):
-                self._take_claim(topic, switch, value)
+            case [frozen.CLAIM_LINE, str(topic), str(owner)] if TOPIC_NAME.fullmatch(topic) and HEX_ID.fullmatch(owner):
+                self._take_claim(topic, owner, value)
             case [frozen.SWITCH_LINE, str(switch)] if HEX_ID.fullmatch(switch):
                 self.records.take_head(switch, value)
             case [frozen.PART_LINE, str(switch), str(digest), int(number)] if (
                 HEX_ID.fullmatch(switch) and HEX_ID.fullmatch(digest) and 0 <= number < PARTS_MAX
             ):
                 self.records.take_part((switch, digest, number), value)
-            case _:
-                pass
         self.full = self.full or self.records.full
 
     # -- homes
@@ -467,7 +449,7 @@ class HomeLog:
             self._behind.discard(topic)
             self.far.pop(topic, None)
             self._points -= len(self.homes.pop(topic).points) if there else 0
-        elif any(home_record is not None and home_record.newer for home_record in (record, there)):
+        elif (record and record.newer) or (there and there.newer):
             self._take_newer(topic, record, there)
         elif record is not None and self._is_far(record, there):
             if topic in self.far or len(self.far) < TOPICS_MAX:
@@ -538,15 +520,17 @@ class HomeLog:
 
 
 def home_key(topic: str) -> bytes:
-    return encode_json([HOME_LINE, topic])
+    return encode_json([frozen.HOME_LINE, topic])
 
 
 def claim_record(topic: str, claim: TopicClaim) -> KeyValue:
-    return encode_json([CLAIM_LINE, topic, claim.switch]), line_value({"since_ms": claim.since_ms, "by": claim.by})
+    return encode_json([frozen.CLAIM_LINE, topic, claim.switch]), line_value(
+        {"since_ms": claim.since_ms, "by": claim.by}
+    )
 
 
 def release_record(topic: str, switch: str) -> KeyValue:
-    return encode_json([CLAIM_LINE, topic, switch]), None
+    return encode_json([frozen.CLAIM_LINE, topic, switch]), None
 
 
 def _runs(points: tuple[int, ...]) -> list[int | list[int]]:
@@ -584,33 +568,24 @@ def _home(topic: str, value: bytes | None) -> HomeRecord | None:
             "points": list(raw),
             **more,
         } if 0 < term <= TERM_MAX and 0 <= step < STEP_MAX and 0 <= since_ms < YEAR_9999_MS:
-            words, ids = (
-                {name: text for name in names if isinstance(text := more.get(name, ""), str)}
-                for names in (_WORDS, _IDS)
-            )
-            sound = all(map(is_printable, (home, cluster_id, *words.values()))) and all(map(_is_id, ids.values()))
-            points = _points(raw)
-            if points is None or not sound or not home or not cluster_id or len(words) + len(ids) < _TEXTS:
+            texts = {name: more.get(name, "") for name in (*_WORDS, *_IDS)}
+            points, hold_ms = _points(raw), more.get("hold_ms")
+            if points is None or not home or not cluster_id or not all(isinstance(one, str) for one in texts.values()):
                 return None
-            match more.get("hold_ms"):
-                case int(hold_ms) if 0 < hold_ms <= HOLD_MS_MAX:
-                    pass
-                case _:
-                    hold_ms = 0
-            told = {**words, **ids}
-            return HomeRecord(
-                topic=topic,
-                home=home,
-                cluster_id=cluster_id,
-                term=term,
-                step=step,
-                state=HomeState(state),
-                since_ms=since_ms,
-                points=points,
-                hold_ms=hold_ms,
-                newer=0,
-                **told,
-            )
+            is_sound = all(is_printable(text) for text in (home, cluster_id, *(texts[name] for name in _WORDS)))
+            if not is_sound or not all(_is_id(texts[name]) for name in _IDS):
+                return None
+            if not isinstance(hold_ms, int) or not 0 < hold_ms <= HOLD_MS_MAX:
+                hold_ms = 0
+            known: dict[str, Any] = {
+                "term": term,
+                "step": step,
+                "since_ms": since_ms,
+                "points": points,
+                "hold_ms": hold_ms,
+                **texts,
+            }
+            return HomeRecord(topic=topic, home=home, cluster_id=cluster_id, state=HomeState(state), **known)
         case _:
             return None
 
@@ -630,7 +605,6 @@ def _is_id(text: str) -> bool:
 
 
 TWIN_RECORDS_MAX = 200_000
-_ID = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(slots=True)
@@ -647,8 +621,6 @@ class TwinLog:
         match parse_json_or_none(key, KEY_BYTES_MAX):
             case [frozen.TWIN_LINE, str(link), str(_), str(topic), int(_)] if key is not None:
                 self._take(key, link, topic, value)
-            case _:
-                pass
 
     def _take(self, key: bytes, link: str, topic: str, value: bytes | None) -> None:
         is_known = key in self.ids or key in self.newer
@@ -658,10 +630,8 @@ class TwinLog:
         match read_line(value):
             case NewerLine() if room:
                 self.newer[key] = link, topic
-            case {"target": str(target)} if room and _ID.fullmatch(target):
+            case {"target": str(target)} if room and HEX_ID.fullmatch(target):
                 self.ids[key] = target
-            case _:
-                pass
 
     def may_be(self) -> frozenset[str]:
         """Names of twins whose records this version cannot read."""

@@ -140,8 +140,7 @@ def describe_decision(topic: str, decision: LeaderDecision) -> str:
         which = f": {', '.join(decision.clusters)}" if decision.clusters else ""
         return f"topic {topic} has no leader: {decision.lacks.value}{which}"
     if decision.unheard:
-        return (
-            f"topic {topic} is written on {decision.cluster} though {', '.join(decision.unheard)} did not answer: where"
-            " a forced switch moved it meanwhile, it has two homes"
-        )
+        silent = f"though {', '.join(decision.unheard)} did not answer"
+        homes = "where a forced switch moved it meanwhile, it has two homes"
+        return f"topic {topic} is written on {decision.cluster} {silent}: {homes}"
     return f"topic {topic} is written on {decision.cluster}"

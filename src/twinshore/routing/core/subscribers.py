@@ -80,17 +80,9 @@ class HomeSubscriber:
         return not self.busy and self.heard.get(topic, (0, 0)) >= word
 
     def line(self) -> KeyValue:
-        told: dict[str, object] = {
-            "name": self.name,
-            "topics": self.topics,
-            "heard": self.heard,
-            "parked": sorted(self.parked),
-            "lease_ms": self.lease_ms,
-            "said": self.said,
-        }
-        if self.busy:
-            told["busy"] = self.busy
-        return encode_json([FOLLOWER_LINE, self.id]), line_value(told)
+        told = {name: getattr(self, name) for name in ("name", "topics", "heard", "lease_ms", "said")}
+        busy = {"busy": self.busy} if self.busy else {}
+        return encode_json([FOLLOWER_LINE, self.id]), line_value({**told, "parked": sorted(self.parked), **busy})
 
 
 @dataclass(slots=True)
@@ -104,9 +96,9 @@ class SubscriberLog:
         """Takes the log's next record, read at `seen_s`; skips other forms. A tombstone removes the subscriber."""
         match parse_json_or_none(key, KEY_BYTES_MAX):
             case [frozen.FOLLOWER_LINE, str(name)] if HEX_ID.fullmatch(name):
-                pass
-            case _:
-                return
+                self._take(name, value, seen_s)
+
+    def _take(self, name: str, value: bytes | None, seen_s: float) -> None:
         if value is None:
             self._seen.pop(name, None)
             return
@@ -130,22 +122,14 @@ class SubscriberLog:
         """Returns by topic the living subscribers that write there and have not paused for this version. Leaves out
         topics without any.
         """
-        living = self.living(now_s)
-        found = {
-            topic: [
-                subscriber for subscriber in living if subscriber.writes(topic) and not subscriber.waits(topic, word)
-            ]
-            for topic, word in words.items()
-        }
+        living, found = self.living(now_s), {}
+        for topic, word in words.items():
+            found[topic] = [one for one in living if one.writes(topic) and not one.waits(topic, word)]
         return {topic: subscribers for topic, subscribers in found.items() if subscribers}
 
     def gathering(self, topic: str, word: HomeVersion, now_s: float) -> list[HomeSubscriber]:
         """Returns the topic's living subscribers that have not read this version, or have members still to rejoin."""
-        return [
-            subscriber
-            for subscriber in self.living(now_s)
-            if subscriber.writes(topic) and not subscriber.has_gathered(topic, word)
-        ]
+        return [one for one in self.living(now_s) if one.writes(topic) and not one.has_gathered(topic, word)]
 
     def _forget(self, now_s: float) -> None:
         self._seen = {name: one for name, one in self._seen.items() if now_s < one[1]}
@@ -190,10 +174,8 @@ def _follower(follower_id: str, value: bytes) -> HomeSubscriber | NewerLine | No
             words = {topic: found for topic, raw in heard.items() if (found := _word(raw))}
             if len(words) < len(heard) or not _names([*heard, *parked]) or not _patterns(topics):
                 return None
-            busy = _groups(more.get("busy"))
-            return HomeSubscriber(
-                follower_id, to_printable(name), tuple(topics), words, frozenset(parked), lease_ms, said, busy
-            )
+            what = tuple(topics), words, frozenset(parked), lease_ms, said, _groups(more.get("busy"))
+            return HomeSubscriber(follower_id, to_printable(name), *what)
         case _:
             return None
 
@@ -258,7 +240,7 @@ def decide_write(told: HomeReport, clusters: Mapping[str, str], begin: str) -> W
             return WriteTo(begin, 0)
         case HomeConflict():
             homes = f"{told.one.home} and {told.other.home}"
-            return Pause("", f"topic {told.one.topic}: clusters say different things in one word: {homes}")
+            return Pause("", f"topic {told.one.topic}: clusters have different homes of one version: {homes}")
         case HomeRecord(state=HomeState.HELD):
             return Pause(told.switch, f"topic {told.topic} is held by a switch")
     name = clusters.get(told.cluster_id)
@@ -354,28 +336,22 @@ class HomeSubscription:
     ) -> None:
         """Takes the cluster's current records, requested at `asked_s`, received by `heard_s`."""
         lease = self._leases[cluster]
+        newer = {topic: record for topic, record in records.items() if record.newer}
         self._unread[cluster] = {
-            topic: record
-            for topic, record in records.items()
-            if record.newer and any_pattern_matches(topic, self._topics)
+            topic: record for topic, record in newer.items() if any_pattern_matches(topic, self._topics)
         }
         for topic, record in records.items():
             if lease.records.get(topic) is record:
                 continue
             lease.records[topic] = record
-            if record.newer:
+            if record.newer or not any_pattern_matches(topic, self._topics):
                 continue
-            if any_pattern_matches(topic, self._topics):
-                before = self._told.get(topic)
-                higher = current_home([self._in_force(record), *_lines(before)])
-                assert higher is not None
-                self._take(topic, higher)
-                if (
-                    isinstance(higher, HomeRecord)
-                    and higher.hold_ms
-                    and self._holds.get(topic, ((0, 0),))[0] < higher.word
-                ):
-                    self._holds[topic] = higher.word, (asked_s if heard_s is None else heard_s) + higher.hold_ms / 1000
+            higher = current_home([self._in_force(record), *_lines(self._told.get(topic))])
+            assert higher is not None
+            self._take(topic, higher)
+            held = self._holds.get(topic, ((0, 0), 0.0))[0]
+            if isinstance(higher, HomeRecord) and higher.hold_ms and held < higher.word:
+                self._holds[topic] = higher.word, (asked_s if heard_s is None else heard_s) + higher.hold_ms / 1000
         for topic, (word, until_s) in self._holds.items():
             if until_s <= asked_s:
                 self._holds[topic] = word, -math.inf
@@ -419,9 +395,8 @@ class HomeSubscription:
         return HomeSubscriber(self._id, self._name, self._topics, heard, parked, lease_ms, self._number, self._busy)
 
     def _state(self) -> tuple[dict[str, HomeVersion], frozenset[str]]:
-        open_words = {
-            topic: told.word for topic in self._unsettled if isinstance(told := self._told[topic], HomeRecord)
-        }
+        told = {topic: self._told[topic] for topic in self._unsettled}
+        open_words = {topic: one.word for topic, one in told.items() if isinstance(one, HomeRecord)}
         self._parked = {topic: word for topic, word in self._parked.items() if open_words.get(topic) == word}
         return open_words, frozenset(self._parked)
 
@@ -456,12 +431,10 @@ class HomeSubscription:
         found = decide_write(told, self._clusters, self._begin)
         if isinstance(found, WriteTo) and self._is_any_unread():
             home = KnownHome(found.cluster, told.word) if isinstance(told, HomeRecord) else None
-            copies = [
-                TopicCopy(
-                    name, answered=one.was_read, has_topic=name == self._begin, home=home if one.was_read else None
-                )
-                for name, one in self._leases.items()
-            ]
+            copies = []
+            for name, lease in self._leases.items():
+                known = home if lease.was_read else None
+                copies.append(TopicCopy(name, lease.was_read, has_topic=name == self._begin, home=known))
             remembered = home if topic in self._remembered else None
             decision = leader_cluster(remembered, copies, self._waited_s(now_s), self._lease_s)
             if isinstance(decision, NoLeader):
