@@ -32,164 +32,128 @@ class PropertyMeaning(NamedTuple):
     sentence: str
 
 
-_OFFSETS = "exact twins need none; mapped topics have an exact map: `twinshore mirror offset-map`"
-_BYTES = "records cross as the bytes they are; nothing is decoded"
-_CLIENTS = "no Kafka client stands in between; [mirror] has the bounds of fetching and sending"
-_PROCESS = "belongs to Connect's own process"
-_SOON = "Twinshore looks every few seconds: [mirror] refresh_s, and every_s of the link's section follow"
-_CUSTOM = "a class of your own: say the same with the link's topics, exclude and control"
+BECAME, UNNEEDED, DIFFERS = ImportOutcome.CONVERTED, ImportOutcome.UNNEEDED, ImportOutcome.DIFFERS
+_BYTES = "records are replicated as the bytes they are; nothing is decoded"
+_HEARTBEATS = "each link says by itself that it runs"
+_ONCE = "a batch lands at its own offset once or not at all"
+_TLS = "the newest TLS that both sides know is spoken"
+
+
+def _meanings(*rows: tuple[ImportOutcome, str, str]) -> dict[str, PropertyMeaning]:
+    """Each row: what becomes of the properties named at its end, and why."""
+    return {key: PropertyMeaning(fate, sentence) for fate, sentence, keys in rows for key in keys.split()}
+
 
 # Properties of a link; without a link's prefix they apply to all links.
-LINK_PROPERTIES: dict[str, PropertyMeaning] = {
-    "enabled": PropertyMeaning(ImportOutcome.CONVERTED, "the link is proposed"),
-    "topics": PropertyMeaning(ImportOutcome.CONVERTED, "topics"),
-    "topics.exclude": PropertyMeaning(ImportOutcome.CONVERTED, "exclude"),
-    "topics.blacklist": PropertyMeaning(ImportOutcome.CONVERTED, "exclude"),
-    "groups": PropertyMeaning(ImportOutcome.CONVERTED, "groups in the section control"),
-    "groups.exclude": PropertyMeaning(ImportOutcome.CONVERTED, "exclude_groups in the section control"),
-    "groups.blacklist": PropertyMeaning(ImportOutcome.CONVERTED, "exclude_groups in the section control"),
-    "replication.factor": PropertyMeaning(ImportOutcome.CONVERTED, "replication_factor"),
-    "replication.policy.class": PropertyMeaning(ImportOutcome.CONVERTED, "naming"),
-    "replication.policy.separator": PropertyMeaning(ImportOutcome.CONVERTED, "naming: a dot, as Twinshore writes it"),
-    "sync.topic.acls.enabled": PropertyMeaning(ImportOutcome.CONVERTED, "acls in the section follow"),
-    "sync.topic.configs.enabled": PropertyMeaning(ImportOutcome.CONVERTED, "settings_exclude in the section follow"),
-    "config.properties.exclude": PropertyMeaning(ImportOutcome.CONVERTED, "settings_exclude in the section follow"),
-    "config.properties.blacklist": PropertyMeaning(ImportOutcome.CONVERTED, "settings_exclude in the section follow"),
-    "use.defaults.from": PropertyMeaning(
-        ImportOutcome.DIFFERS, "a setting that follows has the value in force on the source, from topic or broker"
+LINK_PROPERTIES = _meanings(
+    (BECAME, "the link is proposed", "enabled"),
+    (BECAME, "topics", "topics"),
+    (BECAME, "exclude", "topics.exclude topics.blacklist"),
+    (BECAME, "groups in the section control", "groups"),
+    (BECAME, "exclude_groups in the section control", "groups.exclude groups.blacklist"),
+    (BECAME, "replication_factor", "replication.factor"),
+    (BECAME, "naming", "replication.policy.class"),
+    (BECAME, "naming: a dot, as Twinshore writes it", "replication.policy.separator"),
+    (BECAME, "acls in the section follow", "sync.topic.acls.enabled"),
+    (BECAME, "settings_exclude in the section follow", "sync.topic.configs.enabled"),
+    (BECAME, "settings_exclude in the section follow", "config.properties.exclude config.properties.blacklist"),
+    (BECAME, "enabled in the section groups, which is on unless it is false", "sync.group.offsets.enabled"),
+    (
+        DIFFERS,
+        "a setting that follows has the value in force on the source, from topic or broker",
+        "use.defaults.from",
     ),
-    "use.incremental.alter.configs": PropertyMeaning(ImportOutcome.UNNEEDED, "settings are always changed one by one"),
-    "sync.group.offsets.enabled": PropertyMeaning(
-        ImportOutcome.CONVERTED, "enabled in the section groups, which is on unless it is false"
+    (UNNEEDED, "settings are always changed one by one", "use.incremental.alter.configs"),
+    (
+        UNNEEDED,
+        "groups follow once a second, or as every_s in the section groups says",
+        "sync.group.offsets.interval.seconds",
     ),
-    "sync.group.offsets.interval.seconds": PropertyMeaning(
-        ImportOutcome.UNNEEDED, "groups follow once a second, or as every_s in the section groups says"
+    (
+        UNNEEDED,
+        "exact twins need none; mapped topics have an exact map: `twinshore mirror offset-map`",
+        "emit.checkpoints.enabled emit.checkpoints.interval.seconds emit.offset-syncs.enabled offset.lag.max"
+        " offset-syncs.topic.location offset-syncs.topic.replication.factor checkpoints.topic.replication.factor",
     ),
-    "emit.checkpoints.enabled": PropertyMeaning(ImportOutcome.UNNEEDED, _OFFSETS),
-    "emit.checkpoints.interval.seconds": PropertyMeaning(ImportOutcome.UNNEEDED, _OFFSETS),
-    "emit.offset-syncs.enabled": PropertyMeaning(ImportOutcome.UNNEEDED, _OFFSETS),
-    "offset.lag.max": PropertyMeaning(ImportOutcome.UNNEEDED, _OFFSETS),
-    "offset-syncs.topic.location": PropertyMeaning(ImportOutcome.UNNEEDED, _OFFSETS),
-    "offset-syncs.topic.replication.factor": PropertyMeaning(ImportOutcome.UNNEEDED, _OFFSETS),
-    "checkpoints.topic.replication.factor": PropertyMeaning(ImportOutcome.UNNEEDED, _OFFSETS),
-    "emit.heartbeats.enabled": PropertyMeaning(ImportOutcome.UNNEEDED, "each link says by itself that it runs"),
-    "emit.heartbeats.interval.seconds": PropertyMeaning(
-        ImportOutcome.UNNEEDED, "each link says by itself that it runs"
+    (UNNEEDED, _HEARTBEATS, "emit.heartbeats.enabled emit.heartbeats.interval.seconds heartbeats.replication.enabled"),
+    (UNNEEDED, _HEARTBEATS, "heartbeats.topic.replication.factor"),
+    (DIFFERS, "new topics that the filters admit are always found", "refresh.topics.enabled"),
+    (
+        UNNEEDED,
+        "Twinshore looks every few seconds: [mirror] refresh_s, and every_s of the link's section follow",
+        "refresh.topics.interval.seconds refresh.groups.enabled refresh.groups.interval.seconds"
+        " sync.topic.configs.interval.seconds sync.topic.acls.interval.seconds",
     ),
-    "heartbeats.topic.replication.factor": PropertyMeaning(
-        ImportOutcome.UNNEEDED, "each link says by itself that it runs"
+    (UNNEEDED, "tasks_per_link in [mirror], chosen from the machine's cores", "tasks.max"),
+    (UNNEEDED, _ONCE, "exactly.once.source.support exactly.once.support transaction.boundary"),
+    (UNNEEDED, "every metric carries the link's name", "add.source.alias.to.metrics"),
+    (DIFFERS, f"{_BYTES}, so no header is added", "provenance.header.enable"),
+    (DIFFERS, f"{_BYTES}: a link that transforms cannot be exact; leave its topics to MirrorMaker", "transforms"),
+    (DIFFERS, f"{_BYTES}: see transforms", "predicates"),
+    (
+        DIFFERS,
+        "a class of your own: say the same with the link's topics, exclude and control",
+        "topic.filter.class group.filter.class config.property.filter.class",
     ),
-    "heartbeats.replication.enabled": PropertyMeaning(ImportOutcome.UNNEEDED, "each link says by itself that it runs"),
-    "refresh.topics.enabled": PropertyMeaning(
-        ImportOutcome.DIFFERS, "new topics that the filters admit are always found"
-    ),
-    "refresh.topics.interval.seconds": PropertyMeaning(ImportOutcome.UNNEEDED, _SOON),
-    "refresh.groups.enabled": PropertyMeaning(ImportOutcome.UNNEEDED, _SOON),
-    "refresh.groups.interval.seconds": PropertyMeaning(ImportOutcome.UNNEEDED, _SOON),
-    "sync.topic.configs.interval.seconds": PropertyMeaning(ImportOutcome.UNNEEDED, _SOON),
-    "sync.topic.acls.interval.seconds": PropertyMeaning(ImportOutcome.UNNEEDED, _SOON),
-    "tasks.max": PropertyMeaning(ImportOutcome.UNNEEDED, "tasks_per_link in [mirror], chosen from the machine's cores"),
-    "exactly.once.source.support": PropertyMeaning(
-        ImportOutcome.UNNEEDED, "a batch lands at its own offset once or not at all"
-    ),
-    "exactly.once.support": PropertyMeaning(
-        ImportOutcome.UNNEEDED, "a batch lands at its own offset once or not at all"
-    ),
-    "transaction.boundary": PropertyMeaning(
-        ImportOutcome.UNNEEDED, "a batch lands at its own offset once or not at all"
-    ),
-    "consumer.poll.timeout.ms": PropertyMeaning(ImportOutcome.UNNEEDED, _CLIENTS),
-    "consumer.isolation.level": PropertyMeaning(ImportOutcome.UNNEEDED, "only what is committed on the source crosses"),
-    "consumer.auto.offset.reset": PropertyMeaning(
-        ImportOutcome.DIFFERS, "a twin begins where its source's log begins, whatever a consumer would do"
-    ),
-    "add.source.alias.to.metrics": PropertyMeaning(ImportOutcome.UNNEEDED, "every metric carries the link's name"),
-    "provenance.header.enable": PropertyMeaning(ImportOutcome.DIFFERS, f"{_BYTES}, so no header is added"),
-    "transforms": PropertyMeaning(
-        ImportOutcome.DIFFERS, f"{_BYTES}: a link that transforms cannot be exact; leave its topics to MirrorMaker"
-    ),
-    "predicates": PropertyMeaning(ImportOutcome.DIFFERS, f"{_BYTES}: see transforms"),
-    "topic.filter.class": PropertyMeaning(ImportOutcome.DIFFERS, _CUSTOM),
-    "group.filter.class": PropertyMeaning(ImportOutcome.DIFFERS, _CUSTOM),
-    "config.property.filter.class": PropertyMeaning(ImportOutcome.DIFFERS, _CUSTOM),
-    "forwarding.admin.class": PropertyMeaning(
-        ImportOutcome.DIFFERS, "topics are made and changed over Kafka's own protocol alone"
-    ),
-    "key.converter": PropertyMeaning(ImportOutcome.UNNEEDED, _BYTES),
-    "value.converter": PropertyMeaning(ImportOutcome.UNNEEDED, _BYTES),
-    "header.converter": PropertyMeaning(ImportOutcome.UNNEEDED, _BYTES),
-}
+    (DIFFERS, "topics are made and changed over Kafka's own protocol alone", "forwarding.admin.class"),
+    (UNNEEDED, _BYTES, "key.converter value.converter header.converter"),
+)
 # Properties of one cluster, after its alias; those of a login become its section security.
-CLUSTER_PROPERTIES: dict[str, PropertyMeaning] = {
-    "bootstrap.servers": PropertyMeaning(ImportOutcome.CONVERTED, "bootstrap"),
-    "security.protocol": PropertyMeaning(ImportOutcome.CONVERTED, "tls and sasl in the section security"),
-    "sasl.mechanism": PropertyMeaning(ImportOutcome.CONVERTED, "sasl in the section security"),
-    "sasl.jaas.config": PropertyMeaning(
-        ImportOutcome.CONVERTED, "username in the section security; the password is for you to place"
-    ),
-    "sasl.oauthbearer.token.endpoint.url": PropertyMeaning(
-        ImportOutcome.CONVERTED, "token_url in the section security"
-    ),
-    "sasl.login.callback.handler.class": PropertyMeaning(ImportOutcome.UNNEEDED, "tokens are fetched from token_url"),
-    "sasl.client.callback.handler.class": PropertyMeaning(
-        ImportOutcome.DIFFERS, "a class of your own: use token_file for its token"
-    ),
-    "ssl.truststore.location": PropertyMeaning(ImportOutcome.CONVERTED, "ca_file in the section security"),
-    "ssl.truststore.password": PropertyMeaning(ImportOutcome.UNNEEDED, "a PEM file of authorities has no password"),
-    "ssl.truststore.type": PropertyMeaning(ImportOutcome.CONVERTED, "ca_file is PEM"),
-    "ssl.truststore.certificates": PropertyMeaning(
-        ImportOutcome.DIFFERS, "write these certificates to a PEM file and name it as ca_file"
-    ),
-    "ssl.keystore.location": PropertyMeaning(ImportOutcome.CONVERTED, "cert_file and key_file in the section security"),
-    "ssl.keystore.password": PropertyMeaning(ImportOutcome.UNNEEDED, "a PEM file of certificates has no password"),
-    "ssl.keystore.type": PropertyMeaning(ImportOutcome.CONVERTED, "cert_file and key_file are PEM"),
-    "ssl.keystore.key": PropertyMeaning(ImportOutcome.DIFFERS, "write this key to a PEM file and name it as key_file"),
-    "ssl.keystore.certificate.chain": PropertyMeaning(
-        ImportOutcome.DIFFERS, "write these certificates to a PEM file and name it as cert_file"
-    ),
-    "ssl.key.password": PropertyMeaning(ImportOutcome.CONVERTED, "key_password_env in the section security"),
-    "ssl.endpoint.identification.algorithm": PropertyMeaning(
-        ImportOutcome.CONVERTED, "check_hostname in the section security"
-    ),
-    "ssl.protocol": PropertyMeaning(ImportOutcome.UNNEEDED, "the newest TLS that both sides know is spoken"),
-    "ssl.enabled.protocols": PropertyMeaning(ImportOutcome.UNNEEDED, "the newest TLS that both sides know is spoken"),
-    "config.providers": PropertyMeaning(
-        ImportOutcome.DIFFERS, "secrets come from environment variables or files: *_env, *_file"
-    ),
-    "group.id": PropertyMeaning(ImportOutcome.UNNEEDED, _PROCESS),
-    "client.id": PropertyMeaning(ImportOutcome.UNNEEDED, "brokers see clients named twinshore"),
-}
-# Properties of the process, with any prefix.
-PROPERTY_PATTERNS: tuple[tuple[re.Pattern[str], PropertyMeaning], ...] = (
-    (re.compile(r"clusters"), PropertyMeaning(ImportOutcome.CONVERTED, "one section for each cluster")),
+CLUSTER_PROPERTIES = _meanings(
+    (BECAME, "bootstrap", "bootstrap.servers"),
+    (BECAME, "tls and sasl in the section security", "security.protocol"),
+    (BECAME, "sasl in the section security", "sasl.mechanism"),
+    (BECAME, "username in the section security; the password is for you to place", "sasl.jaas.config"),
+    (BECAME, "token_url in the section security", "sasl.oauthbearer.token.endpoint.url"),
+    (UNNEEDED, "tokens are fetched from token_url", "sasl.login.callback.handler.class"),
+    (DIFFERS, "a class of your own: use token_file for its token", "sasl.client.callback.handler.class"),
+    (BECAME, "ca_file in the section security", "ssl.truststore.location"),
+    (UNNEEDED, "a PEM file of authorities has no password", "ssl.truststore.password"),
+    (BECAME, "ca_file is PEM", "ssl.truststore.type"),
+    (DIFFERS, "write these certificates to a PEM file and name it as ca_file", "ssl.truststore.certificates"),
+    (BECAME, "cert_file and key_file in the section security", "ssl.keystore.location"),
+    (UNNEEDED, "a PEM file of certificates has no password", "ssl.keystore.password"),
+    (BECAME, "cert_file and key_file are PEM", "ssl.keystore.type"),
+    (DIFFERS, "write this key to a PEM file and name it as key_file", "ssl.keystore.key"),
+    (DIFFERS, "write these certificates to a PEM file and name it as cert_file", "ssl.keystore.certificate.chain"),
+    (BECAME, "key_password_env in the section security", "ssl.key.password"),
+    (BECAME, "check_hostname in the section security", "ssl.endpoint.identification.algorithm"),
+    (UNNEEDED, _TLS, "ssl.protocol ssl.enabled.protocols"),
+    (DIFFERS, "secrets come from environment variables or files: *_env, *_file", "config.providers"),
+    (UNNEEDED, "belongs to Connect's own process", "group.id"),
+    (UNNEEDED, "brokers see clients named twinshore", "client.id"),
+)
+# Expressions for properties with any prefix; the first that matches counts.
+PROPERTY_PATTERNS = _meanings(
+    (BECAME, "one section for each cluster", r"clusters"),
+    (DIFFERS, f"{_BYTES}: see transforms", r"(.*\.)?transforms\..* (.*\.)?predicates\..*"),
     (
-        re.compile(r"(.*\.)?transforms\..*|(.*\.)?predicates\..*"),
-        PropertyMeaning(ImportOutcome.DIFFERS, f"{_BYTES}: see transforms"),
+        DIFFERS,
+        "a twin begins where its source's log begins, whatever a consumer would do",
+        r".*consumer\.auto\.offset\.reset",
     ),
-    (re.compile(r".*consumer\.auto\.offset\.reset"), LINK_PROPERTIES["consumer.auto.offset.reset"]),
-    (re.compile(r".*consumer\.isolation\.level"), LINK_PROPERTIES["consumer.isolation.level"]),
-    (re.compile(r".*(key|value|header)\.converter\..*"), PropertyMeaning(ImportOutcome.UNNEEDED, _BYTES)),
-    (re.compile(r"(.*\.)?(consumer|producer|admin)\..*"), PropertyMeaning(ImportOutcome.UNNEEDED, _CLIENTS)),
-    (re.compile(r"(.*\.)?(config|offset|status)\.storage\..*"), PropertyMeaning(ImportOutcome.UNNEEDED, _PROCESS)),
-    (re.compile(r"(.*\.)?config\.providers\..*"), CLUSTER_PROPERTIES["config.providers"]),
+    (UNNEEDED, "only what is committed on the source is replicated", r".*consumer\.isolation\.level"),
+    (UNNEEDED, _BYTES, r".*(key|value|header)\.converter\..*"),
     (
-        re.compile(r"(.*\.)?(metric\.reporters|metrics\..*)"),
-        PropertyMeaning(ImportOutcome.UNNEEDED, "docs/metrics.md has the metrics"),
+        UNNEEDED,
+        "no Kafka client stands in between; [mirror] has the bounds of fetching and sending",
+        r"(.*\.)?(consumer|producer|admin)\..*",
     ),
+    (UNNEEDED, "belongs to Connect's own process", r"(.*\.)?(config|offset|status)\.storage\..*"),
+    (DIFFERS, CLUSTER_PROPERTIES["config.providers"].sentence, r"(.*\.)?config\.providers\..*"),
+    (UNNEEDED, "docs/metrics.md has the metrics", r"(.*\.)?(metric\.reporters|metrics\..*)"),
     (
-        re.compile(r"dedicated\.mode\..*|rest\..*|listeners.*|plugin\..*|name|topic\.creation\..*|errors\..*"),
-        PropertyMeaning(ImportOutcome.UNNEEDED, _PROCESS),
-    ),
-    (
-        re.compile(r"(.*\.)?(offset\.flush\..*|task\..*|rebalance\..*|scheduled\..*|access\.control\..*|worker\..*)"),
-        PropertyMeaning(ImportOutcome.UNNEEDED, _PROCESS),
+        UNNEEDED,
+        "belongs to Connect's own process",
+        r"dedicated\.mode\..*|rest\..*|listeners.*|plugin\..*|name|topic\.creation\..*|errors\..*"
+        r" (.*\.)?(offset\.flush\..*|task\..*|rebalance\..*|scheduled\..*|access\.control\..*|worker\..*)",
     ),
 )
 
 
 def match_property(key: str) -> PropertyMeaning | None:
     """The meaning of a property that belongs to neither a link nor a cluster."""
-    return next((meaning for pattern, meaning in PROPERTY_PATTERNS if pattern.fullmatch(key)), None)
+    return next((meaning for pattern, meaning in PROPERTY_PATTERNS.items() if re.fullmatch(pattern, key)), None)
 
 
 SOURCE_CONNECTOR = "MirrorSourceConnector"
@@ -208,6 +172,8 @@ class PropertyValue:
 
 
 Properties = dict[str, PropertyValue]
+SettingValue = str | bool | int | Sequence[str]
+Tables = dict[str, dict[str, SettingValue]]
 
 
 def read_properties(text: str, name: str) -> Properties:
@@ -278,9 +244,8 @@ def _from_connect(text: str, name: str) -> Properties:
 def _one_connector(config: dict[str, Any], place: str, name: str, found: Properties) -> tuple[str, str]:
     kind = str(config.get("connector.class", "")).rsplit(".", 1)[-1]
     if kind not in CONNECTORS:
-        raise ConfigError(
-            "config.unknown-connector", path=name, connector=place, kind=kind, near=did_you_mean(kind, CONNECTORS)
-        )
+        near = did_you_mean(kind, CONNECTORS)
+        raise ConfigError("config.unknown-connector", path=name, connector=place, kind=kind, near=near)
     aliases = []
     for side in ("source", "target"):
         key = f"{side}.cluster.alias"
@@ -325,7 +290,7 @@ PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
 class ClusterLogin:
     """`values`: the section's. `steps`: what the operator must do by hand. `wrong`: what has no counterpart."""
 
-    values: dict[str, str | bool] = field(default_factory=dict)
+    values: dict[str, SettingValue] = field(default_factory=dict)
     steps: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
@@ -377,16 +342,13 @@ def _pem(cluster: str, location: str, kind: str, what: str, found: ClusterLogin)
 
 
 def _sasl(cluster: str, texts: Mapping[str, str], found: ClusterLogin) -> None:
-    mechanism = texts.get("sasl.mechanism", "GSSAPI")
-    if mechanism not in {sasl_mechanism.value for sasl_mechanism in SaslMechanism}:
-        known = ", ".join(sasl_mechanism.value for sasl_mechanism in SaslMechanism)
-        found.wrong.append(f"sasl.mechanism: Twinshore does not speak {mechanism}; it speaks {known}")
+    mechanism, known = texts.get("sasl.mechanism", "GSSAPI"), [one.value for one in SaslMechanism]
+    if mechanism not in known:
+        found.wrong.append(f"sasl.mechanism: Twinshore does not speak {mechanism}; it speaks {', '.join(known)}")
         return
     found.values["sasl"] = mechanism
-    options = {
-        key: (quoted or bare).replace('\\"', '"')
-        for key, quoted, bare in _OPTION.findall(texts.get("sasl.jaas.config", ""))
-    }
+    jaas = _OPTION.findall(texts.get("sasl.jaas.config", ""))
+    options = {key: (quoted or bare).replace('\\"', '"') for key, quoted, bare in jaas}
     user = options.get("username") or options.get("clientId", "")
     if PLACEHOLDER.search(user):
         found.steps.append(f"write the user of {cluster} as username: it stood as {user}")
@@ -446,30 +408,28 @@ def propose(text: str, name: str) -> Proposal:
     pairs = _pairs(given, clusters, name)
     findings: list[PropertyFinding] = []
     steps: list[str] = []
-    links = [_link(given, source, target, findings, steps) for source, target in pairs]
-    used = [cluster for cluster in clusters if any(cluster in pair for pair in pairs)]
-    logins = {}
-    for cluster in used:
-        ours = _of_cluster(given, cluster)
-        found = build_login(cluster, ours)
-        logins[cluster] = found.values
-        steps += found.steps
-        for wrong in found.wrong:
+    links: Tables = {}
+    for source, target in pairs:
+        links |= _link(given, source, target, findings, steps)
+    tables: Tables = {"store": {"url": "sqlite:///twinshore.db"}}
+    for cluster in (cluster for cluster in clusters if any(cluster in pair for pair in pairs)):
+        properties = _of_cluster(given, cluster)
+        login = build_login(cluster, properties)
+        tables[f"clusters.{_key(cluster)}"] = {"bootstrap": _listed(given[f"{cluster}.bootstrap.servers"].value)}
+        tables[f"clusters.{_key(cluster)}.security"] = login.values
+        steps += login.steps
+        for wrong in login.wrong:
             key = wrong.split(":")[0]
-            place = ours[key].place if key in ours else name
-            findings.append(PropertyFinding(f"{cluster}.{key}", place, ImportOutcome.DIFFERS, wrong.split(": ", 1)[1]))
-    told = {finding.key for finding in findings}
-    findings += [
-        _finding(key, property_value, clusters, pairs) for key, property_value in given.items() if key not in told
-    ]
-    for key, property_value in given.items():
-        if PLACEHOLDER.search(property_value.value) and "jaas" not in key and "password" not in key:
-            steps.append(
-                f"{key} ({property_value.place}) is fetched by a config provider: write its value into the proposal"
-            )
-    addresses = {cluster: _listed(given[f"{cluster}.bootstrap.servers"].value) for cluster in used}
+            place = properties[key].place if key in properties else name
+            findings.append(PropertyFinding(f"{cluster}.{key}", place, DIFFERS, wrong.split(": ", 1)[1]))
+    tables |= links
+    judged = {finding.key for finding in findings}
+    findings += [_finding(key, value, clusters, pairs) for key, value in given.items() if key not in judged]
+    for key, value in given.items():
+        if PLACEHOLDER.search(value.value) and "jaas" not in key and "password" not in key:
+            steps.append(f"{key} ({value.place}) is fetched by a config provider: write its value into the proposal")
     findings.sort(key=lambda finding: (list(ImportOutcome).index(finding.fate), finding.key))
-    body = render_settings(name, addresses, logins, links, steps)
+    body = _render(name, tables, steps)
     return Proposal(body, tuple(findings), tuple(dict.fromkeys(steps)), tuple(f"{a}->{b}" for a, b in pairs))
 
 
@@ -494,14 +454,9 @@ def _pairs(given: Properties, clusters: list[str], name: str) -> list[tuple[str,
             continue
         for side in (found["source"], found["target"]):
             if side not in clusters:
-                raise ConfigError(
-                    "config.unknown-cluster-in-property",
-                    path=name,
-                    place=property_value.place,
-                    key=key,
-                    cluster=side,
-                    near=did_you_mean(side, clusters),
-                )
+                place, near = property_value.place, did_you_mean(side, clusters)
+                code = "config.unknown-cluster-in-property"
+                raise ConfigError(code, path=name, place=place, key=key, cluster=side, near=near)
         if found["rest"] == "enabled" and is_true(property_value.value):
             pairs.append((found["source"], found["target"]))
     if not pairs:
@@ -510,32 +465,43 @@ def _pairs(given: Properties, clusters: list[str], name: str) -> list[tuple[str,
     return pairs
 
 
-def _link(
-    given: Properties, source: str, target: str, findings: list[PropertyFinding], steps: list[str]
-) -> ProposedLink:
-    def say(key: str, default: str = "") -> str:
+def _link(given: Properties, source: str, target: str, findings: list[PropertyFinding], steps: list[str]) -> Tables:
+    """The link's section and its subsections, without empty ones."""
+
+    def value_of(key: str, default: str = "") -> str:
         return _value(given, source, target, key, default)
 
-    exclude = say("topics.exclude", say("topics.blacklist", EXCLUDE_DEFAULT))
-    groups_exclude = say("groups.exclude", say("groups.blacklist", GROUPS_EXCLUDE_DEFAULT))
-    configs = say("config.properties.exclude", say("config.properties.blacklist"))
-    factor = say("replication.factor", "0").strip()
-    return ProposedLink(
-        source,
-        target,
-        topics=_patterns(say("topics", TOPICS_DEFAULT), "topics", steps),
-        exclude=_patterns(exclude, "topics.exclude", steps),
-        groups=_patterns(say("groups", ".*"), "groups", steps),
-        exclude_groups=_patterns(groups_exclude, "groups.exclude", steps),
-        # Its default is 2, chosen for no cluster in particular; Twinshore's is the source's.
-        replication_factor=int(factor) if factor.isdigit() else 0,
-        naming=_naming(given, source, target, findings),
-        acls=say("sync.topic.acls.enabled", "true").strip().lower() != "false",
-        settings_exclude=(".*",)
-        if say("sync.topic.configs.enabled", "true").strip().lower() == "false"
-        else _patterns(configs, "config.properties.exclude", steps),
-        groups_follow=say("sync.group.offsets.enabled", "true").strip().lower() != "false",
-    )
+    def is_on(key: str) -> bool:
+        return value_of(key, "true").strip().lower() != "false"
+
+    exclude = value_of("topics.exclude", value_of("topics.blacklist", EXCLUDE_DEFAULT))
+    section: dict[str, SettingValue] = {
+        "topics": _patterns(value_of("topics", TOPICS_DEFAULT), "topics", steps),
+        "exclude": _patterns(exclude, "topics.exclude", steps),
+        "naming": _naming(given, source, target, findings),
+    }
+    factor = value_of("replication.factor", "0").strip()
+    if factor.isdigit() and int(factor):
+        section["replication_factor"] = int(factor)
+    # Topics that MirrorMaker 2 has written hold data at their own offsets.
+    section["mode"] = "mapped"
+    groups = _patterns(value_of("groups", ".*"), "groups", steps)
+    groups_exclude = value_of("groups.exclude", value_of("groups.blacklist", GROUPS_EXCLUDE_DEFAULT))
+    excluded = _patterns(groups_exclude, "groups.exclude", steps)
+    configs = value_of("config.properties.exclude", value_of("config.properties.blacklist"))
+    unsynced = _patterns(configs, "config.properties.exclude", steps)
+    follow: dict[str, SettingValue] = {} if is_on("sync.topic.acls.enabled") else {"acls": False}
+    if not is_on("sync.topic.configs.enabled"):
+        follow["settings_exclude"] = [".*"]
+    elif unsynced:
+        follow["settings_exclude"] = unsynced
+    place = f'links."{source}->{target}"'
+    return {
+        place: section,
+        f"{place}.control": {"groups": groups, "exclude_groups": excluded} if groups != [".*"] or excluded else {},
+        f"{place}.groups": {} if is_on("sync.group.offsets.enabled") else {"enabled": False},
+        f"{place}.follow": follow,
+    }
 
 
 def _naming(given: Properties, source: str, target: str, findings: list[PropertyFinding]) -> str:
@@ -543,11 +509,11 @@ def _naming(given: Properties, source: str, target: str, findings: list[Property
     key, property_value = _where(given, source, target, "replication.policy.class")
     if property_value and policy not in (IDENTITY_POLICY, DEFAULT_POLICY):
         sentence = f"a class of your own: proposed is prefix; Twinshore knows {DEFAULT_POLICY} and {IDENTITY_POLICY}"
-        findings.append(PropertyFinding(key, property_value.place, ImportOutcome.DIFFERS, sentence))
+        findings.append(PropertyFinding(key, property_value.place, DIFFERS, sentence))
     key, property_value = _where(given, source, target, "replication.policy.separator")
     if property_value and property_value.value != "." and policy != IDENTITY_POLICY:
         sentence = f"twins are called {source}.topic, with a dot, not {property_value.value!r}: readers must be told"
-        findings.append(PropertyFinding(key, property_value.place, ImportOutcome.DIFFERS, sentence))
+        findings.append(PropertyFinding(key, property_value.place, DIFFERS, sentence))
     return "same" if policy == IDENTITY_POLICY else "prefix"
 
 
@@ -566,25 +532,18 @@ def _where(given: Properties, source: str, target: str, key: str) -> tuple[str, 
 
 def _of_cluster(given: Properties, cluster: str) -> dict[str, PropertyValue]:
     """The cluster's properties. Those without an alias apply to all clusters."""
-    shared = {key: property_value for key, property_value in given.items() if key in CLUSTER_PROPERTIES}
     head = f"{cluster}."
-    return shared | {
-        key.removeprefix(head): property_value for key, property_value in given.items() if key.startswith(head)
-    }
+    shared = {key: value for key, value in given.items() if key in CLUSTER_PROPERTIES}
+    return shared | {key.removeprefix(head): value for key, value in given.items() if key.startswith(head)}
 
 
-def _finding(
-    key: str, property_value: PropertyValue, clusters: list[str], pairs: list[tuple[str, str]]
-) -> PropertyFinding:
+def _finding(key: str, value: PropertyValue, clusters: list[str], pairs: list[tuple[str, str]]) -> PropertyFinding:
     arrow = LINK_PROPERTY.fullmatch(key)
     if arrow and (arrow["source"], arrow["target"]) not in pairs:
         link = f"{arrow['source']}->{arrow['target']}"
         off = "" if arrow["rest"] == "enabled" else f", since {link}.enabled is not true"
-        return PropertyFinding(
-            key, property_value.place, ImportOutcome.UNNEEDED, f"link {link} is off and not proposed{off}"
-        )
-    meaning = _meaning(key, clusters)
-    return PropertyFinding(key, property_value.place, meaning.fate, meaning.sentence)
+        return PropertyFinding(key, value.place, UNNEEDED, f"link {link} is off and not proposed{off}")
+    return PropertyFinding(key, value.place, *_meaning(key, clusters))
 
 
 def _meaning(key: str, clusters: list[str]) -> PropertyMeaning:
@@ -597,105 +556,44 @@ def _meaning(key: str, clusters: list[str]) -> PropertyMeaning:
         known = CLUSTER_PROPERTIES if alias else {**LINK_PROPERTIES, **CLUSTER_PROPERTIES}
     # A client's property in front of a cluster's: consumer.ssl.truststore.location.
     plain = re.sub(r"^(source\.|target\.)?(consumer|producer|admin)\.(?=ssl|sasl|security)", "", bare)
-    found = (
-        known.get(bare)
-        or (CLUSTER_PROPERTIES.get(plain) if plain != bare else None)
-        or match_property(bare)
-        or match_property(key)
-    )
+    found = known.get(bare) or (CLUSTER_PROPERTIES.get(plain) if plain != bare else None)
+    found = found or match_property(bare) or match_property(key)
     if found and plain != bare:
-        return PropertyMeaning(
-            ImportOutcome.DIFFERS, "Twinshore has one login for each cluster: write it in the section security"
-        )
-    return found or PropertyMeaning(
-        ImportOutcome.UNKNOWN, f"not a property of MirrorMaker 2{did_you_mean(bare, known)}"
-    )
+        one_login = "Twinshore has one login for each cluster: write it in the section security"
+        return PropertyMeaning(DIFFERS, one_login)
+    unknown = f"not a property of MirrorMaker 2{did_you_mean(bare, known)}"
+    return found or PropertyMeaning(ImportOutcome.UNKNOWN, unknown)
 
 
 def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _patterns(text: str, key: str, steps: list[str]) -> tuple[str, ...]:
+def _patterns(text: str, key: str, steps: list[str]) -> list[str]:
     """MirrorMaker's lists are separated by commas; each part matches a whole name, as in Twinshore."""
     found = []
     for part in _listed(text):
         try:
             re.compile(part)
         except re.error as error:
-            steps.append(f"{key}: {part!r} is left out: not an expression here ({error.msg}); write it anew")
+            steps.append(f"{key}: {part!r} is left out: not an expression here ({error.msg}); write it again")
             continue
         found.append(part)
-    return tuple(found)
+    return found
 
 
-SettingValue = str | bool | int | Sequence[str]
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class ProposedLink:
-    source: str
-    target: str
-    topics: tuple[str, ...] = (".*",)
-    exclude: tuple[str, ...] = ()
-    groups: tuple[str, ...] = (".*",)
-    exclude_groups: tuple[str, ...] = ()
-    replication_factor: int = 0
-    naming: str = "prefix"
-    acls: bool = True
-    settings_exclude: tuple[str, ...] = field(default=())
-    groups_follow: bool = True
-
-
-def render_settings(
-    name: str,
-    addresses: Mapping[str, Sequence[str]],
-    logins: Mapping[str, Mapping[str, str | bool]],
-    links: Sequence[ProposedLink],
-    steps: Sequence[str],
-) -> str:
+def _render(name: str, tables: Tables, steps: Sequence[str]) -> str:
     lines = [f"# Proposed from {name}.", "#", "# Before you start it:"]
     lines += [f"# - {step}" for step in dict.fromkeys(steps)]
     lines += ["# - read `twinshore mirror plan`: it says every step, and does none"]
     lines += ["# - stop MirrorMaker, then look at the plan again: docs/from-mirrormaker.md", ""]
-    lines += ["[store]", 'url = "sqlite:///twinshore.db"', ""]
-    for cluster, servers in addresses.items():
-        lines += [f"[clusters.{_key(cluster)}]", f"bootstrap = {_text(servers)}", ""]
-        if logins[cluster]:
-            lines += [f"[clusters.{_key(cluster)}.security]"]
-            lines += [f"{key} = {_text(value)}" for key, value in logins[cluster].items()] + [""]
-    for link in links:
-        lines += [*_rendered(link), ""]
+    for place, table in tables.items():
+        if table:
+            lines += [f"[{place}]", *(f"{key} = {_text(value)}" for key, value in table.items()), ""]
     return "\n".join(lines)
-
-
-def _rendered(link: ProposedLink) -> Iterator[str]:
-    place = f'links."{link.source}->{link.target}"'
-    yield f"[{place}]"
-    yield f"topics = {_text(link.topics)}"
-    yield f"exclude = {_text(link.exclude)}"
-    yield f"naming = {_text(link.naming)}"
-    if link.replication_factor:
-        yield f"replication_factor = {link.replication_factor}"
-    # Topics that MirrorMaker 2 has written hold data at their own offsets.
-    yield "mode = 'mapped'"
-    if link.groups != (".*",) or link.exclude_groups:
-        yield ""
-        yield f"[{place}.control]"
-        yield f"groups = {_text(link.groups)}"
-        yield f"exclude_groups = {_text(link.exclude_groups)}"
-    if not link.groups_follow:
-        yield ""
-        yield f"[{place}.groups]"
-        yield "enabled = false"
-    if not link.acls or link.settings_exclude:
-        yield ""
-        yield f"[{place}.follow]"
-        if not link.acls:
-            yield "acls = false"
-        if link.settings_exclude:
-            yield f"settings_exclude = {_text(link.settings_exclude)}"
 
 
 def _key(name: str) -> str:

@@ -80,7 +80,7 @@ class HomeSubscriber:
         return not self.busy and self.heard.get(topic, (0, 0)) >= word
 
     def line(self) -> KeyValue:
-        told = {name: getattr(self, name) for name in ("name", "topics", "heard", "lease_ms", "said")}
+        told = {name: getattr(self, name) for name in ("name", "topics", "heard", "parked", "lease_ms", "said")}
         busy = {"busy": self.busy} if self.busy else {}
         return encode_json([FOLLOWER_LINE, self.id]), line_value({**told, "parked": sorted(self.parked), **busy})
 
