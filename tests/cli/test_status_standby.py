@@ -16,7 +16,7 @@ from twinshore.state.core.values import LinkStatus
 from twinshore.state.store import Store
 
 WHO = "b-host process 3 5f"
-WAITS = "carried by a-host process 7; standing by, to take over 9 s after its last sign of life"
+WAITS = "held by a-host process 7; standing by, to take over 9 s after its last sign of life"
 
 
 @pytest.fixture

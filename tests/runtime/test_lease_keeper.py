@@ -87,7 +87,7 @@ def test_the_holder_is_watched_since_the_lease_was_seen(store: Store) -> None:
     store.leases.renew_each([seen["alive"][0]], {"alive": 60_000})
     dead, alive = (LeaseKeeper(store, name, "second", TTL_S, 0.0).begin(seen[name]) for name in ("dead", "alive"))
     until(dead.generation, dead.sentence)
-    until(lambda: "carried by first" in alive.sentence(), alive.sentence)
+    until(lambda: "held by first" in alive.sentence(), alive.sentence)
     assert alive.generation() == 0
     for one in (dead, alive):
         one.close(release=True)
@@ -100,7 +100,7 @@ def test_one_lost_lease_is_lost_alone(store: Store) -> None:
     assert seen is not None
     until(lambda: store.leases.take("link 1", "second", 60_000, row=store.leases.read("link 1")), lambda: "not taken")
     until(lambda: keepers[1].generation() == 0, lambda: keepers[1].left_s())
-    until(lambda: "carried by second" in keepers[1].sentence(), keepers[1].sentence)
+    until(lambda: "held by second" in keepers[1].sentence(), keepers[1].sentence)
     assert keepers[0].generation() == keepers[2].generation() == 1
     for one in keepers:
         one.close(release=True)

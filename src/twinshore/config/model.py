@@ -37,7 +37,7 @@ class LinkControl:
     paused: bool = setting(False, "pause the link")
     paused_topics: tuple[str, ...] = setting((), "paused topics: regular expressions that match the whole name")
     groups: tuple[str, ...] = setting(
-        (".*",), ("consumer groups whose offsets are synced: regular expressions that match the whole name")
+        (".*",), "consumer groups whose offsets are synced: regular expressions that match the whole name"
     )
     exclude_groups: tuple[str, ...] = setting((), "consumer groups to exclude; wins over `groups`")
     topic_throttles: tuple[tuple[str, int], ...] = ()
@@ -171,7 +171,7 @@ class SyncRules:
         " deny it are not written",
     )
     deleted: DeletedTopicPolicy = setting(
-        DeletedTopicPolicy.KEEP, ("what becomes of a twin whose source topic is deleted: `keep`, `archive` or `delete`")
+        DeletedTopicPolicy.KEEP, "what becomes of a twin whose source topic is deleted: `keep`, `archive` or `delete`"
     )
     recreated: RecreatedTopicPolicy = setting(
         RecreatedTopicPolicy.STOP,
@@ -183,10 +183,7 @@ class SyncRules:
     quotas: bool = setting(False, "sync client quotas of users and client ids")
     scram_users: bool = setting(
         False,
-        (
-            'sync SCRAM users; passwords come from `[links."SOURCE->TARGET".follow.users.NAME]`, see'
-            " docs/topics-follow.md"
-        ),
+        'sync SCRAM users; passwords come from `[links."SOURCE->TARGET".follow.users.NAME]`, see docs/topics-follow.md',
     )
     users: tuple[tuple[str, Secret], ...] = ()  # SCRAM users with known secrets, and where those are kept
 
@@ -203,7 +200,7 @@ class GroupRules:
     every_s: float = setting(1.0, "how often the groups' offsets are read on both clusters", low=0.1, high=3600)
     resets: bool = setting(
         True,
-        ("a group whose offsets are reset backwards on the source is reset on the target too; false: never backwards"),
+        "a group whose offsets are reset backwards on the source is reset on the target too; false: never backwards",
     )
     back: bool | None = setting(
         None,

@@ -111,17 +111,12 @@ def verify_cluster_ids(link: Link, store: Store, source: KafkaCluster, target: K
     """
     source_id, target_id = source.cluster_id(), target.cluster_id()
     if source_id == target_id:
-        raise RefusedError(
-            "runtime.same-cluster", link=link.name, source=link.source, target=link.target, cluster_id=source_id
-        )
+        sides = {"source": link.source, "target": link.target}
+        raise RefusedError("runtime.same-cluster", link=link.name, **sides, cluster_id=source_id)
     identity = store.links.identity(link.name)
     if identity and (identity.source_cluster_id, identity.target_cluster_id) != (source_id, target_id):
-        raise RefusedError(
-            "runtime.other-clusters",
-            link=link.name,
-            before=f"{identity.source_cluster_id} and {identity.target_cluster_id}",
-            now=f"{source_id} and {target_id}",
-        )
+        before, now = f"{identity.source_cluster_id} and {identity.target_cluster_id}", f"{source_id} and {target_id}"
+        raise RefusedError("runtime.other-clusters", link=link.name, before=before, now=now)
     return identity
 
 

@@ -33,14 +33,10 @@ class AddressInUseError(ConfigError):
     """Another process uses the address, for now."""
 
 
-def bind_error(section: str, address: str, port: int, error: OSError) -> ConfigError:
-    return ConfigError(
-        "runtime.cannot-listen",
-        section=section,
-        settings="address, port",
-        address=f"{address}:{port}",
-        cause=error.strerror or str(error),
-    )
+def bind_error(section: str, address: str, port: int, error: OSError, settings: str = "address, port") -> ConfigError:
+    kind = AddressInUseError if error.errno == errno.EADDRINUSE else ConfigError
+    place, cause = f"{address}:{port}", error.strerror or str(error)
+    return kind("runtime.cannot-listen", section=section, settings=settings, address=place, cause=cause)
 
 
 class MetricsServer:
@@ -68,15 +64,7 @@ class MetricsServer:
         try:
             self._server = _HttpServer((address, port), _handler(registry, self._trouble, of, links))
         except OSError as error:
-            kind = AddressInUseError if error.errno == errno.EADDRINUSE else ConfigError
-            place = f"{address}:{port}"
-            raise kind(
-                "runtime.cannot-listen",
-                section=section,
-                settings="metrics_address, metrics_port",
-                address=place,
-                cause=error.strerror,
-            ) from error
+            raise bind_error(section, address, port, error, "metrics_address, metrics_port") from error
         self.port: int = self._server.server_address[1]
         supervise(self._server.serve_forever, "metrics")
 

@@ -82,7 +82,7 @@ class LeaseKeeper:
             return self._trouble
         if not self._holder:
             return "taking the lease"
-        return f"carried by {self._holder}; standing by, to take over {self._waits_s:g} s after its last sign of life"
+        return f"held by {self._holder}; standing by, to take over {self._waits_s:g} s after its last sign of life"
 
     def close(self, *, release: bool) -> None:
         """Gives up the lease: at once (`release`) when no request is in flight, else by expiry, once none can be
@@ -159,8 +159,7 @@ class LeaseRenewer:
 
     def leave(self, keeper: LeaseKeeper) -> None:
         with self._news:
-            left = [lease_keeper for lease_keeper in self._keepers.get(keeper.store, ()) if lease_keeper is not keeper]
-            self._keepers[keeper.store] = left
+            self._keepers[keeper.store] = [one for one in self._keepers.get(keeper.store, ()) if one is not keeper]
             self._news.notify_all()
 
     def stores(self) -> list[Store]:

@@ -13,7 +13,6 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +33,12 @@ def jvm_options(own: str = "") -> str:
     """
     if _JVM_OPTION in own:
         return own
-    return " ".join([*_words(), own]).rstrip()
-
-
-def _words() -> Iterable[str]:
-    yield from LIGHT_JVM_OPTIONS
+    options = [*LIGHT_JVM_OPTIONS]
     with contextlib.suppress(OSError):
-        kept = class_archive()
-        if kept is not None and kept.stat().st_size:
-            yield f"-XX:SharedArchiveFile={kept}"
-            yield _SILENT
+        archive = class_archive()
+        if archive is not None and archive.stat().st_size:
+            options += [f"-XX:SharedArchiveFile={archive}", _SILENT]
+    return " ".join([*options, own]).rstrip()
 
 
 def class_archive() -> Path | None:

@@ -114,11 +114,14 @@ class ScheduledTask:
 
     def wake(self) -> None:
         """Makes the task run at once; again after a run in progress."""
-        self._scheduler.wake(self)
+        with self._scheduler.changed:
+            self._scheduler.queue.wake(self.task, time.monotonic())
+            self._scheduler.changed.notify_all()
 
     def ended(self, within_s: float) -> bool:
         """Waits, and returns whether a run has ended."""
-        return self._scheduler.ran(self, within_s)
+        with self._scheduler.run_ended:
+            return self._scheduler.run_ended.wait_for(lambda: self.task.runs > 0, within_s)
 
     def close(self, within_s: float | None = CLOSE_TIMEOUT_S) -> bool:
         """Prevents further runs, and waits for the current one (None: without limit). Returns whether it has ended."""
@@ -129,10 +132,10 @@ class Scheduler:
     """Thread-safe. Starts threads as tasks come, up to the bounds."""
 
     def __init__(self, bounds: ConcurrencyLimits | None = None) -> None:
-        self._agenda = TaskQueue(bounds or ConcurrencyLimits())
+        self.queue = TaskQueue(bounds or ConcurrencyLimits())
         self._tasks: dict[QueuedTask, ScheduledTask] = {}
         lock = threading.Lock()
-        self._news, self._ended = threading.Condition(lock), threading.Condition(lock)
+        self.changed, self.run_ended = threading.Condition(lock), threading.Condition(lock)
         self._doers: dict[QueuedTask, int] = {}
         self._threads = 0
         # When the thread wakes that waits for the next task: the others wait to be told.
@@ -151,12 +154,12 @@ class Scheduler:
         """Runs `work` in `first_s` seconds, and after each pause that `work` returns. `asks`: clusters that it may wait
         for. `rest_s`: the pause if woken during a run. `last` is called after the last run, once closed.
         """
-        with self._news:
-            task = ScheduledTask(self, self._agenda.add(name, asks, time.monotonic() + first_s), work, rest_s, last)
+        with self.changed:
+            task = ScheduledTask(self, self.queue.add(name, asks, time.monotonic() + first_s), work, rest_s, last)
             self._tasks[task.task] = task
-            if self._threads < min(self._agenda.bounds.running, len(self._tasks)):
+            if self._threads < min(self.queue.bounds.running, len(self._tasks)):
                 self._begin_thread()
-            self._news.notify_all()
+            self.changed.notify_all()
         return task
 
     def once(self, name: str, work: Callable[[], None], *, asks: Iterable[str] = ()) -> ScheduledTask:
@@ -170,30 +173,21 @@ class Scheduler:
 
     def late_s(self) -> float:
         """How long the longest waiting task has been due: more than moments if the pool is too small."""
-        with self._news:
-            return self._agenda.late_s(time.monotonic())
+        with self.changed:
+            return self.queue.late_s(time.monotonic())
 
     def names(self) -> list[str]:
-        with self._news:
-            return sorted(task.name for task in self._tasks.keys() | self._agenda.running)
-
-    def wake(self, task: ScheduledTask) -> None:
-        with self._news:
-            self._agenda.wake(task.task, time.monotonic())
-            self._news.notify_all()
-
-    def ran(self, task: ScheduledTask, within_s: float) -> bool:
-        with self._ended:
-            return self._ended.wait_for(lambda: task.task.runs > 0, within_s)
+        with self.changed:
+            return sorted(task.name for task in self._tasks.keys() | self.queue.running)
 
     def end(self, task: ScheduledTask, within_s: float | None) -> bool:
-        with self._ended:
+        with self.run_ended:
             if self._tasks.pop(task.task, None) is None:
-                return self._ended.wait_for(lambda: task.task.began_s is None, within_s)
-            self._agenda.drop(task.task)
+                return self.run_ended.wait_for(lambda: task.task.began_s is None, within_s)
+            self.queue.drop(task.task)
             if task.task.began_s is not None:
                 itself = self._doers.get(task.task) == threading.get_ident()
-                return itself or self._ended.wait_for(lambda: task.task.began_s is None, within_s)
+                return itself or self.run_ended.wait_for(lambda: task.task.began_s is None, within_s)
         task.last()
         return True
 
@@ -211,13 +205,12 @@ class Scheduler:
         while True:
             task = self._next()
             pause_s = self._do(task.task.name, task.work)
-            with self._news:
+            with self.changed:
                 self._doers.pop(task.task, None)
-                self._agenda.done(
-                    task.task, time.monotonic(), RESTART_DELAY_S if pause_s is None else pause_s, task.rest_s
-                )
+                pause_s = RESTART_DELAY_S if pause_s is None else pause_s
+                self.queue.done(task.task, time.monotonic(), pause_s, task.rest_s)
                 ended = task.task.gone
-                self._ended.notify_all()
+                self.run_ended.notify_all()
             if ended:
                 self._do(task.task.name, task.last)
 
@@ -229,20 +222,20 @@ class Scheduler:
             return RESTART_DELAY_S
 
     def _next(self) -> ScheduledTask:
-        with self._news:
+        with self.changed:
             while True:
                 now_s = time.monotonic()
-                task = self._agenda.take(now_s)
+                task = self.queue.take(now_s)
                 if task is not None:
                     self._doers[task] = threading.get_ident()
-                    self._news.notify()  # There may be more.
+                    self.changed.notify()  # There may be more.
                     return self._tasks[task]
-                due_s = self._agenda.next_s(now_s)
+                due_s = self.queue.next_s(now_s)
                 if due_s is None or self._watched_until_s <= due_s:
-                    self._news.wait()
+                    self.changed.wait()
                     continue
                 self._watched_until_s = due_s
-                self._news.wait(min(WAIT_S_MAX, max(0.0, due_s - now_s)))
+                self.changed.wait(min(WAIT_S_MAX, max(0.0, due_s - now_s)))
                 if self._watched_until_s == due_s:
                     self._watched_until_s = UNTIL_WOKEN
 

@@ -146,11 +146,7 @@ def start_unless_stopped(begin: Callable[[], T], stop: threading.Event) -> T | N
 SPARE_SLOTS = 4  # Standby attempts and other jobs (delay, proof) must never wait for a slot.
 
 
-_QUIET = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.memory": "512m",
-}
+_QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.driver.memory": "512m"}
 _RUNS = {
     "spark.scheduler.mode": "FAIR",
     "spark.speculation": "false",

@@ -329,10 +329,8 @@ class QueueSection:
     max_age_s: float = setting(0.0, "with `fresh`, older records are dropped; 0: no limit", low=0, high=31536000)
     transactions: bool = setting(
         False,
-        (
-            "with `fresh`, accept transactional records, though a part of a transaction may be dropped; false:"
-            " refuse such topics"
-        ),
+        "with `fresh`, accept transactional records, though a part of a transaction may be dropped; false:"
+        " refuse such topics",
     )
 
 

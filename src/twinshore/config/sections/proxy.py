@@ -58,7 +58,7 @@ class AlarmSection:
     latency_ms: int = setting(0, "alarm if the 99th percentile of produce latency is longer", low=0)
     for_s: int = setting(30, "how long the condition must last before the alarm is raised", low=1)
     quiet_s: int = setting(
-        60, ("how long traffic must be normal before the alarm is cleared: at most half of upper bounds"), low=1
+        60, "how long traffic must be normal before the alarm is cleared: at most half of upper bounds", low=1
     )
 
     @property
@@ -123,7 +123,7 @@ class ProxySettings:
     )
     clients_max: int = setting(0, "maximum number of client connections; 0: no limit", low=0)
     clients_of_one_address_max: int = setting(
-        0, ("maximum number of client connections from one address; 0: no limit"), low=0
+        0, "maximum number of client connections from one address; 0: no limit", low=0
     )
     balancers: tuple[str, ...] = setting(
         (),

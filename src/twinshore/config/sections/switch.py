@@ -21,10 +21,7 @@ class SwitchSettings:
     )
     after: tuple[str, ...] = setting(
         (),
-        (
-            "program and arguments, run once writers or the group continue, also if the switch rolled back after"
-            " `before`"
-        ),
+        "program and arguments, run once writers or the group continue, also if the switch rolled back after `before`",
     )
     timeout_s: float = setting(30.0, "timeout of these programs", low=0.1, high=COMMAND_S_MAX)
 
