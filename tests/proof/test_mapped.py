@@ -21,7 +21,7 @@ from twinshore.proof.jobs import run_bundle_in_process
 from twinshore.proof.link_scan import add_offset_runs
 from twinshore.proof.rounds import ProofRounds
 from twinshore.state.core.values import ProofRow, ProofState
-from twinshore.state.database import upsert
+from twinshore.state.sql import upsert
 from twinshore.state.store import Store, open_store
 from twinshore.state.tables import offset_runs
 

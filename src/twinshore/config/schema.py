@@ -31,7 +31,6 @@ _CHOICE = re.compile(r"'([^']*)'")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOTHING: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False}
 SUGGESTION_CUTOFF = 0.6
-_MODELS: dict[type, type[BaseModel]] = {}
 SECRET_KEYS = ("password", "key_password", "token", "secret", "client_secret")
 
 _SENTENCES = {
@@ -89,14 +88,12 @@ def parse_member(kind: type[Member], option: str, word: str) -> Member:
         raise ConfigError("config.unknown-choice", option=option, value=word, near=near) from None
 
 
+@cache
 def pydantic_model(section: type) -> type[BaseModel]:
     """The cached pydantic model of a section. Building costs a hundred times its use, and each link has a section."""
-    if (made := _MODELS.get(section)) is not None:
-        return made
     spec: dict[str, Any] = {row.name: (row.kind, _pydantic_field(row)) for row in setting_rows(section)}
     config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    made = _MODELS[section] = create_model(section.__name__, __config__=config, **spec)
-    return made
+    return create_model(section.__name__, __config__=config, **spec)
 
 
 def _pydantic_field(row: SettingRow) -> Any:
@@ -117,39 +114,34 @@ def read_section(
     if not isinstance(raw, Mapping):
         complaints.add(place, f"must be a section with keys, not {raw!r}")
         return None
-    model = pydantic_model(section)
     try:
-        checked = model.model_validate(dict(raw))
+        return _validated(section, raw)
     except ValidationError as error:
         known = [row.name for row in setting_rows(section)]
         wrong = {str(detail["loc"][0]) for detail in error.errors(include_url=False)}
-        meant = {
-            near
-            for name in wrong - set(known)
-            for near in get_close_matches(name, known, n=1, cutoff=SUGGESTION_CUTOFF)
-        }
-        complaints.unreadable(place, list(_sentences(error, [*known, *beside])), (wrong | meant) & set(known))
-        return _readable(section, model, raw, wrong)
-    return section(**{name: getattr(checked, name) for name in model.model_fields})
-
-
-def _readable(section: type[S], model: type[BaseModel], raw: Mapping[str, Any], wrong: set[str]) -> S | None:
-    """The section without its wrong keys; required ones are empty."""
+        unreadable = (wrong | _nearest(wrong - set(known), known)) & set(known)
+        complaints.unreadable(place, list(_sentences(error, [*known, *beside])), unreadable)
     given = {name: value for name, value in raw.items() if name not in wrong}
-    empty = {
-        row.name: _NOTHING.get(row.kind, ()) for row in setting_rows(section) if row.required and row.name not in given
-    }
+    lacking = [row for row in setting_rows(section) if row.required and row.name not in given]
     try:
-        checked = model.model_validate(given | empty)
+        return _validated(section, given | {row.name: _NOTHING.get(row.kind, ()) for row in lacking})
     except ValidationError:
         return None
+
+
+def _validated(section: type[S], raw: Mapping[str, Any]) -> S:
+    model = pydantic_model(section)
+    checked = model.model_validate(dict(raw))
     return section(**{name: getattr(checked, name) for name in model.model_fields})
+
+
+def _nearest(names: Iterable[str], known: list[str]) -> set[str]:
+    return {near for name in names for near in get_close_matches(name, known, n=1, cutoff=SUGGESTION_CUTOFF)}
 
 
 def _sentences(error: ValidationError, known: list[str]) -> Iterator[str]:
     details = error.errors(include_url=False)
-    unknown = [str(detail["loc"][0]) for detail in details if detail["type"] == "extra_forbidden"]
-    misspelt = {near for name in unknown for near in get_close_matches(name, known, n=1, cutoff=SUGGESTION_CUTOFF)}
+    misspelt = _nearest((str(detail["loc"][0]) for detail in details if detail["type"] == "extra_forbidden"), known)
     for detail in details:
         if detail["type"] == "missing" and detail["loc"][0] in misspelt:
             continue  # The misspelt key is reported already.

@@ -90,9 +90,8 @@ class Settings:
         """The one link meant. Raises ConfigError for several, so that an action on one link never affects another."""
         found = self.chosen(names)
         if len(found) != 1:
-            raise ConfigError(
-                "config.several-links", count=len(found), links=", ".join(repr(link.name) for link in found)
-            )
+            names_found = ", ".join(repr(link.name) for link in found)
+            raise ConfigError("config.several-links", count=len(found), links=names_found)
         return found[0]
 
     def with_links(self, links: Sequence[Link]) -> Settings:
@@ -127,9 +126,8 @@ def load_settings(path: Path, env: Mapping[str, str]) -> Settings:
     except OSError as error:
         raise ConfigError("config.unreadable-settings", path=str(path), cause=error.strerror) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            "config.unreadable-settings", path=str(path), cause=f"it is not UTF-8 text, at byte {error.start}"
-        ) from error
+        cause = f"it is not UTF-8 text, at byte {error.start}"
+        raise ConfigError("config.unreadable-settings", path=str(path), cause=cause) from error
     found = parse_settings(text, name=str(path), env=env)
     whole = found.having(store.SECTION, replace(found.store, url=store.absolute_store_url(found.store.url, path)))
     return replace(whole, file=path.absolute())
@@ -150,9 +148,8 @@ def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
     raw = expand_broadcasts(written, complaints)
     values: dict[str, Any] = {}
     for section in all_sections():
-        values[section.name] = section.read(
-            RawSection(raw.get(section.name, {}), f"[{section.name}]", values), complaints
-        )
+        raw_section = RawSection(raw.get(section.name, {}), f"[{section.name}]", values)
+        values[section.name] = section.read(raw_section, complaints)
     if complaints.lines:
         raise ConfigError("config.invalid-settings", faults=_all_of(restore_places(complaints.lines, written), name))
     return Settings(values, link_sections=raw.get("links", {}))
@@ -262,13 +259,8 @@ master = "local"
 spark.driver.memory = "2g"
 """
 
-_KINDS: dict[Any, str] = {
-    int: "whole number",
-    float: "number",
-    bool: "true or false",
-    tuple[str, ...]: "list of text",
-    bool | None: "true or false",
-}
+_KINDS: dict[Any, str] = {int: "whole number", float: "number", bool: "true or false", tuple[str, ...]: "list of text"}
+_KINDS[bool | None] = _KINDS[bool]
 
 
 def render_settings_page() -> str:

@@ -10,21 +10,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, RowMapping, delete, func, select
 
 from twinshore.config.incident_policy import IncidentEffect, IncidentKind, IncidentSide
-from twinshore.state import mirrors
+from twinshore.state import mirrors, sql
 from twinshore.state.core.values import Incident, IncidentCount, IncidentRow, encode_ranges, merge_ranges, parse_ranges
-from twinshore.state.database import (
-    StorePart,
-    chunks,
-    insert_absent,
-    insert_or_find,
-    read_rows,
-    reads,
-    row_of,
-    sanitize_text,
-    swap_row,
-    values_of,
-    writes,
-)
+from twinshore.state.database import StorePart, reads, writes
 from twinshore.state.tables import incidents, twins
 
 DROPS_PER_JOINED_ROW = 1_000  # rows of dropped stale records that become one
@@ -47,10 +35,10 @@ class IncidentFilter:
 def add_incident(connection: Connection, incident: Incident, now_ms: int) -> IncidentRow:
     """Adds the incident unless one of this kind and position is open; returns the open row."""
     key = _open_key(incident)
-    row = {**values_of(incident), "open_key": key, "opened_ms": now_ms, "joined_rows": 1}
+    row = {**sql.values_of(incident), "open_key": key, "opened_ms": now_ms, "joined_rows": 1}
     is_open = select(incidents).where(incidents.c.open_key == key)
-    found = insert_or_find(
-        lambda: insert_absent(connection, incidents, [row]),
+    found = sql.insert_or_find(
+        lambda: sql.insert_absent(connection, incidents, [row]),
         lambda: connection.execute(is_open).mappings().one_or_none(),
         f"the open row of {incident.topic}-{incident.partition}: {incident.kind}",
     )
@@ -62,8 +50,8 @@ def close_incident(connection: Connection, row_id: int, now_ms: int, came_to: st
     values: dict[str, Any] = {"closed_ms": now_ms, "open_key": None}
     if came_to:
         said = connection.scalar(select(incidents.c.sentence).where(incidents.c.id == row_id))
-        values["sentence"] = sanitize_text(f"{said}; {came_to}")
-    return swap_row(connection, incidents, {"id": row_id, "closed_ms": None}, values)
+        values["sentence"] = sql.sanitize_text(f"{said}; {came_to}")
+    return sql.swap_row(connection, incidents, {"id": row_id, "closed_ms": None}, values)
 
 
 def close_topic_incidents(connection: Connection, link: str, topic: str, now_ms: int, came_to: str) -> int:
@@ -92,7 +80,7 @@ def _join(connection: Connection, rows: Sequence[Row[Any]]) -> int:
     }
     connection.execute(incidents.update().where(incidents.c.id == last.id).values(values))
     ids = [row.id for row in rows[:-1]]
-    for some in chunks(ids):
+    for some in sql.chunks(ids):
         connection.execute(delete(incidents).where(incidents.c.id.in_(some)))
     return len(ids)
 
@@ -113,7 +101,7 @@ def _open_key(incident: Incident) -> str:
 
 def _incident_row(row: RowMapping) -> IncidentRow:
     joined = parse_ranges(row["joined_ranges"] or "")
-    return IncidentRow(row["id"], row_of(Incident, row), row["opened_ms"], row["closed_ms"], joined)
+    return IncidentRow(row["id"], sql.row_of(Incident, row), row["opened_ms"], row["closed_ms"], joined)
 
 
 class IncidentLog(StorePart):
@@ -142,7 +130,7 @@ class IncidentLog(StorePart):
         drops = select(incidents).filter_by(**key, kind=IncidentKind.STALE_DROPPED.value, joined_ranges=None)
         alone = connection.execute(drops.where(c.id > last_earlier, c.closed_ms.is_not(None)).order_by(c.id)).all()
         joined = alone[: max(0, len(alone) - DROPS_KEPT_SINGLE) // DROPS_PER_JOINED_ROW * DROPS_PER_JOINED_ROW]
-        return sum(_join(connection, rows) for rows in chunks(joined, DROPS_PER_JOINED_ROW))
+        return sum(_join(connection, rows) for rows in sql.chunks(joined, DROPS_PER_JOINED_ROW))
 
     def close(self, row_id: int, *, now_ms: int, came_to: str = "") -> bool:
         """Closes the row, and appends `came_to` to its sentence; returns whether the row was open."""
@@ -151,7 +139,7 @@ class IncidentLog(StorePart):
     @writes
     def close_all(self, connection: Connection, row_ids: Collection[int], *, now_ms: int) -> None:
         """Closes those of the rows that are open, all or none."""
-        for some in chunks(sorted(row_ids)):
+        for some in sql.chunks(sorted(row_ids)):
             still_open = (incidents.c.id.in_(some), incidents.c.closed_ms.is_(None))
             connection.execute(incidents.update().where(*still_open).values(closed_ms=now_ms, open_key=None))
 
@@ -187,5 +175,5 @@ class IncidentLog(StorePart):
         """Counts incidents by link and kind: all, and open ones."""
         place = (incidents.c.link, incidents.c.kind)
         counts = func.sum(incidents.c.joined_rows).label("all"), func.count(incidents.c.open_key).label("open")
-        rows = read_rows(connection, IncidentCount, select(*place, *counts).group_by(*place).order_by(*place))
+        rows = sql.read_rows(connection, IncidentCount, select(*place, *counts).group_by(*place).order_by(*place))
         return tuple(replace(row, all=int(row.all)) for row in rows)

@@ -8,20 +8,23 @@ from typing import Any
 
 from sqlalchemy import Connection, false, select
 
+from twinshore.state import sql
 from twinshore.state.core.values import LeaseRow
-from twinshore.state.database import StorePart, insert_absent, read_row, read_rows, swap_row, writes
+from twinshore.state.database import StorePart, writes
 from twinshore.state.tables import leases
 
 PROBE_LEASE = "write check"
 
 
 def read_lease(connection: Connection, name: str) -> LeaseRow | None:
-    return read_row(connection, LeaseRow, select(leases).where(leases.c.name == name))
+    return sql.read_row(connection, LeaseRow, select(leases).where(leases.c.name == name))
 
 
 def read_leases(connection: Connection, names: Collection[str]) -> dict[str, LeaseRow]:
     """Returns those leases that were ever taken."""
-    return {row.name: row for row in read_rows(connection, LeaseRow, select(leases).where(leases.c.name.in_(names)))}
+    return {
+        row.name: row for row in sql.read_rows(connection, LeaseRow, select(leases).where(leases.c.name.in_(names)))
+    }
 
 
 def lock_lease(connection: Connection, row: LeaseRow) -> bool:
@@ -55,10 +58,10 @@ class Leases(StorePart):
         """
         taken = LeaseRow(name, owner, row.epoch + 1 if row else 1, 0, ttl_ms)
         if row is not None:
-            return taken if swap_row(connection, leases, asdict(row), asdict(taken)) else None
+            return taken if sql.swap_row(connection, leases, asdict(row), asdict(taken)) else None
         if read_lease(connection, name) is not None:
             return None
-        insert_absent(connection, leases, [asdict(taken)])
+        sql.insert_absent(connection, leases, [asdict(taken)])
         return taken if read_lease(connection, name) == taken else None
 
     def read_each(self, names: Collection[str]) -> dict[str, LeaseRow]:
@@ -90,10 +93,10 @@ class Leases(StorePart):
         """Releases the lease, only when no request is in flight: another process may take over at once.
         Returns whether the lease was held.
         """
-        return swap_row(connection, leases, _held(row), {"released": True})
+        return sql.swap_row(connection, leases, _held(row), {"released": True})
 
     @writes
     def check_writable(self, connection: Connection) -> None:
         """Raises StoreError where this user may not write: inserts and deletes a row."""
-        insert_absent(connection, leases, [asdict(LeaseRow(PROBE_LEASE, "", 0, 0, 0))])
+        sql.insert_absent(connection, leases, [asdict(LeaseRow(PROBE_LEASE, "", 0, 0, 0))])
         connection.execute(leases.delete().where(leases.c.name == PROBE_LEASE))

@@ -11,22 +11,9 @@ from dataclasses import replace
 from sqlalchemy import Connection, select
 
 from twinshore.config.model import is_heartbeats_topic
-from twinshore.state import mirrors
+from twinshore.state import mirrors, sql
 from twinshore.state.core.values import AuditRow, ControlRow, LinkIdentity, LinkRow, LinkStatus, twin_naming_of
-from twinshore.state.database import (
-    Database,
-    SharedRead,
-    StorePart,
-    T,
-    insert_absent,
-    read_row,
-    read_rows,
-    reads,
-    swap_row,
-    upsert,
-    values_of,
-    writes,
-)
+from twinshore.state.database import Database, SharedRead, StorePart, T, reads, writes
 from twinshore.state.log import LINKS_SUBJECT, add_audit_rows, advance_revision, read_revision
 from twinshore.state.tables import control_versions, controls, link_identities, link_rows, link_status, store_identity
 
@@ -38,19 +25,19 @@ def read_control_versions(connection: Connection) -> dict[str, int]:
 
 def read_controls(connection: Connection, link: str) -> tuple[ControlRow, ...]:
     query = select(controls).where(controls.c.link == link).order_by(controls.c.name)
-    return read_rows(connection, ControlRow, query)
+    return sql.read_rows(connection, ControlRow, query)
 
 
 def transfer_controls(connection: Connection, link: str, to: str) -> None:
     """Moves the control rows of `link` to link `to`, replacing rows there."""
     both = sorted((link, to))
-    insert_absent(connection, control_versions, [{"link": name, "version": 0} for name in both])
+    sql.insert_absent(connection, control_versions, [{"link": name, "version": 0} for name in both])
     for name in both:
         # From here on writers that saw an older version are refused.
-        swap_row(connection, control_versions, {"link": name}, {"version": control_versions.c.version + 1})
-    rows = [values_of(replace(row, link=to)) for row in read_controls(connection, link)]
+        sql.swap_row(connection, control_versions, {"link": name}, {"version": control_versions.c.version + 1})
+    rows = [sql.values_of(replace(row, link=to)) for row in read_controls(connection, link)]
     connection.execute(controls.delete().where(controls.c.link.in_(both)))
-    upsert(connection, controls, rows)
+    sql.upsert(connection, controls, rows)
 
 
 class LinkControls(StorePart):
@@ -77,7 +64,7 @@ class LinkControls(StorePart):
     def of_each(self, connection: Connection, links: Collection[str]) -> dict[str, tuple[ControlRow, ...]]:
         found: dict[str, list[ControlRow]] = {link: [] for link in links}
         query = select(controls).where(controls.c.link.in_(found)).order_by(controls.c.link, controls.c.name)
-        for row in read_rows(connection, ControlRow, query):
+        for row in sql.read_rows(connection, ControlRow, query):
             found[row.link].append(row)
         return {link: tuple(rows) for link, rows in found.items()}
 
@@ -92,12 +79,12 @@ class LinkControls(StorePart):
         told: Sequence[AuditRow],
     ) -> bool:
         """Saves the rows, with `told` in the audit, if the version is `seen`; returns whether. None drops a name."""
-        insert_absent(connection, control_versions, [{"link": link, "version": 0}])
-        if not swap_row(connection, control_versions, {"link": link, "version": seen}, {"version": seen + 1}):
+        sql.insert_absent(connection, control_versions, [{"link": link, "version": 0}])
+        if not sql.swap_row(connection, control_versions, {"link": link, "version": seen}, {"version": seen + 1}):
             return False
         dropped = [name for name, row in rows.items() if row is None]
         connection.execute(controls.delete().where(controls.c.link == link, controls.c.name.in_(dropped)))
-        upsert(connection, controls, [values_of(row) for row in rows.values() if row is not None])
+        sql.upsert(connection, controls, [sql.values_of(row) for row in rows.values() if row is not None])
         add_audit_rows(connection, told)
         return True
 
@@ -111,7 +98,7 @@ class LinkStore(StorePart):
     @writes
     def own_id(self, connection: Connection, fresh: str) -> str:
         """Returns the store's id, which the first call sets to `fresh`. Moving or restoring a store keeps its id."""
-        insert_absent(connection, store_identity, [{"row": 1, "store_id": fresh}])
+        sql.insert_absent(connection, store_identity, [{"row": 1, "store_id": fresh}])
         return str(connection.scalar(select(store_identity.c.store_id)))
 
     def identity(self, link: str) -> LinkIdentity | None:
@@ -120,30 +107,30 @@ class LinkStore(StorePart):
 
     @reads
     def identities(self, connection: Connection) -> tuple[LinkIdentity, ...]:
-        return read_rows(connection, LinkIdentity, select(link_identities))
+        return sql.read_rows(connection, LinkIdentity, select(link_identities))
 
     @writes
     def save_identity(self, connection: Connection, identity: LinkIdentity) -> LinkIdentity:
         """Saves the identity unless there is one; returns the stored one."""
-        insert_absent(connection, link_identities, [values_of(identity)])
+        sql.insert_absent(connection, link_identities, [sql.values_of(identity)])
         return _identity(connection, identity.link) or identity
 
     @writes
     def replace_identity(self, connection: Connection, identity: LinkIdentity, new: LinkIdentity) -> bool:
         """Replaces the identity if still `identity`; returns whether."""
-        return swap_row(connection, link_identities, values_of(identity), values_of(new))
+        return sql.swap_row(connection, link_identities, sql.values_of(identity), sql.values_of(new))
 
     @writes
     def save_status(self, connection: Connection, status: LinkStatus) -> None:
-        upsert(connection, link_status, [values_of(status)])
+        sql.upsert(connection, link_status, [sql.values_of(status)])
 
     @reads
     def statuses(self, connection: Connection) -> tuple[LinkStatus, ...]:
-        return read_rows(connection, LinkStatus, select(link_status).order_by(link_status.c.link))
+        return sql.read_rows(connection, LinkStatus, select(link_status).order_by(link_status.c.link))
 
 
 def _identity(connection: Connection, link: str) -> LinkIdentity | None:
-    return read_row(connection, LinkIdentity, select(link_identities).where(link_identities.c.link == link))
+    return sql.read_row(connection, LinkIdentity, select(link_identities).where(link_identities.c.link == link))
 
 
 class LinkRows(StorePart):
@@ -155,7 +142,7 @@ class LinkRows(StorePart):
         missed.
         """
         revision = read_revision(connection, LINKS_SUBJECT)
-        return revision, read_rows(connection, LinkRow, select(link_rows).order_by(link_rows.c.link))
+        return revision, sql.read_rows(connection, LinkRow, select(link_rows).order_by(link_rows.c.link))
 
     def change(
         self,
@@ -190,7 +177,7 @@ class LinkRows(StorePart):
         stored = select(link_rows).where(link_rows.c.link.in_(sorted(now))).order_by(link_rows.c.link)
         known = connection.execute(stored.with_for_update()).all()
         bare = [row.link for row in known if twin_naming_of(row.section) != now[row.link]] + list(turned or ())
-        upsert(connection, link_rows, [values_of(replace(row, revision=seen + 1)) for row in rows])
+        sql.upsert(connection, link_rows, [sql.values_of(replace(row, revision=seen + 1)) for row in rows])
         # The rows are locked by now: saving a twin locks its link's row first, and then finds the link changed.
         if any(not is_heartbeats_topic(row.topic) for link in bare for row in mirrors.read_twins(connection, link)):
             raise mirrors.TwinExistsError

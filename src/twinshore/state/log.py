@@ -11,18 +11,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, select
 
+from twinshore.state import sql
 from twinshore.state.core.values import AuditRow, LinkStateRow
-from twinshore.state.database import (
-    StorePart,
-    insert_absent,
-    read_rows,
-    reads,
-    sanitize_text,
-    swap_row,
-    upsert,
-    values_of,
-    writes,
-)
+from twinshore.state.database import StorePart, reads, writes
 from twinshore.state.tables import audit, link_states, revisions
 
 AUDIT_ROWS_MAX = 10_000  # rows of each link, and as many of refused requests
@@ -53,7 +44,7 @@ def add_audit_rows(connection: Connection, rows: Sequence[AuditRow]) -> None:
     """Adds the rows, and keeps only each link's newest. Refused requests count apart, and displace no change."""
     if not rows:
         return
-    connection.execute(audit.insert(), [values_of(row) for row in rows])
+    connection.execute(audit.insert(), [sql.values_of(row) for row in rows])
     for link, refused in {(row.link, is_refused_outcome(row.outcome)) for row in rows}:
         is_refused = audit.c.outcome.startswith(_REFUSED)
         kept = (audit.c.link == link, is_refused if refused else ~is_refused)
@@ -79,12 +70,12 @@ class Audit(StorePart):
         query = select(audit).order_by(audit.c.id.desc()).limit(limit)
         if wanted.links:
             query = query.where(audit.c.link.in_(wanted.links))
-        values = values_of(wanted)  # names are cut as stored ones
+        values = sql.values_of(wanted)  # names are cut as stored ones
         for name in filter(values.get, ("kind", "actor", "topic", "group")):
             query = query.where(audit.c[name] == values[name])
         if wanted.before:
             query = query.where(audit.c.id < wanted.before)
-        return read_rows(connection, AuditRow, query)
+        return sql.read_rows(connection, AuditRow, query)
 
 
 def forget_link_states(connection: Connection, rows: Iterable[LinkStateRow]) -> None:
@@ -95,14 +86,16 @@ def forget_link_states(connection: Connection, rows: Iterable[LinkStateRow]) -> 
 
 def _digest(subject: str) -> str:
     """Returns a key of bounded length, since a subject may exceed a database's limit for keys."""
-    return hashlib.sha256(sanitize_text(subject).encode()).hexdigest()
+    return hashlib.sha256(sql.sanitize_text(subject).encode()).hexdigest()
 
 
 class LinkStateStore(StorePart):
     @writes
     def remember(self, connection: Connection, rows: Sequence[LinkStateRow], told: Sequence[AuditRow] = ()) -> None:
         """Saves the rows, with `told` in the audit."""
-        upsert(connection, link_states, [{**values_of(row), "subject_digest": _digest(row.subject)} for row in rows])
+        sql.upsert(
+            connection, link_states, [{**sql.values_of(row), "subject_digest": _digest(row.subject)} for row in rows]
+        )
         add_audit_rows(connection, told)
 
     @writes
@@ -115,14 +108,16 @@ class LinkStateStore(StorePart):
     def of(self, connection: Connection, link: str, kind: str | None = None) -> tuple[LinkStateRow, ...]:
         """Returns the link's rows, by kind and subject."""
         query = select(link_states).where(link_states.c.link == link)
-        rows = read_rows(connection, LinkStateRow, query if kind is None else query.where(link_states.c.kind == kind))
+        rows = sql.read_rows(
+            connection, LinkStateRow, query if kind is None else query.where(link_states.c.kind == kind)
+        )
         return tuple(sorted(rows, key=lambda row: (row.kind, row.subject)))
 
     @reads
     def of_each(self, connection: Connection, links: Collection[str], kind: str) -> tuple[LinkStateRow, ...]:
         """Returns many links' rows at once, by link and subject."""
         query = select(link_states).where(link_states.c.link.in_(links), link_states.c.kind == kind)
-        return tuple(sorted(read_rows(connection, LinkStateRow, query), key=lambda row: (row.link, row.subject)))
+        return tuple(sorted(sql.read_rows(connection, LinkStateRow, query), key=lambda row: (row.link, row.subject)))
 
 
 LINKS_SUBJECT = "links"
@@ -139,14 +134,14 @@ def read_revisions(connection: Connection, prefix: str) -> dict[str, int]:
 
 def advance_revision(connection: Connection, subject: str, seen: int) -> bool:
     """Adds one, in the transaction that changes the subject. False, and nothing done, if the revision is not `seen`."""
-    insert_absent(connection, revisions, [{"subject": subject, "revision": 0}])
-    return swap_row(connection, revisions, {"subject": subject, "revision": seen}, {"revision": seen + 1})
+    sql.insert_absent(connection, revisions, [{"subject": subject, "revision": 0}])
+    return sql.swap_row(connection, revisions, {"subject": subject, "revision": seen}, {"revision": seen + 1})
 
 
 def increment_revision(connection: Connection, subject: str) -> None:
     """Adds one, in the transaction that changes the subject."""
-    insert_absent(connection, revisions, [{"subject": subject, "revision": 0}])
-    swap_row(connection, revisions, {"subject": subject}, {"revision": revisions.c.revision + 1})
+    sql.insert_absent(connection, revisions, [{"subject": subject, "revision": 0}])
+    sql.swap_row(connection, revisions, {"subject": subject}, {"revision": revisions.c.revision + 1})
 
 
 class Revisions(StorePart):

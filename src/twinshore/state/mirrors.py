@@ -38,6 +38,7 @@ from twinshore.config.model import (
     source_end,
     target_end,
 )
+from twinshore.state import sql
 from twinshore.state.core.values import (
     KeyCheckRow,
     LinkPresence,
@@ -49,19 +50,7 @@ from twinshore.state.core.values import (
     key_of,
     twin_naming_of,
 )
-from twinshore.state.database import (
-    R,
-    StorePart,
-    chunks,
-    insert_absent,
-    insert_or_find,
-    read_rows,
-    reads,
-    swap_row,
-    upsert,
-    values_of,
-    writes,
-)
+from twinshore.state.database import StorePart, reads, writes
 from twinshore.state.tables import PARTITION, incidents, key_checks, link_rows, offset_runs, positions, proofs, twins
 
 
@@ -72,11 +61,11 @@ class Proofs(StorePart):
         saved, which another process has changed.
         """
         ordered = sorted(rows, key=key_of)  # Two processes lock them in one order.
-        insert_absent(connection, proofs, [values_of(row) for row in ordered if not row.revision])
+        sql.insert_absent(connection, proofs, [sql.values_of(row) for row in ordered if not row.revision])
         refused = set()
         for row in ordered:
             seen = {**dict(zip(PARTITION, key_of(row), strict=True)), "revision": row.revision}
-            if not swap_row(connection, proofs, seen, values_of(replace(row, revision=row.revision + 1))):
+            if not sql.swap_row(connection, proofs, seen, sql.values_of(replace(row, revision=row.revision + 1))):
                 refused.add(key_of(row))
         return tuple(row for row in rows if key_of(row) in refused)
 
@@ -88,16 +77,16 @@ class Proofs(StorePart):
 class KeyCheckStore(StorePart):
     @writes
     def save(self, connection: Connection, rows: Sequence[KeyCheckRow]) -> None:
-        upsert(connection, key_checks, [values_of(row) for row in rows])
+        sql.upsert(connection, key_checks, [sql.values_of(row) for row in rows])
 
     @reads
     def of(self, connection: Connection, link: str | None = None) -> tuple[KeyCheckRow, ...]:
         return _rows(connection, KeyCheckRow, key_checks, link)
 
 
-def _rows(connection: Connection, kind: type[R], table: Table, link: str | None) -> tuple[R, ...]:
+def _rows(connection: Connection, kind: type[sql.R], table: Table, link: str | None) -> tuple[sql.R, ...]:
     query = select(table).order_by(*table.primary_key)
-    return read_rows(connection, kind, query if link is None else query.where(table.c.link == link))
+    return sql.read_rows(connection, kind, query if link is None else query.where(table.c.link == link))
 
 
 _SOME: BindParameter[Any] = bindparam("some", expanding=True)
@@ -118,7 +107,7 @@ def read_active_twins(connection: Connection, link: str) -> tuple[TwinRow, ...]:
 def topics_with_twin(connection: Connection, link: str, topics: Iterable[str]) -> frozenset[str]:
     """Returns the topics that have a twin. Fast for few topics."""
     found: set[str] = set()
-    for some in chunks(sorted(set(topics))):
+    for some in sql.chunks(sorted(set(topics))):
         query = select(twins.c.topic).where(twins.c.link == link, twins.c.topic.in_(some))
         found.update(connection.scalars(query.distinct()))
     return frozenset(found)
@@ -132,9 +121,9 @@ def save_twins(
     """
     _hold_links(connection, {row.link for row in rows}, naming)
     newest = connection.scalar(select(func.max(incidents.c.id))) or 0
-    values = [values_of(replace(row, last_incident_id=newest)) for row in rows]
-    return insert_or_find(
-        lambda: insert_absent(connection, twins, values), lambda: _locked(connection, rows), "the row of a twin"
+    values = [sql.values_of(replace(row, last_incident_id=newest)) for row in rows]
+    return sql.insert_or_find(
+        lambda: sql.insert_absent(connection, twins, values), lambda: _locked(connection, rows), "the row of a twin"
     )
 
 
@@ -146,7 +135,7 @@ def lock_twins(connection: Connection, topics: Iterable[tuple[str, str]]) -> Non
     for link, topic in topics:
         by_link.setdefault(link, set()).add(topic)
     for link, names in sorted(by_link.items()):
-        for some in chunks(sorted(names)):
+        for some in sql.chunks(sorted(names)):
             connection.execute(_LOCK, {"of": link, "some": some}).all()
 
 
@@ -211,9 +200,9 @@ class Twins(StorePart):
         written = or_(twins.c.inherited_end == 0, positions.c.to_offset > twins.c.inherited_end)
         mapped = exists().where(offset_runs.c.link == twins.c.link, offset_runs.c.topic == twins.c.topic)
         on = (twins.c.link == link, positions.c.state == PartitionState.FLOWING.value, written, ~mapped)
-        for some in chunks(sorted(set(topics))):
+        for some in sql.chunks(sorted(set(topics))):
             query = select(twins).join(positions, and_(*same)).where(twins.c.topic.in_(some), *on)
-            found += read_rows(connection, TwinRow, query.order_by(twins.c.topic, twins.c.partition))
+            found += sql.read_rows(connection, TwinRow, query.order_by(twins.c.topic, twins.c.partition))
         return tuple(found)
 
     def active(self, link: str) -> tuple[TwinRow, ...]:
@@ -224,9 +213,9 @@ class Twins(StorePart):
     def of_target_topics(self, connection: Connection, target_topic_ids: Iterable[str]) -> tuple[TwinRow, ...]:
         """Returns twin partitions with these target topic ids, of any link, without archived ones."""
         found: list[TwinRow] = []
-        for some in chunks(sorted(set(target_topic_ids))):
+        for some in sql.chunks(sorted(set(target_topic_ids))):
             query = select(twins).where(twins.c.target_topic_id.in_(some)).order_by(*twins.primary_key)
-            found += read_rows(connection, TwinRow, query)
+            found += sql.read_rows(connection, TwinRow, query)
         archived = {(link, topic) for link in {row.link for row in found} for topic in _archived(connection, link)}
         return tuple(row for row in found if (row.link, row.topic) not in archived)
 
@@ -289,7 +278,7 @@ def _is(key: PartitionKey) -> ColumnElement[bool]:
 
 def _upsert(connection: Connection, key: PartitionKey, runs: Iterable[OffsetRun]) -> None:
     place = dict(zip(PARTITION, key, strict=True))
-    upsert(connection, offset_runs, [{**place, **run._asdict()} for run in runs])
+    sql.upsert(connection, offset_runs, [{**place, **run._asdict()} for run in runs])
 
 
 def _runs(connection: Connection, query: Executable) -> tuple[OffsetRun, ...]:
@@ -329,7 +318,7 @@ class OffsetRuns(StorePart):
         there = select(offset_runs.c.source).where(of_twin).correlate(twins).exists()
         mapped = connection.execute(select(twins.c.topic, twins.c.partition).where(twins.c.link == link, there)).all()
         found: dict[tuple[str, int], OffsetRun] = {}
-        for some in chunks(mapped, KEYS_PER_LOOKUP):
+        for some in sql.chunks(mapped, KEYS_PER_LOOKUP):
             # MariaDB looks a last row up only where the key is given, not where it is another table's.
             each = [_last((link, topic, partition)).subquery().select() for topic, partition in some]
             for row in connection.execute(union_all(*each)):

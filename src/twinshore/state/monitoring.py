@@ -7,22 +7,9 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy import Connection, func, select
 
-from twinshore.state import log
+from twinshore.state import log, sql
 from twinshore.state.core.values import AlarmRow, AuditRow, PartitionDelayRow, WatcherRow
-from twinshore.state.database import (
-    StorePart,
-    chunks,
-    insert_absent,
-    insert_or_find,
-    read_row,
-    read_rows,
-    reads,
-    sanitize_text,
-    swap_row,
-    upsert,
-    values_of,
-    writes,
-)
+from twinshore.state.database import StorePart, reads, writes
 from twinshore.state.tables import alarms, partition_delays, watchers
 
 ALARM_ROWS_MAX = 10_000
@@ -34,25 +21,29 @@ class DelayStore(StorePart):
         """Opens the alarm unless one is open on its subject; returns the open row."""
         about = (alarm.link, alarm.kind, alarm.topic, alarm.group)
         key = hashlib.sha256(repr(about).encode()).hexdigest()
-        values = values_of(alarm) | {"open_key": key}
+        values = sql.values_of(alarm) | {"open_key": key}
         is_open = select(alarms).where(alarms.c.open_key == key)
-        return insert_or_find(
-            lambda: insert_absent(connection, alarms, [values]),
-            lambda: read_row(connection, AlarmRow, is_open),
+        return sql.insert_or_find(
+            lambda: sql.insert_absent(connection, alarms, [values]),
+            lambda: sql.read_row(connection, AlarmRow, is_open),
             f"the open alarm {alarm.kind} of {alarm.link}",
         )
 
     @writes
     def mark_alarm_reported(self, connection: Connection, alarm: AlarmRow) -> None:
         """Saves what was last reported of the alarm, and when."""
-        values = {"reported_ms": alarm.reported_ms, "reports": alarm.reports, "sentence": sanitize_text(alarm.sentence)}
-        swap_row(connection, alarms, {"id": alarm.id}, values)
+        values = {
+            "reported_ms": alarm.reported_ms,
+            "reports": alarm.reports,
+            "sentence": sql.sanitize_text(alarm.sentence),
+        }
+        sql.swap_row(connection, alarms, {"id": alarm.id}, values)
 
     @writes
     def clear_alarm(self, connection: Connection, alarm_id: int, now_ms: int) -> bool:
         """Closes the alarm; returns whether it was open. Deletes the oldest history."""
         is_open = {"id": alarm_id, "cleared_ms": None}
-        done = swap_row(connection, alarms, is_open, {"cleared_ms": now_ms, "open_key": None})
+        done = sql.swap_row(connection, alarms, is_open, {"cleared_ms": now_ms, "open_key": None})
         newest = connection.scalar(select(func.max(alarms.c.id))) or 0
         old = (alarms.c.id <= newest - ALARM_ROWS_MAX, alarms.c.cleared_ms.is_not(None))
         connection.execute(alarms.delete().where(*old))
@@ -68,19 +59,19 @@ class DelayStore(StorePart):
             query = query.where(alarms.c.link.in_(links))
         if open_only:
             query = query.where(alarms.c.cleared_ms.is_(None))
-        return read_rows(connection, AlarmRow, query)
+        return sql.read_rows(connection, AlarmRow, query)
 
     @writes
     def save_partitions(self, connection: Connection, rows: Sequence[PartitionDelayRow]) -> None:
-        for some in chunks(rows):
-            upsert(connection, partition_delays, [values_of(row) for row in some])
+        for some in sql.chunks(rows):
+            sql.upsert(connection, partition_delays, [sql.values_of(row) for row in some])
 
     @reads
     def partitions(self, connection: Connection, link: str) -> tuple[PartitionDelayRow, ...]:
         """Returns the link's last rows, by topic, partition and group."""
         c = partition_delays.c
         query = select(partition_delays).where(c.link == link).order_by(c.topic, c.partition, c.group)
-        return read_rows(connection, PartitionDelayRow, query)
+        return sql.read_rows(connection, PartitionDelayRow, query)
 
     @writes
     def forget_partitions(self, connection: Connection, link: str, before_ms: int) -> int:
@@ -91,13 +82,13 @@ class DelayStore(StorePart):
     @writes
     def forget_topics(self, connection: Connection, link: str, topics: Collection[str]) -> None:
         c = partition_delays.c
-        for some in chunks(sorted(topics)):
+        for some in sql.chunks(sorted(topics)):
             connection.execute(partition_delays.delete().where(c.link == link, c.topic.in_(some)))
 
     @writes
     def save_heartbeat(self, connection: Connection, row: WatcherRow) -> None:
         """Saves the sign of life of a monitor, or of a watcher of monitors."""
-        upsert(connection, watchers, [values_of(row)])
+        sql.upsert(connection, watchers, [sql.values_of(row)])
 
     @writes
     def remove_watcher(self, connection: Connection, name: str, rows: Sequence[AuditRow] = ()) -> None:
@@ -107,4 +98,4 @@ class DelayStore(StorePart):
 
     @reads
     def watchers(self, connection: Connection) -> tuple[WatcherRow, ...]:
-        return read_rows(connection, WatcherRow, select(watchers).order_by(watchers.c.name))
+        return sql.read_rows(connection, WatcherRow, select(watchers).order_by(watchers.c.name))

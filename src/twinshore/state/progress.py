@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import BindParameter, Connection, bindparam, delete, or_, select, tuple_
 
 from twinshore.config.errors import StoreError
-from twinshore.state import mirrors
+from twinshore.state import mirrors, sql
 from twinshore.state.core.progress_rules import (
     PRODUCER_AGE_MS,
     PRODUCERS_PER_PARTITION_MAX,
@@ -35,18 +35,7 @@ from twinshore.state.core.values import (
     SourceProducer,
     key_of,
 )
-from twinshore.state.database import (
-    StorePart,
-    chunks,
-    insert_absent,
-    read_rows,
-    reads,
-    row_of,
-    swap_row,
-    upsert,
-    values_of,
-    writes,
-)
+from twinshore.state.database import StorePart, reads, writes
 from twinshore.state.tables import PARTITION, positions, source_producers
 
 KEYS_PER_QUERY = 300
@@ -88,7 +77,7 @@ def record_progress(connection: Connection, records: Sequence[ProgressRecord]) -
     if refused:
         raise ProgressRefusedError(tuple(refused))
     producers = _record_producers(connection, fresh)
-    upsert(connection, positions, [_row(stored, producers.get(stored.id, stored.producers)) for stored in after])
+    sql.upsert(connection, positions, [_row(stored, producers.get(stored.id, stored.producers)) for stored in after])
     mirrors.record_runs(connection, records)
 
 
@@ -97,7 +86,7 @@ def _locked(connection: Connection, first: dict[PartitionKey, ProgressRecord]) -
     known = _progresses(connection, first)
     unknown = {key: record for key, record in first.items() if key not in known}
     if unknown:
-        insert_absent(connection, positions, [_blank_row(record) for record in unknown.values()])
+        sql.insert_absent(connection, positions, [_blank_row(record) for record in unknown.values()])
         known |= _progresses(connection, unknown)
     return known
 
@@ -110,13 +99,13 @@ def _progresses(connection: Connection, keys: Collection[PartitionKey]) -> dict[
         topics.setdefault(link, set()).add(topic)
     ids: list[int] = []
     for link, names in topics.items():
-        for some in chunks(sorted(names)):
+        for some in sql.chunks(sorted(names)):
             rows = connection.execute(_IDS, {"of": link, "some": some})
             ids.extend(row.id for row in rows if (link, row.topic, row.partition) in wanted)
     found: dict[PartitionKey, StoredPosition] = {}
-    for part in chunks(sorted(ids)):
+    for part in sql.chunks(sorted(ids)):
         for row in connection.execute(_ROWS, {"some": part}).mappings():
-            position = row_of(ReplicatedPosition, row)
+            position = sql.row_of(ReplicatedPosition, row)
             found[key_of(position)] = StoredPosition(row["id"], position, row["producers"])
     return found
 
@@ -135,7 +124,7 @@ def _blank_row(record: ProgressRecord) -> dict[str, Any]:
 
 
 def _row(stored: StoredPosition, producers: int) -> dict[str, Any]:
-    return {"id": stored.id, **values_of(stored.position), "producers": producers}
+    return {"id": stored.id, **sql.values_of(stored.position), "producers": producers}
 
 
 def _record_producers(
@@ -162,7 +151,7 @@ def _record_producers(
     for key in sorted(gathered):
         producer = merge_batches(known.get(key), gathered[key])
         rows.append(_producer_row(key[0], producer, last_ms[key[0]]))
-    upsert(connection, source_producers, rows)
+    sql.upsert(connection, source_producers, rows)
     for row_id, count in counts.items():
         if count // PRODUCERS_SLACK > before[row_id] // PRODUCERS_SLACK:
             counts[row_id] -= _forget(connection, row_id, last_ms[row_id])
@@ -180,7 +169,7 @@ def _forget(connection: Connection, row_id: int, now_ms: int) -> int:
 
 def _known_producers(connection: Connection, keys: Sequence[tuple[int, int]]) -> dict[tuple[int, int], SourceProducer]:
     found: dict[tuple[int, int], SourceProducer] = {}
-    for some in chunks(keys, KEYS_PER_QUERY):
+    for some in sql.chunks(keys, KEYS_PER_QUERY):
         query = select(source_producers).where(
             _WROTE.position_id.in_(sorted({row_id for row_id, _ in some})),
             tuple_(_WROTE.position_id, _WROTE.producer_id).in_(some),
@@ -226,10 +215,10 @@ class ProgressStore(StorePart):
     @reads
     def positions(self, connection: Connection, link: str) -> tuple[ReplicatedPosition, ...]:
         query = select(positions).where(positions.c.link == link)
-        return read_rows(connection, ReplicatedPosition, query.order_by(positions.c.topic, positions.c.partition))
+        return sql.read_rows(connection, ReplicatedPosition, query.order_by(positions.c.topic, positions.c.partition))
 
     @writes
     def set_state(self, connection: Connection, link: str, topic: str, partition: int, state: PartitionState) -> bool:
         """Sets a partition's state; False where the partition has no progress yet."""
         key = dict(zip(PARTITION, (link, topic, partition), strict=True))
-        return swap_row(connection, positions, key, {"state": state.value})
+        return sql.swap_row(connection, positions, key, {"state": state.value})

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, Connection, Index, Integer, RowMapping, Table, delete, insert, select
 from sqlalchemy.exc import DataError, IntegrityError
 
-from twinshore.state import log, tables
+from twinshore.state import log, sql, tables
 from twinshore.state.core.proxy_values import (
     MAX_FIELDS,
     SUM_FIELDS,
@@ -26,18 +26,7 @@ from twinshore.state.core.proxy_values import (
     TrafficRow,
 )
 from twinshore.state.core.values import AuditRow
-from twinshore.state.database import (
-    StorePart,
-    insert_absent,
-    read_row,
-    read_rows,
-    reads,
-    sanitize_text,
-    swap_row,
-    upsert,
-    values_of,
-    writes,
-)
+from twinshore.state.database import StorePart, reads, writes
 from twinshore.state.log import advance_revision, read_revision
 from twinshore.state.tables import (
     ID_LENGTH,
@@ -74,7 +63,7 @@ class ProxyStore(StorePart):
         # First the revision: a change between the two reads is then read again.
         seen = read_revision(connection, BREAKERS_SUBJECT)
         query = select(proxy_breakers).order_by(proxy_breakers.c.topic, proxy_breakers.c.client, proxy_breakers.c.kind)
-        return seen, read_rows(connection, BreakerRow, query)
+        return seen, sql.read_rows(connection, BreakerRow, query)
 
     @writes
     def change(
@@ -83,23 +72,23 @@ class ProxyStore(StorePart):
         """Saves the rows, with `told` in the audit. False, and nothing done, if breakers were changed since `seen`."""
         if not advance_revision(connection, BREAKERS_SUBJECT, seen):
             return False
-        upsert(connection, proxy_breakers, [values_of(row) for row in rows])
+        sql.upsert(connection, proxy_breakers, [sql.values_of(row) for row in rows])
         log.add_audit_rows(connection, told)
         return True
 
     @reads
     def instances(self, connection: Connection) -> tuple[ProxyInstanceRow, ...]:
         query = select(proxy_instances).order_by(proxy_instances.c.name, proxy_instances.c.started_ms)
-        return read_rows(connection, ProxyInstanceRow, query)
+        return sql.read_rows(connection, ProxyInstanceRow, query)
 
     @reads
     def counts(self, connection: Connection) -> tuple[BreakerCountRow, ...]:
-        return read_rows(connection, BreakerCountRow, select(proxy_breaker_counts))
+        return sql.read_rows(connection, BreakerCountRow, select(proxy_breaker_counts))
 
     @reads
     def drops(self, connection: Connection, limit: int = 100) -> tuple[DroppedRecordsRow, ...]:
         query = select(proxy_drops).order_by(proxy_drops.c.since_ms.desc()).limit(limit)
-        return read_rows(connection, DroppedRecordsRow, query)
+        return sql.read_rows(connection, DroppedRecordsRow, query)
 
     @writes
     def tell(
@@ -110,9 +99,9 @@ class ProxyStore(StorePart):
         drops: Sequence[DroppedRecordsRow],
     ) -> None:
         """Saves a proxy's report, replacing its last one."""
-        upsert(connection, proxy_instances, [values_of(row)])
-        upsert(connection, proxy_breaker_counts, [values_of(count) for count in counts])
-        upsert(connection, proxy_drops, [values_of(drop) for drop in drops])
+        sql.upsert(connection, proxy_instances, [sql.values_of(row)])
+        sql.upsert(connection, proxy_breaker_counts, [sql.values_of(count) for count in counts])
+        sql.upsert(connection, proxy_drops, [sql.values_of(drop) for drop in drops])
 
     @writes
     def forget_before(self, connection: Connection, now_ms: int) -> None:
@@ -139,7 +128,7 @@ class ProxyResets(StorePart):
         """Returns the revision and all resets. The resets may be newer, never older."""
         # First the revision: a change between the two reads is then read again.
         seen = read_revision(connection, RESETS_SUBJECT)
-        return seen, read_rows(connection, ResetRow, select(proxy_resets).order_by(proxy_resets.c.group))
+        return seen, sql.read_rows(connection, ResetRow, select(proxy_resets).order_by(proxy_resets.c.group))
 
     @writes
     def change(self, connection: Connection, row: ResetRow, *, seen: int, rows: Sequence[AuditRow] = ()) -> bool:
@@ -148,14 +137,14 @@ class ProxyResets(StorePart):
             return False
         old = proxy_resets.c.state != ResetState.SETTING, proxy_resets.c.until_ms < row.since_ms - RESET_RETENTION_MS
         connection.execute(delete(proxy_resets).where(*old))
-        upsert(connection, proxy_resets, [values_of(row)])
+        sql.upsert(connection, proxy_resets, [sql.values_of(row)])
         log.add_audit_rows(connection, rows)
         return True
 
     @reads
     def statuses(self, connection: Connection, run: str) -> tuple[ResetStatusRow, ...]:
         query = select(proxy_reset_statuses).where(proxy_reset_statuses.c.run == run)
-        return read_rows(connection, ResetStatusRow, query)
+        return sql.read_rows(connection, ResetStatusRow, query)
 
     @writes
     def tell(self, connection: Connection, rows: Sequence[ResetStatusRow]) -> None:
@@ -163,7 +152,7 @@ class ProxyResets(StorePart):
         if rows:
             past_ms = max(row.at_ms for row in rows) - RESET_RETENTION_MS
             connection.execute(delete(proxy_reset_statuses).where(proxy_reset_statuses.c.at_ms < past_ms))
-            upsert(connection, proxy_reset_statuses, [values_of(row) for row in rows])
+            sql.upsert(connection, proxy_reset_statuses, [sql.values_of(row) for row in rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,29 +194,29 @@ class PushStore(StorePart):
         query = select(pushes).order_by(pushes.c.app)
         if apps is not None:
             query = query.where(pushes.c.app.in_(list(apps)))
-        return {row.app: row for row in read_rows(connection, PushRow, query)}
+        return {row.app: row for row in sql.read_rows(connection, PushRow, query)}
 
     @writes
     def save(self, connection: Connection, row: PushRow, audit_row: AuditRow) -> bool:
         """Saves the row if its revision is the next one. False, and nothing done, after a concurrent push."""
-        values = values_of(row)
+        values = sql.values_of(row)
         if row.revision == 1:
-            insert_absent(connection, pushes, [values])
-            stored = read_row(connection, PushRow, select(pushes).where(pushes.c.app == row.app))
+            sql.insert_absent(connection, pushes, [values])
+            stored = sql.read_row(connection, PushRow, select(pushes).where(pushes.c.app == row.app))
             taken = stored == PushRow(**values)
         else:
-            taken = swap_row(connection, pushes, {"app": row.app, "revision": row.revision - 1}, values)
+            taken = sql.swap_row(connection, pushes, {"app": row.app, "revision": row.revision - 1}, values)
         log.add_audit_rows(connection, [audit_row] if taken else [])
         return taken
 
     @reads
     def tokens(self, connection: Connection) -> tuple[PushTokenRow, ...]:
         query = select(push_tokens).order_by(push_tokens.c.app, push_tokens.c.made_ms, push_tokens.c.digest)
-        return read_rows(connection, PushTokenRow, query)
+        return sql.read_rows(connection, PushTokenRow, query)
 
     @writes
     def add_token(self, connection: Connection, row: PushTokenRow, audit_row: AuditRow) -> None:
-        insert_absent(connection, push_tokens, [values_of(row)])
+        sql.insert_absent(connection, push_tokens, [sql.values_of(row)])
         log.add_audit_rows(connection, [audit_row])
 
     @writes
@@ -305,7 +294,7 @@ def _takes(connection: Connection, values: Sequence[dict[str, Any]]) -> bool:
 def _values(row_index: int, row: TrafficRow) -> dict[str, Any]:
     values = row.as_values() | {"latency": _text(row.flow.latency), "sizes": _text(row.flow.sizes)}
     counts = {name: min(_COUNT_MAX, values[name]) for name in (*SUM_FIELDS, *MAX_FIELDS)}
-    texts = {name: sanitize_text(values[name])[:NAME_LENGTH] for name in _TEXTS}
+    texts = {name: sql.sanitize_text(values[name])[:NAME_LENGTH] for name in _TEXTS}
     return {"instance": row.instance, "row_index": row_index, **values, **counts, **texts}
 
 

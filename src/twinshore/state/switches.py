@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, Table, delete, func, insert, literal, select, true
 
 from twinshore.config.model import FIRST_TERM, twin_epoch
-from twinshore.state import incident_log, leases, log, mirrors
+from twinshore.state import incident_log, leases, log, mirrors, sql
 from twinshore.state.core.progress_rules import PRODUCERS_PER_PARTITION_MAX
 from twinshore.state.core.values import (
     AuditRow,
@@ -31,22 +31,7 @@ from twinshore.state.core.values import (
     TwinRow,
     WriteBlockRow,
 )
-from twinshore.state.database import (
-    Database,
-    SharedRead,
-    StorePart,
-    T,
-    chunks,
-    insert_absent,
-    insert_or_find,
-    read_row,
-    read_rows,
-    reads,
-    swap_row,
-    upsert,
-    values_of,
-    writes,
-)
+from twinshore.state.database import Database, SharedRead, StorePart, T, reads, writes
 from twinshore.state.progress import parse_producer
 from twinshore.state.tables import (
     homes,
@@ -131,7 +116,7 @@ def _prefixes(
     """The prefixes in `table`, of rows in these terms where it has terms."""
     offsets: dict[_Place, int] = {}
     producers: dict[_Place, list[SourceProducer]] = {}
-    for topics in chunks(sorted(terms)):
+    for topics in sql.chunks(sorted(terms)):
         for row in connection.execute(select(table).where(*_is(table, link, topics))).mappings():
             if row.get("term", terms[row["topic"]]) == terms[row["topic"]]:
                 offsets[row["topic"], row["partition"]] = row["to_offset"]
@@ -166,9 +151,9 @@ class ReplicatedPrefixes(StorePart):
 def lock_homes(connection: Connection, pair: str, topics: Iterable[str]) -> dict[str, HomeRow]:
     """Returns these topics' homes, locked until the transaction ends."""
     found: dict[str, HomeRow] = {}
-    for some in chunks(sorted(set(topics))):
+    for some in sql.chunks(sorted(set(topics))):
         query = select(homes).where(homes.c.pair == pair, homes.c.topic.in_(some)).order_by(homes.c.topic)
-        found |= {row.topic: row for row in read_rows(connection, HomeRow, query.with_for_update())}
+        found |= {row.topic: row for row in sql.read_rows(connection, HomeRow, query.with_for_update())}
     return found
 
 
@@ -178,15 +163,15 @@ class HomeStore(StorePart):
     @reads
     def of(self, connection: Connection, pair: str) -> dict[str, HomeRow]:
         query = select(homes).where(homes.c.pair == pair).order_by(homes.c.topic)
-        return {row.topic: row for row in read_rows(connection, HomeRow, query)}
+        return {row.topic: row for row in sql.read_rows(connection, HomeRow, query)}
 
     @reads
     def everywhere(self, connection: Connection, topics: Iterable[str]) -> tuple[HomeRow, ...]:
         """Returns the topics' homes in every pair, by topic and pair."""
         found: list[HomeRow] = []
-        for some in chunks(sorted(set(topics))):
+        for some in sql.chunks(sorted(set(topics))):
             query = select(homes).where(homes.c.topic.in_(some)).order_by(homes.c.topic, homes.c.pair)
-            found += read_rows(connection, HomeRow, query)
+            found += sql.read_rows(connection, HomeRow, query)
         return tuple(found)
 
     @reads
@@ -200,7 +185,7 @@ class HomeStore(StorePart):
     def settle(self, connection: Connection, rows: Sequence[HomeRow]) -> dict[str, HomeRow]:
         """Saves first homes of one pair where there are none; returns the stored ones by topic."""
         ordered = sorted(rows, key=lambda row: row.topic)
-        insert_absent(connection, homes, [values_of(replace(row, term=FIRST_TERM)) for row in ordered])
+        sql.insert_absent(connection, homes, [sql.values_of(replace(row, term=FIRST_TERM)) for row in ordered])
         return lock_homes(connection, ordered[0].pair, [row.topic for row in ordered]) if ordered else {}
 
     def now(self, pair: str, topics: Iterable[str]) -> dict[str, HomeRow]:
@@ -216,7 +201,7 @@ class HomeStore(StorePart):
         None, and nothing done, where the stored term is another, or one of `links` has a twin of the topic.
         """
         try:
-            return self._move(HomeRow(**values_of(replace(row, term=seen + 1))), seen, links, rows)
+            return self._move(HomeRow(**sql.values_of(replace(row, term=seen + 1))), seen, links, rows)
         except mirrors.TwinExistsError:
             return None
 
@@ -226,10 +211,10 @@ class HomeStore(StorePart):
     ) -> HomeRow | None:
         if seen:
             as_seen = {"pair": wanted.pair, "topic": wanted.topic, "term": seen}
-            if not swap_row(connection, homes, as_seen, asdict(wanted)):
+            if not sql.swap_row(connection, homes, as_seen, asdict(wanted)):
                 return None
         else:
-            insert_absent(connection, homes, [asdict(wanted)])
+            sql.insert_absent(connection, homes, [asdict(wanted)])
         # The row is locked by now: saving a twin locks the row first, and sees this home afterwards.
         if lock_homes(connection, wanted.pair, [wanted.topic]).get(wanted.topic) != wanted:
             return None
@@ -240,7 +225,7 @@ class HomeStore(StorePart):
 
 
 def _one(connection: Connection, switch_id: str) -> SwitchRow | None:
-    return read_row(connection, SwitchRow, select(switches).where(switches.c.id == switch_id))
+    return sql.read_row(connection, SwitchRow, select(switches).where(switches.c.id == switch_id))
 
 
 class Switches(StorePart):
@@ -251,7 +236,7 @@ class Switches(StorePart):
         """
         if lease is not None and not leases.lock_lease(connection, lease):
             return False
-        upsert(connection, switches, [values_of(row)])
+        sql.upsert(connection, switches, [sql.values_of(row)])
         return True
 
     @writes
@@ -259,11 +244,11 @@ class Switches(StorePart):
         """Saves the switch as read from a cluster. False, and nothing done, where the stored row is not `before`:
         another process here continues the switch.
         """
-        values = values_of(row)
+        values = sql.values_of(row)
         if before is None:
-            insert_absent(connection, switches, [values])
+            sql.insert_absent(connection, switches, [values])
             return _one(connection, row.id) == SwitchRow(**values)
-        return swap_row(connection, switches, {"id": row.id, "switch_state": before.switch_state}, values)
+        return sql.swap_row(connection, switches, {"id": row.id, "switch_state": before.switch_state}, values)
 
     def of(self, switch_id: str) -> SwitchRow | None:
         return self._database.read(lambda connection: _one(connection, switch_id))
@@ -274,7 +259,7 @@ class Switches(StorePart):
         query = select(switches).order_by(switches.c.begun_ms.desc(), switches.c.id)
         if open_only:
             query = query.where(switches.c.ended_ms.is_(None))
-        return read_rows(connection, SwitchRow, query)
+        return sql.read_rows(connection, SwitchRow, query)
 
 
 class WriteBlockStore(StorePart):
@@ -282,14 +267,14 @@ class WriteBlockStore(StorePart):
 
     @reads
     def of(self, connection: Connection, cluster: str) -> WriteBlockRow | None:
-        return read_row(connection, WriteBlockRow, select(write_blocks).where(write_blocks.c.cluster == cluster))
+        return sql.read_row(connection, WriteBlockRow, select(write_blocks).where(write_blocks.c.cluster == cluster))
 
     @writes
     def save(self, connection: Connection, row: WriteBlockRow, lease: LeaseRow) -> bool:
         """Saves the write block while this lease is held, else returns False."""
         if not leases.lock_lease(connection, lease):
             return False
-        upsert(connection, write_blocks, [values_of(row)])
+        sql.upsert(connection, write_blocks, [sql.values_of(row)])
         return True
 
 
@@ -299,12 +284,12 @@ _SUBJECTS = "switch topics "
 def read_topics_in_switch(connection: Connection, which: ColumnElement[bool]) -> tuple[TopicInSwitch, ...]:
     """Returns the matching rows, by pair and topic."""
     query = select(topics_in_switch).where(which).order_by(topics_in_switch.c.pair, topics_in_switch.c.topic)
-    return read_rows(connection, TopicInSwitch, query)
+    return sql.read_rows(connection, TopicInSwitch, query)
 
 
 def _apply(connection: Connection, change: HomeChange) -> None:
     home = HomeRow(change.pair, change.topic, change.home, change.term, change.since_ms, change.set_by)
-    upsert(connection, homes, [values_of(home)])
+    sql.upsert(connection, homes, [sql.values_of(home)])
     came_to = f"a switch made {change.home} the home of topic {change.topic}, and this link no longer replicates it"
     incident_log.close_topic_incidents(connection, change.link, change.topic, change.since_ms, came_to)
     save_prefixes(connection, change)
@@ -327,10 +312,10 @@ def _unknown_home(change: HomeChange) -> HomeRow:
 def _held(connection: Connection, places: Sequence[tuple[str, str]]) -> Iterable[TopicInSwitch]:
     """Yields these topics' rows, locked until the transaction ends."""
     for pair in sorted({pair for pair, _ in places}):
-        for some in chunks(sorted({topic for of, topic in places if of == pair})):
+        for some in sql.chunks(sorted({topic for of, topic in places if of == pair})):
             query = select(topics_in_switch).where(topics_in_switch.c.pair == pair, topics_in_switch.c.topic.in_(some))
             query = query.order_by(topics_in_switch.c.topic)
-            yield from read_rows(connection, TopicInSwitch, query.with_for_update())
+            yield from sql.read_rows(connection, TopicInSwitch, query.with_for_update())
 
 
 def _pairs(connection: Connection, switch_id: str) -> set[str]:
@@ -357,14 +342,16 @@ class TopicsInSwitch(StorePart):
     def begin(self, connection: Connection, rows: Sequence[TopicInSwitch]) -> tuple[TopicInSwitch, ...]:
         """Saves rows for topics without one. Returns the stored ones in the given order, perhaps another switch's."""
         # In one order, so that two that want the same topics wait for each other only one way.
-        made = [values_of(row) for row in sorted(rows, key=lambda row: (row.pair, row.topic))]
+        made = [sql.values_of(row) for row in sorted(rows, key=lambda row: (row.pair, row.topic))]
         places = [(row.pair, row.topic) for row in rows]
 
         def found() -> dict[tuple[str, str], TopicInSwitch] | None:
             known = {(row.pair, row.topic): row for row in _held(connection, places)}
             return known if all(place in known for place in places) else None
 
-        known = insert_or_find(lambda: insert_absent(connection, topics_in_switch, made), found, "a topic in a switch")
+        known = sql.insert_or_find(
+            lambda: sql.insert_absent(connection, topics_in_switch, made), found, "a topic in a switch"
+        )
         _advance(connection, {row.pair for row in rows})
         return tuple(known[place] for place in places)
 
@@ -373,7 +360,7 @@ class TopicsInSwitch(StorePart):
 
     @reads
     def everywhere(self, connection: Connection, topics: Collection[str]) -> tuple[TopicInSwitch, ...]:
-        queries = [topics_in_switch.c.topic.in_(some) for some in chunks(sorted(set(topics)))]
+        queries = [topics_in_switch.c.topic.in_(some) for some in sql.chunks(sorted(set(topics)))]
         return tuple(row for which in queries for row in read_topics_in_switch(connection, which))
 
     def of_link(self, link: str) -> tuple[TopicInSwitch, ...]:
@@ -415,7 +402,7 @@ class TopicsInSwitch(StorePart):
             topics_in_switch.c.request == MirrorRequest.STOP_REPLICATION.value,
             topics_in_switch.c.stopped_ms == 0,
         )
-        for some in chunks(sorted(set(names))):
+        for some in sql.chunks(sorted(set(names))):
             ours = (*asked, topics_in_switch.c.topic.in_(some))
             pairs.update(connection.scalars(select(topics_in_switch.c.pair).where(*ours).distinct()))
             done += connection.execute(topics_in_switch.update().where(*ours).values(stopped_ms=now_ms)).rowcount
@@ -426,7 +413,7 @@ class TopicsInSwitch(StorePart):
     def end(self, connection: Connection, switch_id: str, names: Collection[str] | None = None) -> int:
         """Deletes the switch's rows, or those of these topics; returns how many."""
         pairs, ours, done = _pairs(connection, switch_id), topics_in_switch.c.switch_id == switch_id, 0
-        topics = [] if names is None else chunks(sorted(names))
+        topics = [] if names is None else sql.chunks(sorted(names))
         parts = [true()] if names is None else [topics_in_switch.c.topic.in_(some) for some in topics]
         for part in parts:
             done += connection.execute(topics_in_switch.delete().where(ours, part)).rowcount
@@ -448,7 +435,7 @@ class TopicsInSwitch(StorePart):
         for pair in sorted({change.pair for change in ordered}):
             ours = {change.topic: change for change in ordered if change.pair == pair}
             # Saving a twin reads the home afterwards, and so waits here.
-            insert_absent(connection, homes, [values_of(_unknown_home(change)) for change in ours.values()])
+            sql.insert_absent(connection, homes, [sql.values_of(_unknown_home(change)) for change in ours.values()])
             for topic, stands in lock_homes(connection, pair, ours).items():
                 change = ours[topic]
                 if stands.term > change.term or (stands.term == change.term and stands.home != change.home):

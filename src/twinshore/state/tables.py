@@ -13,8 +13,8 @@ from sqlalchemy.dialects.mysql import MEDIUMTEXT, VARCHAR
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
+from twinshore.state import sql
 from twinshore.state.core import proxy_values, values
-from twinshore.state.database import TABLE_NAMES
 
 LINK_LENGTH = 130
 TOPIC_LENGTH = 249
@@ -78,7 +78,7 @@ def partition_key() -> tuple[Column[str], Column[str], Column[int]]:
 
 def row_table(name: str, row: type, keys: tuple[str, ...], *more: SchemaItem, **lengths: int) -> Table:
     """A column for each field of `row`, and `more`. Texts have a length, by their name or by `lengths`, or none."""
-    TABLE_NAMES[row] = name
+    sql.TABLE_NAMES[row] = name
     return Table(name, metadata, *_columns(row, keys, lengths), *more)
 
 

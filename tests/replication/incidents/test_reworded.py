@@ -57,7 +57,7 @@ def test_no_sentence_decides(tmp_path: Path) -> None:
         before = decided(store)
         assert all(before.values()), "each has something to decide"
         database = Database(url, Secret())
-        reworded = update(incidents).values(policy=ELSE, sentence=ELSE)
+        reworded = update(incidents).values(words=ELSE, sentence=ELSE)
         assert database.write(lambda connection: connection.execute(reworded)).rowcount == len(every_row())
         database.close()
         assert decided(store) == before

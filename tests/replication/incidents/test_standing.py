@@ -118,7 +118,7 @@ def test_rewording_what_the_ledger_says_releases_nothing(place: Place) -> None:
     place.tell(CORRUPT)
     place.turned(lambda: ORDERS[1] in place.standing and ORDERS[1] not in place.coordinator.placed(LINK))
     database = Database(f"sqlite:///{place.folder}/store.db", Secret())
-    reworded = update(incidents).values(policy="leave it where it is", sentence="said otherwise")
+    reworded = update(incidents).values(words="leave it where it is", sentence="said otherwise")
     assert database.write(lambda connection: connection.execute(reworded)).rowcount == 1
     database.close()
     deadline_s = time.monotonic() + 0.5

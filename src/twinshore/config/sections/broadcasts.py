@@ -34,12 +34,9 @@ def read_broadcasts(raw_section: RawSection, complaints: Complaints) -> dict[str
         place = f"[broadcasts.{name}]"
         if not CLUSTER_NAME.fullmatch(name):
             complaints.add(place, "is not a broadcast's name: letters, digits, - and _")
-        given = (
-            {key: value for key, value in table.items() if key in BROADCAST_KEYS}
-            if isinstance(table, Mapping)
-            else table
-        )
-        section = read_section(BroadcastSection, given, place, complaints)
+        if isinstance(table, Mapping):
+            table = {key: value for key, value in table.items() if key in BROADCAST_KEYS}
+        section = read_section(BroadcastSection, table, place, complaints)
         if section is not None:
             _check(section, place, complaints)
             found[name] = section
@@ -64,11 +61,11 @@ def _check_apart(found: Mapping[str, BroadcastSection], complaints: Complaints) 
         for target in dict.fromkeys(section.targets):
             other = first.setdefault((section.source, target), name)
             if other != name:
-                sentence = (
-                    f"targets: {target!r} gets [broadcasts.{other}] from {section.source!r} already, and would get "
-                    f"the same topics twice; leave it in one of them, and give that one the topics of both"
+                twice = (
+                    f"gets [broadcasts.{other}] from {section.source!r} already, and would get the same topics twice"
                 )
-                complaints.add(f"[broadcasts.{name}]", sentence)
+                remedy = "leave it in one of them, and give that one the topics of both"
+                complaints.add(f"[broadcasts.{name}]", f"targets: {target!r} {twice}; {remedy}")
 
 
 def expand_broadcasts(raw: Mapping[str, Any], complaints: Complaints) -> dict[str, Any]:

@@ -120,11 +120,8 @@ def find_mixed_broadcasts(links: Sequence[Link]) -> Iterator[tuple[Link, str]]:
     for link in links:
         other = first.setdefault(link.broadcast, link)
         if link.broadcast and other.source != link.source:
-            yield (
-                link,
-                f"broadcast: {link.broadcast!r} reads {other.source!r}, by {other.name}, and this link {link.source!r};"
-                " give it another name",
-            )
+            both = f"reads {other.source!r}, by {other.name}, and this link {link.source!r}"
+            yield link, f"broadcast: {link.broadcast!r} {both}; give it another name"
 
 
 def _link(name: str, raw: object, clusters: Mapping[str, Cluster], complaints: Complaints) -> Link | None:
@@ -142,19 +139,17 @@ def _link(name: str, raw: object, clusters: Mapping[str, Cluster], complaints: C
     rest, inner = RawSection(raw, place).parted(*SUBSECTIONS)
     if isinstance(rest, dict) and isinstance(rest.get("topic_settings"), Mapping):
         rest["topic_settings"] = flatten_table(rest["topic_settings"])
-    values = {
-        key: read(RawSection(inner[key], f"{place[:-1]}.{key}]"), complaints) for key, read in SUBSECTIONS.items()
-    }
+    values = {}
+    for key, read in SUBSECTIONS.items():
+        values[key] = read(RawSection(inner[key], f"{place[:-1]}.{key}]"), complaints)
     section = read_section(LinkSection, rest, place, complaints, beside=list(inner))
     if section is None:
         return None
     _check_filters(section, place, complaints)
     if not section.broadcast and values["queue"].fresh:
-        complaints.add(
-            f"{place[:-1]}.queue]",
-            'policy: only a link of a broadcast drops what is not fresh; give the link a broadcast = "NAME", which may '
-            "be its alone, or leave policy out",
-        )
+        remedy = 'give the link a broadcast = "NAME", which may be its alone, or leave policy out'
+        sentence = f"policy: only a link of a broadcast drops what is not fresh; {remedy}"
+        complaints.add(f"{place[:-1]}.queue]", sentence)
     if len(complaints.lines) > before:
         return None
     return Link(source, target, **shared_fields(section, Link), **values)
@@ -260,9 +255,8 @@ def read_outputs(table: object, place: str, complaints: Complaints) -> tuple[tup
     for groups, topics in table.items():
         texts = topics if isinstance(topics, list) and all(isinstance(one, str) for one in topics) else None
         if not texts:
-            complaints.add(
-                place, f"outputs: {groups!r}: must be a list of expressions like {OUTPUTS_EXAMPLE}, not {topics!r}"
-            )
+            sentence = f"must be a list of expressions like {OUTPUTS_EXAMPLE}, not {topics!r}"
+            complaints.add(place, f"outputs: {groups!r}: {sentence}")
             continue
         wrong = [why for why in (_wrong(groups), *map(_wrong_topics, texts)) if why]
         for why in wrong:
@@ -281,7 +275,7 @@ def unmatched_outputs(
         if not any(pattern.fullmatch(topic) for topic in topics):
             near = get_close_matches(expression, topics, n=1, cutoff=SUGGESTION_CUTOFF)
             mean = f"; did you mean {near[0]}?" if near else ""
-            yield expression, f"meets no topic that the link carries now, so no group waits for what it says{mean}"
+            yield expression, f"matches no topic that the link replicates now, so no group waits for it{mean}"
 
 
 def _wrong_topics(text: str) -> str:
@@ -292,10 +286,8 @@ def _wrong_topics(text: str) -> str:
 def _wrong(text: str) -> str:
     unknown = _PLACEHOLDER.search(text)
     if unknown:
-        return (
-            f"{text!r}: {unknown.group()} stands for nothing; only {GROUP_PLACEHOLDER} does, in an expression for "
-            "topics"
-        )
+        known = f"only {GROUP_PLACEHOLDER} does, in an expression for topics"
+        return f"{text!r}: {unknown.group()} stands for nothing; {known}"
     return pattern_error(text)
 
 
@@ -341,9 +333,8 @@ def read_queue(raw: RawSection, complaints: Complaints) -> QueueRules:
         return QueueRules()
     _check_queue(section, raw.place, complaints)
     low_kb = section.low_kb or section.high_kb // 2
-    return QueueRules(
-        **{**shared_fields(section, QueueRules), "high_bytes": section.high_kb << 10, "low_bytes": low_kb << 10}
-    )
+    sizes = {"high_bytes": section.high_kb << 10, "low_bytes": low_kb << 10}
+    return QueueRules(**shared_fields(section, QueueRules) | sizes)
 
 
 def _check_queue(section: QueueSection, place: str, complaints: Complaints) -> None:
@@ -355,11 +346,8 @@ def _check_queue(section: QueueSection, place: str, complaints: Complaints) -> N
     for name in ("high_kb", "low_kb"):
         size = getattr(section, name)
         if size < BATCH_KB_MAX and (size or name == "high_kb"):
-            complaints.add(
-                place,
-                f"{name}: {size} is below one batch, which may have {BATCH_KB_MAX} KB where a topic sets no "
-                f"max.message.bytes; give it {BATCH_KB_MAX} or more",
-            )
+            batch = f"one batch, which may have {BATCH_KB_MAX} KB where a topic sets no max.message.bytes"
+            complaints.add(place, f"{name}: {size} is below {batch}; give it {BATCH_KB_MAX} or more")
     if section.low_kb > section.high_kb:
         complaints.add(place, f"low_kb: {section.low_kb} is above high_kb, {section.high_kb}; give it less")
 

@@ -152,9 +152,8 @@ def _spark(raw: object, complaints: Complaints) -> SparkSettings | None:
     if section is None:
         return None
     if not SPARK_MASTER.fullmatch(section.master):
-        complaints.add(
-            place, f"master: {section.master!r} is not a Spark master like local, local[4], spark://host:7077"
-        )
+        example = "like local, local[4], spark://host:7077"
+        complaints.add(place, f"master: {section.master!r} is not a Spark master {example}")
     return SparkSettings(section.master, pairs)
 
 

@@ -65,9 +65,8 @@ def _read_networks(
             complaints.add(place, f"{_NETWORKS}: {why}")
         if site not in sites:
             near = did_you_mean(str(site), sorted(sites))
-            complaints.add(
-                place, f"{_NETWORKS}: {network}: no cluster is at site {site!r}, and next has none for it{near}"
-            )
+            sentence = f"no cluster is at site {site!r}, and next has none for it{near}"
+            complaints.add(place, f"{_NETWORKS}: {network}: {sentence}")
     return tuple((str(network), str(site)) for network, site in table.items())
 
 

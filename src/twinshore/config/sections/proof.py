@@ -39,10 +39,8 @@ class ProofSettings:
 def read_proof(raw: RawSection, complaints: Complaints) -> ProofSettings:
     found = read_section(ProofSettings, raw.raw, raw.place, complaints) or ProofSettings()
     if found.read_again_h and not found.reread_mb_s:
-        complaints.add(
-            raw.place,
-            f"read_again_h = {found.read_again_h:g} cannot be kept with reread_mb_s = 0, which reads nothing again",
-        )
+        sentence = "cannot be kept with reread_mb_s = 0, which reads nothing again"
+        complaints.add(raw.place, f"read_again_h = {found.read_again_h:g} {sentence}")
     if refused := budget_error(found):
         complaints.add(raw.place, refused)
     return found
@@ -52,10 +50,8 @@ def budget_error(settings: ProofSettings) -> str:
     """Why the two budgets contradict each other; empty if they do not."""
     if not 0 < settings.throttle_mb_s <= settings.reread_mb_s:
         return ""
-    return (
-        f"reread_mb_s = {settings.reread_mb_s:g} is a part of throttle_mb_s = {settings.throttle_mb_s:g}, and would"
-        " leave nothing of it for what is new: set it lower"
-    )
+    part = f"reread_mb_s = {settings.reread_mb_s:g} is a part of throttle_mb_s = {settings.throttle_mb_s:g}"
+    return f"{part}, and would leave nothing of it for what is new: set it lower"
 
 
 SECTION = Section("proof", 60, (("[proof]", ProofSettings),), read_proof, overridden=True)

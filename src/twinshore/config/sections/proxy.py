@@ -188,19 +188,13 @@ def read_proxy(raw_section: RawSection, complaints: Complaints) -> ProxySettings
     names = found.clusters or tuple(known)
     whole = replace(found, clusters=names, advertised_host=found.advertised_host or found.address)
     by_name = _read_names(inner[_BY_NAME], whole, raw_section.place, complaints)
-    if whole.new_topics and whole.new_topics not in whole.clusters:
-        complaints.add(
-            raw_section.place,
-            f"new_topics: no cluster {whole.new_topics!r}{did_you_mean(whole.new_topics, whole.clusters)}",
-        )
-    if whole.traffic_cluster and whole.traffic_cluster not in whole.clusters:
-        near = did_you_mean(whole.traffic_cluster, whole.clusters)
-        complaints.add(raw_section.place, f"traffic_cluster: no cluster {whole.traffic_cluster!r}{near}")
+    for name, cluster in (("new_topics", whole.new_topics), ("traffic_cluster", whole.traffic_cluster)):
+        if cluster and cluster not in whole.clusters:
+            complaints.add(raw_section.place, f"{name}: no cluster {cluster!r}{did_you_mean(cluster, whole.clusters)}")
     ports = 0 if whole.node_hosts else whole.nodes_per_cluster * len(whole.clusters)
     if raw_section.raw and (last := whole.port + ports) > PORT_MAX:
-        complaints.add(
-            raw_section.place, f"port, nodes_per_cluster: the last port would be {last}, they end at {PORT_MAX}"
-        )
+        sentence = f"the last port would be {last}, they end at {PORT_MAX}"
+        complaints.add(raw_section.place, f"port, nodes_per_cluster: {sentence}")
     behind = [known[name] for name in names if name in known]
     for sentence in _conflicts(whole, behind, bool(tables)):
         complaints.add(raw_section.place, sentence)

@@ -28,7 +28,7 @@ from twinshore.replication.task.lookups import inspect_target
 from twinshore.replication.topic_scanner import read_known_twins
 from twinshore.runtime.endpoints import LinkClients, verify_cluster_ids
 from twinshore.state.core.values import AuditRow, LeaseRow, LinkIdentity, ProgressRecord, TwinRow
-from twinshore.state.database import chunks
+from twinshore.state.sql import chunks
 from twinshore.state.store import Store
 
 PATIENCE_S = 10.0
