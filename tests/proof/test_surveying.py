@@ -186,9 +186,7 @@ def test_what_is_admitted_and_does_not_cross_is_named(tmp_path: Path, case: str)
             "refused": [(TOPIC, -1, f"the mirror refuses it: {row}")],
             "gone on before": [(TOPIC, -1, f"the mirror refuses it: {row}")],
             "paused": [(TOPIC, -1, PAUSED_BEFORE_START)],
-            "at its end": [
-                (TOPIC, 0, "the mirror has stopped it: open incident 1, oversize batch: too large")
-            ],
+            "at its end": [(TOPIC, 0, "the mirror has stopped it: open incident 1, oversize batch: too large")],
             "excluded": [],
             "a twin": [],
             "at home there": [],

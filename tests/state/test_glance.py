@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
+from testkit.errors import SENTENCE
 from twinshore.config.errors import StoreError
 from twinshore.config.model import Secret
 from twinshore.state import database as engine
@@ -30,7 +31,7 @@ class Counted:
         self.times += 1
         time.sleep(self.slow_s)
         if self.broken:
-            raise StoreError("the store is away")
+            raise StoreError(SENTENCE, cause="the store is away")
         return read_control_versions(connection)
 
 

@@ -61,11 +61,10 @@ def _check_apart(found: Mapping[str, BroadcastSection], complaints: Complaints) 
         for target in dict.fromkeys(section.targets):
             other = first.setdefault((section.source, target), name)
             if other != name:
-                twice = (
-                    f"gets [broadcasts.{other}] from {section.source!r} already, and would get the same topics twice"
-                )
+                before = f"targets: {target!r} gets [broadcasts.{other}] from {section.source!r} already"
                 remedy = "leave it in one of them, and give that one the topics of both"
-                complaints.add(f"[broadcasts.{name}]", f"targets: {target!r} {twice}; {remedy}")
+                sentence = f"{before}, and would get the same topics twice; {remedy}"
+                complaints.add(f"[broadcasts.{name}]", sentence)
 
 
 def expand_broadcasts(raw: Mapping[str, Any], complaints: Complaints) -> dict[str, Any]:
