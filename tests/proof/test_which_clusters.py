@@ -24,7 +24,7 @@ def moved(broker: SmallBroker) -> str:
 
 def made_again(broker: SmallBroker) -> str:
     broker.topic_id = bytes(15) + b"\x09"
-    return f"topic {TOPIC} on west was deleted and made again meanwhile"
+    return f"topic {TOPIC} on west was deleted and created again during the proof"
 
 
 def changed(two: Rig, change: Callable[[SmallBroker], str], said: list[str]) -> Callable[[str, str], list[str]]:

@@ -38,7 +38,7 @@ def silent(cluster: str, *, could: bool = True) -> TopicCopy:
         (EAST, (copy("east"), copy("west", KnownHome("west", (1, 0)))), 0.0, Leader("east")),
         (EAST, (silent("east"), copy("west", twin=True)), LATER, Leader("east")),
         (KnownHome("north", (1, 0)), (copy("west"),), 0.0, NoLeader(NoLeaderReason.ELSEWHERE, ("north",))),
-        # b: all that could carry it answered.
+        # b: all that could have it answered.
         (None, (copy("east", EAST), copy("west", WEST, twin=True)), 0.0, Leader("west")),
         (None, (copy("east"), copy("west", twin=True)), 0.0, Leader("east")),
         (None, (copy("east"), copy("west", EAST, twin=True)), 0.0, Leader("east")),

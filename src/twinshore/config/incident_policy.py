@@ -90,22 +90,21 @@ class IncidentPolicy:
     @property
     def log_level(self) -> int:
         """ERROR if nothing goes on there until an operator acts, else WARNING, as in `logging`."""
-        return (
-            logging.ERROR if self.effect in (IncidentEffect.STOPS_PARTITION, IncidentEffect.TOPIC) else logging.WARNING
-        )
+        needs_operator = self.effect in (IncidentEffect.STOPS_PARTITION, IncidentEffect.TOPIC)
+        return logging.ERROR if needs_operator else logging.WARNING
 
 
-POLICY_STOP = IncidentPolicy("stop the partition, go on with its neighbours", IncidentEffect.STOPS_PARTITION)
+POLICY_STOP = IncidentPolicy("stop the partition, continue with its neighbours", IncidentEffect.STOPS_PARTITION)
 POLICY_RETRY = IncidentPolicy(
-    "rest the partition, try again every few seconds, go on with its neighbours", IncidentEffect.RETRIES
+    "stop the partition, retry every few seconds, continue with its neighbours", IncidentEffect.RETRIES
 )
 POLICY_TOPIC = IncidentPolicy("stop the topic", IncidentEffect.TOPIC)
-POLICY_GAP = IncidentPolicy("go on behind the gap, whose offsets nobody sees on the twin either", IncidentEffect.PASSES)
-POLICY_DROP = IncidentPolicy("drop them, and go on with what is fresh", IncidentEffect.PASSES)
-POLICY_HEAL = IncidentPolicy("carry it once more from the source", IncidentEffect.PASSES)
-POLICY_WAIT = IncidentPolicy("wait, and go on where it was left", IncidentEffect.PASSES)
-POLICY_NOT_TRUNCATED = IncidentPolicy(
-    "carry it all the same, try to cut its twin every 30 s", IncidentEffect.NOT_TRUNCATED
+POLICY_GAP = IncidentPolicy(
+    "continue behind the gap, whose offsets no consumer sees on the twin either", IncidentEffect.PASSES
 )
+POLICY_DROP = IncidentPolicy("drop them, and continue with fresh records", IncidentEffect.PASSES)
+POLICY_HEAL = IncidentPolicy("replicate it again from the source", IncidentEffect.PASSES)
+POLICY_WAIT = IncidentPolicy("wait, and continue where replication stopped", IncidentEffect.PASSES)
+POLICY_NOT_TRUNCATED = IncidentPolicy("replicate on, try to truncate the twin every 30 s", IncidentEffect.NOT_TRUNCATED)
 POLICY_KEEP_TWIN = IncidentPolicy("keep the twin", IncidentEffect.TWIN)
 POLICY_RESCUE = IncidentPolicy("save them on the new home", IncidentEffect.INFORMS)

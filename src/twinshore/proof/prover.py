@@ -295,7 +295,8 @@ def _check_topics(offset_range: CompareRange, source: KafkaCluster, target: Kafk
     for (kafka, name), wanted in zip(sides, offset_range.topic_ids, strict=True):
         topic = kafka.metadata([name]).topics.get(name) if wanted else None
         if topic is not None and not topic.error and topic.topic_id.hex() != wanted:
-            raise KafkaError(f"topic {name} on {kafka.name} was deleted and made again meanwhile", hint="prove again")
+            again = f"topic {name} on {kafka.name} was deleted and created again during the proof"
+            raise KafkaError(again, hint="prove again")
 
 
 def _looked_twice(prover: Prover) -> CompareResult:

@@ -265,10 +265,8 @@ METRIC_HELP = {
     "twinshore_proof_behind_records": "Offsets of the source that were there but not proven, at the last proof.",
     "twinshore_proof_age_seconds": "How long ago that was proven, or seen to be all that there is.",
     "twinshore_proof_differs": "1 where both sides were found to differ.",
-    READ_AGE_METRIC: "How long ago the oldest part of what is proven was read from both sides; none where nobody "
-    "knows.",
-    MISSING_TOMBSTONES_METRIC: "Keys that the source has deleted and the compacted twin still shows, at the last "
-    "look at its keys.",
+    READ_AGE_METRIC: "How long ago the oldest part of what is proven was read from both sides; none if unknown.",
+    MISSING_TOMBSTONES_METRIC: "Keys that the source has deleted and the compacted twin still shows, at the last check.",
 }
 
 

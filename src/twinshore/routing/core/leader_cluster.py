@@ -48,8 +48,8 @@ class TopicCopy:
 
 class NoLeaderReason(StrEnum):
     TOPIC = "no cluster has it"
-    LEASE = "a cluster that could carry it is silent, and is waited for"
-    SILENT = "a cluster that could carry it is silent, and may be its home"
+    LEASE = "a cluster that could have it is silent, and is waited for"
+    SILENT = "a cluster that could have it is silent, and may be its home"
     SOURCE = "what answered has a twin of it, and its home did not answer"
     ELSEWHERE = "it is at home on a cluster that is not behind this proxy or known to this client"
     CLASH = "clusters say different homes in one version"
@@ -141,6 +141,6 @@ def describe_decision(topic: str, decision: LeaderDecision) -> str:
         return f"topic {topic} has no leader: {decision.lacks.value}{which}"
     if decision.unheard:
         silent = f"though {', '.join(decision.unheard)} did not answer"
-        homes = "where a forced switch moved it meanwhile, it has two homes"
+        homes = "if a forced switch moved it, it has two homes"
         return f"topic {topic} is written on {decision.cluster} {silent}: {homes}"
     return f"topic {topic} is written on {decision.cluster}"
