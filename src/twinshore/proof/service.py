@@ -266,7 +266,7 @@ METRIC_HELP = {
     "twinshore_proof_age_seconds": "How long ago that was proven, or seen to be all that there is.",
     "twinshore_proof_differs": "1 where both sides were found to differ.",
     READ_AGE_METRIC: "How long ago the oldest part of what is proven was read from both sides; none if unknown.",
-    MISSING_TOMBSTONES_METRIC: "Keys that the source has deleted and the compacted twin still shows, at the last check.",
+    MISSING_TOMBSTONES_METRIC: "Keys deleted on the source that the compacted twin still shows, at the last check.",
 }
 
 

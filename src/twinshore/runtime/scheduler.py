@@ -103,12 +103,7 @@ WAIT_S_MAX = 60.0
 
 class ScheduledTask:
     def __init__(
-        self,
-        scheduler: Scheduler,
-        task: QueuedTask,
-        work: Callable[[], float],
-        rest_s: float,
-        last: Callable[[], None],
+        self, scheduler: Scheduler, task: QueuedTask, work: Callable[[], float], rest_s: float, last: Callable[[], None]
     ) -> None:
         self._scheduler, self.task, self.work, self.rest_s, self.last = scheduler, task, work, rest_s, last
 

@@ -74,12 +74,7 @@ def open_responsive(settings: Settings, within_s: float) -> Store:
 @contextlib.contextmanager
 def open_or_temporary(settings: Settings) -> Iterator[Store]:
     """Opens the store; without one an empty temporary store."""
-    store = open_if_exists(settings)
-    if store is None:
-        with empty_store(settings.store.url) as empty:
-            yield empty
-        return
-    with store:
+    with open_if_exists(settings) or empty_store(settings.store.url) as store:
         yield store
 
 

@@ -126,8 +126,5 @@ def _mechanism(text: str, place: str, complaints: Complaints) -> SaslMechanism |
 
 
 SECTION = Section(
-    "clusters",
-    20,
-    (("[clusters.NAME]", ClusterSection), ("[clusters.NAME.security]", SecuritySection)),
-    read_clusters,
+    "clusters", 20, (("[clusters.NAME]", ClusterSection), ("[clusters.NAME.security]", SecuritySection)), read_clusters
 )

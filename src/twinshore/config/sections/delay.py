@@ -85,12 +85,7 @@ class DelaySection:
     table from expression to whole number; the first that matches the whole name counts, instead of the setting for all.
     """
 
-    period_s: float = setting(
-        5.0,
-        "period of the windows: how often they get a sample",
-        low=0.2,
-        high=3600,
-    )
+    period_s: float = setting(5.0, "period of the windows: how often they get a sample", low=0.2, high=3600)
     sample_s: float = setting(
         0.5, "how often both clusters' log ends are read for the recovery point", low=0.1, high=3600
     )
@@ -126,8 +121,7 @@ class DelaySection:
     metrics_port: int = setting(0, "port of /metrics and /health; 0: none", low=0, high=65535)
     folder: str = setting("twinshore-delay", "folder for samples and the state of the windows")
     windows: Literal["spark", "plain"] = setting(
-        "spark",
-        "where windows run: `spark`: a Structured Streaming query; `plain`: in the monitor itself",
+        "spark", "where windows run: `spark`: a Structured Streaming query; `plain`: in the monitor itself"
     )
     master: str = setting("local[2]", "Spark's master for that query; workers must see the same folder")
 

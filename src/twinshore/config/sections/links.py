@@ -73,10 +73,7 @@ class LinkSection:
         ("__.*",), "topics to exclude: regular expressions that match the whole name; `exclude` wins over `topics`"
     )
     replication_factor: int = setting(
-        0,
-        "replication factor of twins; 0: the source's, at most the target's number of brokers",
-        low=0,
-        high=32767,
+        0, "replication factor of twins; 0: the source's, at most the target's number of brokers", low=0, high=32767
     )
     topic_settings: tuple[tuple[str, str], ...] = setting(
         (), "topic configs that each twin gets, by Kafka's names, besides those that a twin needs"

@@ -67,10 +67,7 @@ class MirrorSettings:
         128, "adjacent uncompressed batches smaller than this are merged; 0: never", low=0, high=1024
     )
     merge_below_bytes: int = setting(
-        4096,
-        "adjacent compressed batches smaller than this are decompressed and merged; 0: never",
-        low=0,
-        high=1048576,
+        4096, "adjacent compressed batches smaller than this are decompressed and merged; 0: never", low=0, high=1048576
     )
     merge_target_kb: int = setting(512, "target size of merged batches", low=4, high=512)
     produce_timeout_s: float = setting(30.0, "how long a target broker may take to replicate a batch", low=1, high=600)
