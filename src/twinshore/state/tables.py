@@ -26,19 +26,10 @@ LENGTHS = {
     **dict.fromkeys(("id", "instance", "run", "kind", "state", "digest"), ID_LENGTH),
 }
 _LONG_OF_LINKS = ("after", "before", "outcome", "section", "seed", "sentence", "subject", "value", "words")
-_LONG_OF_OTHERS = (
-    "block",
-    "goals",
-    "links",
-    "members",
-    "partitions",
-    "reason",
-    "switch_state",
-    "text",
-    "unreplicated_ends",
-)
-LONG_TEXTS = frozenset((*_LONG_OF_LINKS, *_LONG_OF_OTHERS))
-LINK, TOPIC, PARTITION = ("link",), ("link", "topic"), ("link", "topic", "partition")
+_LONG_OF_PROXIES = ("goals", "members", "partitions", "reason", "text")
+_LONG_OF_OTHERS = ("block", "links", "switch_state", "unreplicated_ends")
+LONG_TEXTS = frozenset((*_LONG_OF_LINKS, *_LONG_OF_PROXIES, *_LONG_OF_OTHERS))
+LINK, PARTITION = ("link",), ("link", "topic", "partition")
 
 metadata = MetaData(
     naming_convention={
