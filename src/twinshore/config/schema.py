@@ -130,7 +130,7 @@ def read_section(
 
 
 def _validated(section: type[S], raw: Mapping[str, Any]) -> S:
-    model = pydantic_model(section)
+    model = pydantic_model(section)  # type: ignore[arg-type]  # a class is hashable
     checked = model.model_validate(dict(raw))
     return section(**{name: getattr(checked, name) for name in model.model_fields})
 

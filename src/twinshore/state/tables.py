@@ -29,6 +29,7 @@ _LONG_OF_LINKS = ("after", "before", "outcome", "section", "seed", "sentence", "
 _LONG_OF_PROXIES = ("goals", "members", "partitions", "reason", "text")
 _LONG_OF_OTHERS = ("block", "links", "switch_state", "unreplicated_ends")
 LONG_TEXTS = frozenset((*_LONG_OF_LINKS, *_LONG_OF_PROXIES, *_LONG_OF_OTHERS))
+_NUMBERS: dict[object, type[TypeEngine[Any]]] = {bool: Boolean, int: BigInteger, float: Double}
 LINK, PARTITION = ("link",), ("link", "topic", "partition")
 
 metadata = MetaData(
@@ -67,7 +68,7 @@ def partition_key() -> tuple[Column[str], Column[str], Column[int]]:
     )
 
 
-def row_table(name: str, row: type, keys: tuple[str, ...], *more: SchemaItem, **lengths: int) -> Table:
+def row_table(name: str, row: type, keys: tuple[str, ...], /, *more: SchemaItem, **lengths: int) -> Table:
     """A column for each field of `row`, and `more`. Texts have a length, by their name or by `lengths`, or none."""
     sql.TABLE_NAMES[row] = name
     return Table(name, metadata, *_columns(row, keys, lengths), *more)
@@ -88,8 +89,8 @@ def _columns(row: type, keys: tuple[str, ...], lengths: dict[str, int]) -> Itera
 
 
 def _kind(name: str, kind: object, lengths: dict[str, int]) -> TypeEngine[Any]:
-    if kind in (bool, int, float):
-        return {bool: Boolean, int: BigInteger, float: Double}[kind]()  # type: ignore[index]
+    if number_type := _NUMBERS.get(kind):
+        return number_type()
     if name in LONG_TEXTS and name not in lengths:
         return long_text()
     return exact_name(lengths.get(name) or LENGTHS.get(name, NAME_LENGTH))

@@ -568,9 +568,10 @@ def _home(topic: str, value: bytes | None) -> HomeRecord | None:
             "points": list(raw),
             **more,
         } if 0 < term <= TERM_MAX and 0 <= step < STEP_MAX and 0 <= since_ms < YEAR_9999_MS:
-            texts = {name: more.get(name, "") for name in (*_WORDS, *_IDS)}
+            names = (*_WORDS, *_IDS)
+            texts = {name: text for name in names if isinstance(text := more.get(name, ""), str)}
             points, hold_ms = _points(raw), more.get("hold_ms")
-            if points is None or not home or not cluster_id or not all(isinstance(one, str) for one in texts.values()):
+            if points is None or not home or not cluster_id or len(texts) < len(names):
                 return None
             is_sound = all(is_printable(text) for text in (home, cluster_id, *(texts[name] for name in _WORDS)))
             if not is_sound or not all(_is_id(texts[name]) for name in _IDS):
