@@ -294,7 +294,7 @@ def test_what_is_open_in_the_ledger_is_never_called_identical(tmp_path: Path, ki
             report = two.round()
             assert exit_code(report) == code
             text = "\n".join(describe_report(report))
-            assert f"from offset {AT} on, by open row {number}" in text
+            assert f"from offset {AT} on, by open incident {number}" in text
             assert "what the ledger says" in text
             (row,) = two.store.proofs.of()
             assert row.to_offset == AT, "from there on it is to be proven anew"

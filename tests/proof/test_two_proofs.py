@@ -88,7 +88,7 @@ def test_a_proof_by_another_way_closes_nothing(tmp_path: Path) -> None:
         for _ in range(2):
             report = two.round(CompareMode.CONTENT)
             assert exit_code(report) == 1, "\n".join(describe_report(report))
-            assert f"from offset {AT} on, by open row 1" in "\n".join(describe_report(report))
+            assert f"from offset {AT} on, by open incident 1" in "\n".join(describe_report(report))
             (opened,) = two.store.incidents.rows(open_only=True)
             assert (opened.incident.from_offset, opened.incident.proof_mode) == (AT, "exact")
         two.target.log = two.source.log
