@@ -294,7 +294,7 @@ def _takes(connection: Connection, values: Sequence[dict[str, Any]]) -> bool:
 def _values(row_index: int, row: TrafficRow) -> dict[str, Any]:
     values = row.as_values() | {"latency": _text(row.flow.latency), "sizes": _text(row.flow.sizes)}
     counts = {name: min(_COUNT_MAX, values[name]) for name in (*SUM_FIELDS, *MAX_FIELDS)}
-    texts = {name: sql.sanitize_text(values[name])[:NAME_LENGTH] for name in _TEXTS}
+    texts = {name: sql.sanitize_text(values[name])[: tables.LENGTHS.get(name, NAME_LENGTH)] for name in _TEXTS}
     return {"instance": row.instance, "row_index": row_index, **values, **counts, **texts}
 
 
