@@ -11,8 +11,6 @@ import pytest
 
 from twinshore.config.errors import CodedError
 
-SENTENCE = "proxy.topic-without-leader"  # a code whose text is its `cause`: for errors of any text
-
 
 @contextmanager
 def raises(kind: type[CodedError], code: str, **values: object) -> Iterator[pytest.ExceptionInfo[Any]]:

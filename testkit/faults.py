@@ -25,7 +25,6 @@ from typing import Any
 import psutil
 
 from testkit.cluster import RigCluster
-from testkit.errors import SENTENCE
 from testkit.watermarks import close_kept_consumers, read_end_offsets
 from twinshore.config.model import Cluster, Secret
 from twinshore.lab.broker import LabBroker
@@ -229,7 +228,7 @@ class Stage:
             case "leaders moved":
                 self._move_leaders(side)
             case other:
-                raise LabError(SENTENCE, cause=f"no such fault: {other}")
+                raise LabError(f"no such fault: {other}")
 
     def _side(self, kind: str) -> RigCluster:
         if kind.startswith("source"):
@@ -260,7 +259,7 @@ class Stage:
                     return victim
             self.check()
             time.sleep(0.1)
-        raise LabError(SENTENCE, cause=f"nobody tasks within {TASKS_S_MAX:.0f} s")
+        raise LabError(f"nobody tasks within {TASKS_S_MAX:.0f} s")
 
     def _pause_worker(self) -> None:
         """Longer than its lease now and then: another will have taken over when it wakes up."""
@@ -298,9 +297,9 @@ class Stage:
         ):
             self.check()
             if time.monotonic() > deadline:
-                said = self.mirrors[0].said[-2000:]
-                cause = f"nothing has crossed within {BEGIN_S_MAX:.0f} s; the mirror says:\n{said}"
-                raise LabError(SENTENCE, cause=cause)
+                raise LabError(
+                    f"nothing has crossed within {BEGIN_S_MAX:.0f} s; the mirror says:\n{self.mirrors[0].said[-2000:]}"
+                )
             time.sleep(0.2)
 
     def await_end(self) -> bool:

@@ -21,7 +21,6 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 
 from testkit.clients import commit_group_offsets
 from testkit.cluster import RigCluster
-from testkit.errors import SENTENCE
 from testkit.verbs import run_verb
 from testkit.watermarks import close_kept_consumers, read_end_offsets
 from twinshore.client.consumer import FailoverConsumer
@@ -92,9 +91,7 @@ class HotWriter:
         self._stopping.set()
         self._thread.join(2 * _SETTLE_S)
         if self._broken or self._left or self._thread.is_alive():
-            raise LabError(
-                SENTENCE, cause=f"writer {self.name} did not end well: {self._broken or f'{self._left} have no answer'}"
-            )
+            raise LabError(f"writer {self.name} did not end well: {self._broken or f'{self._left} have no answer'}")
         return self.acked
 
     def longest_pause_s(self, since_s: float = 0.0) -> float:
@@ -146,7 +143,7 @@ class HotReader:
         self._stopping.set()
         self._thread.join(_SETTLE_S)
         if self._broken:
-            raise LabError(SENTENCE, cause=f"group {self.group} did not end well: {self._broken}")
+            raise LabError(f"group {self.group} did not end well: {self._broken}")
 
     def places(self) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
@@ -160,7 +157,7 @@ class HotReader:
             while not self._stopping.is_set():
                 for message in self._consumer.consume(2_000, 0.1):
                     if error := message.error():
-                        raise LabError(SENTENCE, cause=f"an error surfaced: {error}")
+                        raise LabError(f"an error surfaced: {error}")
                     where = self._consumer.where(self._topic)
                     self.read.append((where, message.partition() or 0, message.offset() or 0))
         except Exception as error:
@@ -300,7 +297,7 @@ def until(holds: Callable[[], bool], within_s: float, what: str, *, must: bool =
     while not holds():
         if time.monotonic() > until_s:
             if must:
-                raise LabError(SENTENCE, cause=f"not within {within_s:g} s: {what}")
+                raise LabError(f"not within {within_s:g} s: {what}")
             return
         time.sleep(0.1)
 

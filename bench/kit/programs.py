@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from testkit.errors import SENTENCE
 from twinshore.lab.cache import cache_folder, make_once, print_notice
 from twinshore.lab.errors import LabError
 
@@ -22,7 +21,7 @@ class NoToolError(LabError):
 def program(tool: str, name: str) -> list[str]:
     """The command that starts this client's program. NoToolError without the tool; LabError where it is not built."""
     if not (found := shutil.which(tool)):
-        raise NoToolError(SENTENCE, cause=f"no {tool} here")
+        raise NoToolError(f"no {tool} here")
     source = SOURCES / ("go" if tool == "go" else name)
     files = [path for path in sorted(source.rglob("*")) if path.is_file()]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:8]
@@ -43,7 +42,7 @@ def _build(tool: str, source: Path, target: Path) -> None:
         command = commands[tool]
         done = subprocess.run(command, cwd=target, capture_output=True, text=True, timeout=_WITHIN_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise LabError(SENTENCE, cause=f"{source.name} cannot be built: {error}") from None
+        raise LabError(f"{source.name} cannot be built: {error}") from None
     if done.returncode:
-        raise LabError(SENTENCE, cause=f"{source.name} cannot be built: {' '.join(done.stderr.split())[-500:]}")
+        raise LabError(f"{source.name} cannot be built: {' '.join(done.stderr.split())[-500:]}")
     shutil.rmtree(target / "target", ignore_errors=True)

@@ -18,7 +18,6 @@ from confluent_kafka.admin import AdminClient
 import twinshore
 from testkit.cluster import RigCluster
 from testkit.copiers import KAFKA_JVM
-from testkit.errors import SENTENCE
 from testkit.jars import compile_java, fetch_python_packages
 from twinshore.config.model import Cluster
 from twinshore.lab.errors import LabError, log_tail
@@ -160,7 +159,7 @@ class KafkaProxy:
     def start(self, site: Site) -> Serving:
         program = os.environ.get("KAFKA_PROXY") or shutil.which("kafka-proxy")
         if not program:
-            raise LabError(SENTENCE, cause="there is no kafka-proxy on the path, and KAFKA_PROXY names none")
+            raise LabError("there is no kafka-proxy on the path, and KAFKA_PROXY names none")
         ports = free_port_range(2)
         command = [program, "server", "--default-listener-ip", "127.0.0.1", "--http-disable", "--log-level", "warning"]
         command += ["--bootstrap-server-mapping", f"{site.cluster.bootstrap[0]},127.0.0.1:{ports}"]
@@ -238,7 +237,7 @@ def _serving(bootstrap: str, child: ChildProcess, log: Path) -> Serving:
                 child.end()
                 told = log_tail(log) if log else ""
                 raise LabError(
-                    SENTENCE, cause=f"it does not serve at {bootstrap}: {error.args[0].str()}; its log's end:\n{told}"
+                    f"it does not serve at {bootstrap}: {error.args[0].str()}; its log's end:\n{told}"
                 ) from None
             time.sleep(0.2)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from testkit.errors import SENTENCE
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from tests.groups.test_direction import PARTS, TWINS, Stage
@@ -93,7 +92,7 @@ def test_a_filter_that_could_not_be_read_once_is_heard_all_the_same(
         asking.run(file, "link", "filter", LINK, "--exclude-groups", "audit")
 
         def away(link: str) -> object:
-            raise StoreError(SENTENCE, cause=f"the store does not say what is in force on {link}")
+            raise StoreError(f"the store does not say what is in force on {link}")
 
         with monkeypatch.context() as patched, pytest.raises(StoreError):
             patched.setattr(store.controls, "of", away)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testkit.errors import SENTENCE, mentions
+from testkit.errors import mentions
 from testkit.log_lines import LogLines, keep_log_lines
 from twinshore.config.errors import StoreError
 from twinshore.kafka.clock import wall_ms
@@ -100,7 +100,7 @@ def test_a_store_that_is_away_is_said_once_and_breakers_stay(store: Store, monke
     assert store.proxies.change([OPEN], seen=0, told=[TOLD])
 
     def away(_: object) -> int:
-        raise StoreError(SENTENCE, cause="the store is away")
+        raise StoreError("the store is away")
 
     async def scene(played: Played) -> None:
         with monkeypatch.context() as patch:
@@ -123,7 +123,7 @@ def test_a_store_that_hangs_holds_up_no_breaker_that_closes_at_its_time(
 
     def hang(_: object) -> int:
         hangs.wait(20)
-        raise StoreError(SENTENCE, cause="the store hangs")
+        raise StoreError("the store hangs")
 
     async def scene(played: Played) -> None:
         row = replace(OPEN, until_ms=wall_ms() + 1_500)
@@ -151,7 +151,7 @@ def test_a_process_that_starts_while_the_store_is_away(
     monkeypatch.setattr(controls, "FIRST_SYNC_TIMEOUT_S", 1.2)
 
     def away() -> Store:
-        raise StoreError(SENTENCE, cause="the store is away")
+        raise StoreError("the store is away")
 
     async def begin(stores: Callable[[], Store]) -> CircuitBreakers:
         box = CircuitBreakers()

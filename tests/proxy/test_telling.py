@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testkit.errors import SENTENCE, mentions
+from testkit.errors import mentions
 from testkit.log_lines import LogLines
 from twinshore.config.errors import StoreError
 from twinshore.proxy import reporting as tellings
@@ -86,7 +86,7 @@ def test_a_store_that_is_away_loses_nothing(store: Store, clock: Clock, log_line
 
         def find() -> Store:
             if away[0]:
-                raise StoreError(SENTENCE, cause="the database is gone")
+                raise StoreError("the database is gone")
             return store
 
         ours = Played(find)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testkit.errors import SENTENCE, mentions, raises
+from testkit.errors import mentions, raises
 from testkit.log_lines import LogLines
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import SaslMechanism, Secret
@@ -129,7 +129,7 @@ def test_a_file_that_changes_is_in_force_and_one_that_is_wrong_is_told_once(
         try:
             return int(file.read_text())
         except (OSError, ValueError):
-            raise ConfigError(SENTENCE, cause="that is no number") from None
+            raise ConfigError("that is no number") from None
 
     found = ReloadedFile("the number", (str(file),), make)
     found.look()

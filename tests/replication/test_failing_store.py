@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from testkit.errors import SENTENCE
 from testkit.log_lines import LogLines
 from tests.replication.test_link_driver import LINK, Place, answering_clusters
 from twinshore.config.errors import StoreError
@@ -36,7 +35,7 @@ def test_a_link_waits_where_the_store_refuses_each_look_for_a_minute(
         return word["state"], word["says"]
 
     def fails(_: LinkController) -> None:
-        raise StoreError(SENTENCE, cause="the store will not have it")
+        raise StoreError("the store will not have it")
 
     place.turned(lambda sentence: "flowing" in sentence)
     place.coordinator.assign((LINK, 0), [PartitionConfig("orders", 0, "00", "00")])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from testkit.errors import SENTENCE, mentions
+from testkit.errors import mentions
 from testkit.log_lines import LogLines
 from twinshore.config.errors import ConfigError
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
@@ -82,7 +82,7 @@ def test_the_same_trouble_is_told_once_until_all_was_well(log_lines: LogLines) -
     once.well()
     once.say("a")
     assert log_lines == ["a", "b", "a", "a"]
-    assert describe_error(ConfigError(SENTENCE, cause="no such file", hint="make it")) == "no such file (make it)"
+    assert describe_error(ConfigError("no such file", hint="make it")) == "no such file (make it)"
     assert describe_error(IndexError("too far")) == "IndexError: too far"
 
 

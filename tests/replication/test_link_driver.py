@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from testkit.errors import SENTENCE
 from testkit.log_lines import LogLines
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError, TwinshoreError, WireError
 from twinshore.config.incident_policy import IncidentKind
@@ -136,7 +135,7 @@ def failing_once(monkeypatch: pytest.MonkeyPatch, part: object, name: str) -> No
     def first_fails(*args: Any, **more: Any) -> Any:
         if not failed:
             failed.append(name)
-            raise StoreError(SENTENCE, cause="the store does not answer")
+            raise StoreError("the store does not answer")
         return asked(*args, **more)
 
     monkeypatch.setattr(part, name, first_fails)
@@ -258,9 +257,7 @@ def test_a_long_look_deals_out_nothing_by_an_order_that_holds_no_more(
     assert place.driver._order(0, 1).never_cut
 
 
-@pytest.mark.parametrize(
-    "error", [WireError("not a batch", offset=12), ConfigError(SENTENCE, cause="secret file gone cannot be read")]
-)
+@pytest.mark.parametrize("error", [WireError("not a batch", offset=12), ConfigError("secret file gone cannot be read")])
 @pytest.mark.usefixtures("answering")
 def test_one_topics_bytes_or_one_secret_file_hold_up_their_own_link_alone(
     places: Callable[..., Place], monkeypatch: pytest.MonkeyPatch, error: TwinshoreError
@@ -334,7 +331,7 @@ def test_a_paused_link_that_may_not_run_at_all_waits(
     monkeypatch.setattr(place.driver._overrides, "link", paused)
 
     def refuses(_: LinkController) -> None:
-        raise RefusedError(SENTENCE, cause="another store has the link")
+        raise RefusedError("another store has the link")
 
     monkeypatch.setattr(LinkController, "_apply_overrides", refuses)
     with pytest.raises(RefusedError):
@@ -372,7 +369,7 @@ def test_a_link_that_another_store_has_taken_over_carries_nothing_more(
     place.coordinator.assign((LINK, 0), [PartitionConfig("orders", 0, "00", "00")])
 
     def fails(_: LinkController) -> None:
-        raise RefusedError(SENTENCE, cause="it is written by store 3f2a09c1")
+        raise RefusedError("it is written by store 3f2a09c1")
 
     monkeypatch.setattr(LinkController, "_survey", fails)
     with pytest.raises(RefusedError):

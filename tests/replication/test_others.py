@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testkit.errors import SENTENCE, mentions
+from testkit.errors import mentions
 from twinshore.config.errors import StoreError
 from twinshore.config.model import Link, OffsetRun, SourceOffset, TargetOffset
 from twinshore.replication import operator_control
@@ -204,7 +204,7 @@ def test_of_two_that_adopt_a_topic_at_once_one_lets_go_with_all_its_rows(store: 
 @pytest.mark.parametrize("before", [False, True], ids=["nobody had it", "a link had it before"])
 def test_rows_that_stand_while_the_store_fails_are_judged_when_it_answers(store: Store, before: bool) -> None:
     def fail() -> None:
-        raise StoreError(SENTENCE, cause="the store does not answer")
+        raise StoreError("the store does not answer")
 
     eye = Parked(B, store)
     eye.at, eye.meanwhile = 2 + before, fail

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testkit.errors import SENTENCE, mentions
+from testkit.errors import mentions
 from testkit.log_lines import LogLines
 from twinshore.config.errors import StoreError
 from twinshore.config.incident_policy import IncidentKind
@@ -212,7 +212,7 @@ class Away:
         def refusing(given: Sequence[ProgressRecord]) -> None:
             if self.times:
                 self.times -= 1
-                raise StoreError(SENTENCE, cause="the store does not answer")
+                raise StoreError("the store does not answer")
             record(given)
 
         monkeypatch.setattr(store.progress, "record", refusing)
@@ -335,7 +335,7 @@ def test_no_receipt_stands_in_the_store_before_the_row_of_what_was_lost_there(
 
 
 def locked_store(*_: object, **__: object) -> None:
-    raise StoreError(SENTENCE, cause="the lock on table incidents was not had within 10 s")
+    raise StoreError("the lock on table incidents was not had within 10 s")
 
 
 def test_how_a_link_of_a_broadcast_is_read_is_left_in_the_store_beside_its_word(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testkit.errors import SENTENCE, mentions
+from testkit.errors import mentions
 from testkit.log_lines import LogLines
 from twinshore.config.errors import RefusedError
 from twinshore.config.model import Link
@@ -270,7 +270,7 @@ def test_a_link_that_there_is_no_room_for_waits_until_another_goes(place: Place)
 
 def test_the_remedy_of_a_refused_link_is_said_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(_: LinkController) -> str:
-        raise RefusedError(SENTENCE, cause="another store", hint="run it there")
+        raise RefusedError("another store", hint="run it there")
 
     monkeypatch.setattr(LinkController, "turn", refuses)
     place.until(lambda: any("refused" in line for line in place.said))

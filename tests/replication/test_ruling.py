@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from testkit.errors import SENTENCE
 from testkit.log_lines import LogLines
 from twinshore.config.errors import StoreError
 from twinshore.config.model import Link
@@ -177,7 +176,7 @@ def test_a_store_that_fails_while_a_word_is_heard_has_it_heard_at_the_next_look(
             nonlocal calls
             calls += 1
             if calls == fails_at + 1:
-                raise StoreError(SENTENCE, cause="the store does not answer")
+                raise StoreError("the store does not answer")
             return ask(*args, **more)
 
         return asked

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from testkit.errors import SENTENCE
 from twinshore.config.errors import StoreError
 from twinshore.runtime import lease_keeper
 from twinshore.runtime.lease_keeper import LeaseKeeper, lease_renewer, read_leases, renew_leases
@@ -116,7 +115,7 @@ def test_a_store_that_fails_is_told_and_what_is_held_runs_out(store: Store, monk
     until(keeper.generation, keeper.sentence)
 
     def fails(*_: object) -> None:
-        raise StoreError(SENTENCE, cause="the disk is full", hint="make room")
+        raise StoreError("the disk is full", hint="make room")
 
     with monkeypatch.context() as broken:
         broken.setattr(store.leases, "renew_each", fails)

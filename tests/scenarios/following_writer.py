@@ -17,7 +17,6 @@ from itertools import pairwise
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Message, Producer
 
-from testkit.errors import SENTENCE
 from testkit.switch_under_load import KEYS, Acked, told, value_of
 from twinshore.client.discovery.routing_topic import HomeTracker
 from twinshore.client.sites import Site
@@ -99,7 +98,7 @@ class FollowingWriter:
             thread.join(_SETTLE_S + 3 * _PATIENCE_S)
         self._centre.stop()
         if self._broken or any(thread.is_alive() for thread in self._threads):
-            raise LabError(SENTENCE, cause=f"writer {self.name} did not end well: {self._broken or 'it hangs'}")
+            raise LabError(f"writer {self.name} did not end well: {self._broken or 'it hangs'}")
         return self.acked
 
     def deafen(self) -> None:

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import twinshore
-from testkit.errors import SENTENCE
 from tests.scenarios import pumps_in_threads
 from twinshore.lab.errors import LabError
 from twinshore.lab.processes import ChildProcess, start_child
@@ -128,9 +127,7 @@ class _Warm:
             ready, _, _ = select.select([self.child.stdout], [], [], LOADS_S_MAX)
             more = os.read(self.child.stdout, 100) if ready else b""
             if not more:
-                raise LabError(
-                    SENTENCE, cause=f"no mirror was forked; what loads for them has ended with {self.child.exit_code}"
-                )
+                raise LabError(f"no mirror was forked; what loads for them has ended with {self.child.exit_code}")
             said += more
         return int(said)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from testkit.errors import SENTENCE
 from twinshore.config.errors import StoreError
 from twinshore.config.model import Secret
 from twinshore.state import database as engine
@@ -31,7 +30,7 @@ class Counted:
         self.times += 1
         time.sleep(self.slow_s)
         if self.broken:
-            raise StoreError(SENTENCE, cause="the store is away")
+            raise StoreError("the store is away")
         return read_control_versions(connection)
 
 

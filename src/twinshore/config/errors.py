@@ -31,9 +31,13 @@ class CodedError(TwinshoreError):
     """An error with a stable `code` and `values`. `config/messages.py` has the text and the hint of each code."""
 
     def __init__(self, code: str, *, hint: str = "", **values: object) -> None:
-        known = MESSAGES[code]
-        super().__init__(known.text.format_map(values), hint=hint or known.hint.format_map(values))
-        self.code, self.values = code, values
+        known = MESSAGES.get(code)
+        if known is None:  # A sentence that another program said, such as a file's parser.
+            super().__init__(code, hint=hint)
+        else:
+            super().__init__(known.text.format_map(values), hint=hint or known.hint.format_map(values))
+        self.code = code if known else ""
+        self.values = values
 
 
 class ConfigError(CodedError):

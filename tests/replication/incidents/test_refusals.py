@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from testkit.errors import SENTENCE
 from testkit.log_lines import LogLines
 from twinshore.config.errors import StoreError
 from twinshore.config.incident_policy import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
@@ -131,7 +130,7 @@ def test_a_store_that_fails_once_hides_no_refusal_and_leaves_none_open(
 
 
 def _fails(*_: object, **__: object) -> None:
-    raise StoreError(SENTENCE, cause="the store does not answer")
+    raise StoreError("the store does not answer")
 
 
 def test_a_twin_that_was_just_made_and_is_led_by_nobody_yet_is_no_incident(

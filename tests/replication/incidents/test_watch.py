@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from testkit.errors import SENTENCE
 from testkit.log_lines import LogLines
 from twinshore.config.errors import KafkaError, StoreError
 from twinshore.config.incident_policy import POLICY_RETRY, POLICY_WAIT, IncidentKind, IncidentSide
@@ -102,7 +101,7 @@ def fail_once(place: Place, monkeypatch: pytest.MonkeyPatch, name: str) -> list[
     def first_fails(*args: Any, **more: Any) -> Any:
         if not failed:
             failed.append(name)
-            raise StoreError(SENTENCE, cause="the store does not answer")
+            raise StoreError("the store does not answer")
         return asked(*args, **more)
 
     monkeypatch.setattr(place.store.incidents, name, first_fails)

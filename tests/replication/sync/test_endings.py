@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from testkit.errors import SENTENCE
 from testkit.log_lines import LogLines
 from twinshore.config.errors import StoreError
 from twinshore.config.incident_policy import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
@@ -123,7 +122,7 @@ def test_a_store_that_fails_once_leaves_no_row_open(place: Place, monkeypatch: p
     place.ids["west"] = "bb"
 
     def fails(*_: object, **__: object) -> None:
-        raise StoreError(SENTENCE, cause="the store does not answer")
+        raise StoreError("the store does not answer")
 
     with monkeypatch.context() as failing:
         failing.setattr(place.store.incidents, "close", fails)
