@@ -25,15 +25,15 @@ from twinshore.runtime.compile import build_while_running, is_built
 
 assert not is_built()
 build_while_running()
-task = BufferPool(TaskLimits(join_below_bytes=1000))
-assert lane.below_bytes == 0, "it waited for the compiler"
+pool = BufferPool(TaskLimits(join_below_bytes=1000))
+assert pool.below_bytes == 0, "it waited for the compiler"
 assert "numba" not in sys.modules, "it loaded the compiler"
 deadline = time.monotonic() + 500
-while not lane.below_bytes:
+while not pool.below_bytes:
     assert time.monotonic() < deadline, "the loops were never taken up"
-    assert not lane.full()
+    assert not pool.full()
     time.sleep(0.05)
-assert lane.below_bytes == 1000
+assert pool.below_bytes == 1000
 assert is_built()
 """
 
