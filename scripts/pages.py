@@ -186,7 +186,7 @@ def _with_steps(page: str, kind: SwitchKind, begin: str, end: str) -> str:
     ]
     rows = ["| step | what it does | turning back | writers wait |", "| --- | --- | --- | --- |"]
     rows += [
-        f"| `{step}` | {step.spec.does} | {step.spec.undoes} |"
+        f"| `{step.words}` | {step.spec.does} | {step.spec.undoes} |"
         f" {'yes' if step.spec.held and kind not in NEVER_HOLDS else ''} |"
         for step in planned
     ]
@@ -195,7 +195,7 @@ def _with_steps(page: str, kind: SwitchKind, begin: str, end: str) -> str:
 
 
 def _node(step: SwitchStep) -> str:
-    return f"{step.name.lower()}[{step}]"
+    return f"{step.name.lower()}[{step.words}]"
 
 
 def render_cli_page() -> str:

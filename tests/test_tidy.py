@@ -326,4 +326,4 @@ def test_topics_are_deleted_in_one_place() -> None:
     calls = [
         path for path in SOURCES if path.is_relative_to(ROOT / "src") and ".admin.delete_topic(" in path.read_text()
     ]
-    assert [name_of(path) for path in calls] == ["src/twinshore/replication/sync/topic_deletion.py"]
+    assert [name_of(path) for path in calls] == ["src/twinshore/replication/sync/deletion_guard.py"]

@@ -25,8 +25,8 @@ from twinshore.replication.heartbeat import HeartbeatTask
 from twinshore.replication.incidents import watch as watching
 from twinshore.replication.incidents.watch import AvailabilityWatch
 from twinshore.replication.recorder import ProgressRecorder
+from twinshore.replication.sync.deletion_guard import SafetyPolicy
 from twinshore.replication.sync.syncer import ConfigSync
-from twinshore.replication.sync.topic_deletion import SafetyPolicy
 from twinshore.replication.task.core.config import PartitionProgress
 from twinshore.runtime.lease_keeper import LeaseKeeper
 from twinshore.runtime.logging import OutageLog

@@ -94,7 +94,8 @@ def test_a_start_that_waits_for_all_never_leads_past_a_silent_cluster() -> None:
 
 def test_the_reason_names_the_topic_and_the_clusters() -> None:
     assert describe_decision("audit", NoLeader(NoLeaderReason.LINK, ("east", "west"))) == (
-        "topic audit has no leader: several clusters have it, and no link explains which one is its home: east, west"
+        "topic audit has no known home: several clusters have it, and no link explains which one is its home:"
+        " east, west"
     )
     assert "east" in describe_decision("audit", Leader("west", ("east",)))
     assert "east" not in describe_decision("audit", Leader("west"))

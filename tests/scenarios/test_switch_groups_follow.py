@@ -31,7 +31,7 @@ def test_groups_follow_their_home_again_after_a_fail_back(cluster_factory: Clust
         commit(west, AT_EAST, {(TOPIC, 2): 4})
         said = rig.switch("failback", TOPIC, "--old", "east", "--yes")
         assert said.code == 0, said.text
-        assert f"put back: group {READS_ON} follows west again" in said.text, said.text
+        assert f"restore offsets: group {READS_ON} follows west again" in said.text, said.text
         until(lambda: committed(east, READS_ON, TOPIC, 1) == 15, 60, "as far as the twin goes by now", rig.rig)
         assert committed(east, AT_EAST, TOPIC, 2) == 9, "one that is further on is left alone"
         commit(west, READS_ON, {(TOPIC, 1): 24})

@@ -29,7 +29,7 @@ def test_a_home_that_dies_behind_the_point_of_no_return(cluster_factory: Cluster
         east.brokers[0].kill()
         began = time.monotonic()
         child, log = rig.begin("resume", module=QUICK)
-        until(lambda: "flip: " in log.read_text(encoding="utf-8"), 60, "it is flipped", rig.rig)
+        until(lambda: "promote: " in log.read_text(encoding="utf-8"), 60, "it is flipped", rig.rig)
         took_s = time.monotonic() - began
         with closing(KafkaCluster(west.cluster)) as kafka:
             line = HomesTopic(kafka).read()[TOPIC]

@@ -18,7 +18,7 @@ from twinshore.replication.task.core import error_actions, resync
 from twinshore.replication.task.core import position as observe
 from twinshore.replication.task.core.batches import OffsetGap, OutgoingBatch, PartitionStopped
 from twinshore.replication.task.core.config import PartitionProgress
-from twinshore.replication.task.core.known_end import ZombieRequests
+from twinshore.replication.task.core.known_end import UnresolvedRequests
 from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.messages import Released
 from twinshore.replication.task.core.partition import PartitionReplicator
@@ -58,10 +58,10 @@ def trust_a_markers_answer() -> None:
 
 
 def ignore_strays() -> None:
-    def seen(self: ZombieRequests, _looked_at_s: float, _confirm_s: float, _epoch: int = -1) -> None:
+    def seen(self: UnresolvedRequests, _looked_at_s: float, _confirm_s: float, _epoch: int = -1) -> None:
         self.until_s = 0.0
 
-    ZombieRequests.seen = seen  # type: ignore[assignment, method-assign]
+    UnresolvedRequests.seen = seen  # type: ignore[assignment, method-assign]
 
 
 def keep_going_under_a_new_leader() -> None:

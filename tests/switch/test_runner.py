@@ -217,7 +217,7 @@ def test_a_record_that_the_store_does_not_take_is_waited_for() -> None:
 
     book.save = save  # type: ignore[method-assign]
     assert book.run(StepDone).state is SwitchStatus.DONE
-    assert book.said.count("level: away: locked") == 1
+    assert book.said.count("catch up: away: locked") == 1
     assert [one.step for one in book.kept][:-1] == list(STEPS[SwitchKind.PLANNED])
 
 

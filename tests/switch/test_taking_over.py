@@ -82,7 +82,7 @@ def test_in_each_state_it_is_taken_over_or_refused(kind: SwitchKind, step: Switc
         assert mentions(over.history[-1].sentence, "orders", "force", "bob")
     else:
         assert over.state is SwitchStatus.ROLLED_BACK and mentions(over.why, "bob", "force")
-        assert f"taken over at {step}" in over.history[-1].sentence
+        assert f"taken over at {step.words}" in over.history[-1].sentence
 
 
 @pytest.mark.parametrize("step", STEPS[SwitchKind.PLANNED][: STEPS[SwitchKind.PLANNED].index(SwitchStep.AFTER)])
@@ -192,7 +192,7 @@ FLIPPED = [SwitchStep.AFTER, SwitchStep.START_REVERSE, SwitchStep.RELEASE]
 def test_what_has_moved_the_topics_to_a_home_that_is_gone_is_ended_by_a_switch_back(step: SwitchStep) -> None:
     done = standing(SwitchKind.PLANNED, step, SwitchStatus.RUNNING)
     assert why_not_take_over(done, "west", "east") == "", "resume would wait for west for ever"
-    assert mentions(why_not_take_over(done, "east", "west"), step, "twinshore switch resume")
+    assert mentions(why_not_take_over(done, "east", "west"), step.words, "twinshore switch resume")
     ended = mark_taken_over(done, ["orders"], "bob", NOW_MS)
     assert (ended.state, ended.history[-1].sentence.startswith(f"ended at {step}, as west is gone")) == (
         SwitchStatus.DONE,

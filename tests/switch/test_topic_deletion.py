@@ -17,7 +17,7 @@ from twinshore.config.settings import Settings, load_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.lab.cluster import LabCluster
 from twinshore.replication.sync.core.lifecycle import KEEP_TWIN, RECREATE_APPROVAL
-from twinshore.replication.sync.topic_deletion import DeletionForbiddenError
+from twinshore.replication.sync.deletion_guard import DeletionForbiddenError
 from twinshore.runtime import lease_keeper
 from twinshore.runtime.endpoints import LinkClients
 from twinshore.runtime.lease_keeper import LeaseKeeper, exclusive

@@ -121,7 +121,8 @@ CLUSTER_MESSAGES = {
         "use the version that made it, or begin a new store: `twinshore link recover` finds the twins again",
     ),
     "state.progress-refused": Message(
-        "progress does not follow the stored positions: {ranges}", "read the positions again and continue from them"
+        "progress does not follow the stored positions, which another process has changed: {ranges}",
+        "check that one mirror runs this link, with this store",
     ),
     "state.read-only": Message("the store {place} is read-only", "give this user the right to write it and its folder"),
     "state.row-deleted-again": Message(

@@ -541,7 +541,9 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._context.counts.errands += 1
                 self._writing.begins(topics)
                 held = self._hold(protected)
-                back = partial(self._come_back, self._begin_turn(request), topics, self._context.leases(topics), held)
+                back = partial(
+                    self._come_back, self._begin_turn(request), topics, self._context.subscription_lapses(topics), held
+                )
                 ask = partial(self._brokers.ask, request.client_id or "", wait_s)
                 self._errand = RunningFanOut(errand, ask, back, self)
                 self._errand.begin()
@@ -621,7 +623,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         While no switch waited for this proxy, as when the process was suspended, the topic may have moved. What the old
         home took then may be lost, so the client must send again.
         """
-        if self._context.leases_unbroken_since(leases):
+        if self._context.has_no_lapse_since(leases):
             return True
         self.hang_up("it wrote while no switch waited for this proxy")
         return False
@@ -634,7 +636,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         asked = None
         if move.answered:
             self._writing.begins(move.topics)
-            leases = self._context.leases(move.topics, move.place.cluster)
+            leases = self._context.subscription_lapses(move.topics, move.place.cluster)
             held = self._hold(move.protected)
             done = partial(self._passed_back, self._begin_turn(request), broker, move, leases, held)
             heard = with_breaker_timing(done, self._context.breakers, move, request.client_id)

@@ -174,11 +174,11 @@ class ProxyContext:
         self.lapses.update(back)
         return bool(back)
 
-    def leases(self, topics: Iterable[str], at: str = "") -> Mapping[str, int]:
+    def subscription_lapses(self, topics: Iterable[str], at: str = "") -> Mapping[str, int]:
         """Returns the lapses of the clusters written to. `at`: the cluster for unknown topics."""
         return {name: self.lapses[name] for name in (self.table.written_at(topic) or at for topic in topics)}
 
-    def leases_unbroken_since(self, leases: Mapping[str, int]) -> bool:
+    def has_no_lapse_since(self, leases: Mapping[str, int]) -> bool:
         """Whether switches of these clusters have waited ever since."""
         lapsed = self._lapsed() if steady_s() >= self._all_until_s else ()
         return all(name not in lapsed and self.lapses[name] == count for name, count in leases.items())

@@ -47,8 +47,8 @@ from twinshore.replication.operator_control import OperatorOverrides, RateLimitP
 from twinshore.replication.ownership_sync import SwitchRequests, TopicHomes
 from twinshore.replication.recorder import ProgressRecorder
 from twinshore.replication.recovery import LogStartSync
+from twinshore.replication.sync.deletion_guard import SafetyPolicy
 from twinshore.replication.sync.syncer import ConfigSync
-from twinshore.replication.sync.topic_deletion import SafetyPolicy
 from twinshore.replication.task.core.config import TaskConfig
 from twinshore.replication.task.lookups import may_write_markers, transactional_id_prefix
 from twinshore.replication.task_pool import TaskPool

@@ -48,7 +48,7 @@ from twinshore.switch.core.steps import (
     TopicMove,
 )
 from twinshore.switch.core.unreplicated import (
-    DIVERGENCE_KINDS,
+    UNREPLICATED_KINDS,
     OldHomePartition,
     UnreplicatedRange,
     describe_deleted_offsets,
@@ -239,7 +239,7 @@ def continue_mapped(state: SwitchState, old: KafkaCluster, store: Store) -> tupl
     topics = topics_of_ranges(ranges_from_json(state.tails))
     store.offset_runs.continue_exact(list(_offset_runs(state, old, store)))
     for row in store.incidents.rows(state.back, open_only=True):
-        if row.incident.topic in topics and row.incident.kind in DIVERGENCE_KINDS:
+        if row.incident.topic in topics and row.incident.kind in UNREPLICATED_KINDS:
             store.incidents.close(row.id, now_ms=wall_ms(), came_to="the twin goes on behind it, mapped")
     return topics
 

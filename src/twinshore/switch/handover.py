@@ -343,7 +343,7 @@ def prove_twins(link: Link, settings: Settings, store: Store, state: SwitchState
     report = proving.round([link], list(state.names()), again=False)
     partitions = {(part.row.topic, part.row.partition): part for part in report.partitions}
     if differing := [f"{topic}-{number}" for (topic, number), part in partitions.items() if part.differs]:
-        return StepFailed(f"the twins are not the same: {join_names(differing)}; `twinshore prove` shows where")
+        return StepFailed(f"source and target differ: {join_names(differing)}; `twinshore prove` shows where")
     records = count_phrase(sum(part.compared for part in report.partitions), "record")
     if not whole:
         return StepDone(state, f"proven but for the tails; {records} compared now")

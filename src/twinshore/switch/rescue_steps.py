@@ -46,15 +46,15 @@ from twinshore.kafka.protocol.transactions import (
     parse_describe_transactions,
 )
 from twinshore.replication.sync.core.lifecycle import RECREATE_APPROVAL, Approval, parse_compacted
-from twinshore.replication.sync.topic_deletion import DeletionGuard
+from twinshore.replication.sync.deletion_guard import DeletionGuard
 from twinshore.replication.task.core.markers import marker_producer_id
 from twinshore.state.core.values import AuditRow, Incident, LinkStateRow
 from twinshore.state.log import AuditFilter
 from twinshore.state.store import Store
 from twinshore.switch.core.steps import StepDone, StepOutcome, StepPending, SwitchKind, SwitchState, TopicMove
 from twinshore.switch.core.unreplicated import (
-    DIVERGENCE_KINDS,
-    EXACT_DIVERGENCE_KINDS,
+    EXACT_UNREPLICATED_KINDS,
+    UNREPLICATED_KINDS,
     BatchBytes,
     HomeComparison,
     LogMatch,
@@ -111,8 +111,8 @@ def inspect_old_home(
     carried = {(row.topic, row.partition): row.to_offset for row in store.progress.positions(back)}
     incidents = [row.incident for row in store.incidents.rows(back, open_only=True)]
     # Of several incidents the least exact comes last, so that more is saved.
-    incidents.sort(key=lambda one: one.kind not in EXACT_DIVERGENCE_KINDS)
-    stopped = {(one.topic, one.partition): one for one in incidents if one.kind in DIVERGENCE_KINDS}
+    incidents.sort(key=lambda one: one.kind not in EXACT_UNREPLICATED_KINDS)
+    stopped = {(one.topic, one.partition): one for one in incidents if one.kind in UNREPLICATED_KINDS}
     differing = {(one.topic, one.partition) for one in incidents if one.kind is IncidentKind.CONTENT_DIFFERS}
     partitions = [TopicPartition(move.topic, number) for move in moves for number in range(move.partitions)]
     starts, ends = (old.list_offsets(partitions, kind) for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END))

@@ -20,7 +20,7 @@ from twinshore.kafka.admin import may_alter_acls, read_acls
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.core.ownership import pair_name
-from twinshore.replication.sync.topic_deletion import DeletionGuard
+from twinshore.replication.sync.deletion_guard import DeletionGuard
 from twinshore.routing.core.home_records import HomeState
 from twinshore.runtime.endpoints import verify_cluster_ids
 from twinshore.state.core.values import AuditRow, HomeChange
@@ -118,7 +118,7 @@ class StepRunner:
                 return state
             except StoreError as error:
                 if not told:
-                    self.tell(f"{state.step}: away: {error.message}")
+                    self.tell(f"{state.step.words}: away: {error.message}")
                 told, before = True, state
                 state = self._release_writers(state, error)
                 self._say(before, state)

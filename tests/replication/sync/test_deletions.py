@@ -18,7 +18,7 @@ from twinshore.config.settings import load_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.error_codes import kafka_error
-from twinshore.replication.sync import deletion
+from twinshore.replication.sync import topic_lifecycle
 from twinshore.replication.sync.core.lifecycle import (
     ALL_TOPICS,
     DELETE_APPROVAL,
@@ -28,9 +28,9 @@ from twinshore.replication.sync.core.lifecycle import (
     Presence,
     TwinRange,
 )
-from twinshore.replication.sync.deletion import DeletedTopics
+from twinshore.replication.sync.deletion_guard import SafetyPolicy
 from twinshore.replication.sync.target_admin import TargetAdmin
-from twinshore.replication.sync.topic_deletion import SafetyPolicy
+from twinshore.replication.sync.topic_lifecycle import DeletedTopics
 from twinshore.state.core.values import ControlRow, IncidentRow, LinkStateRow, TwinRow
 from twinshore.state.store import Store, open_store
 
@@ -84,8 +84,8 @@ class Stage:
         self.controller = Deleting()
         vars(self.clusters[1])["admin"] = self.controller
         self.hands = TargetAdmin(LINK, self.clusters[1], self.store)
-        monkeypatch.setattr(deletion, "observe_topics", self._sides)
-        monkeypatch.setattr(deletion, "read_twin_ranges", self._spans)
+        monkeypatch.setattr(topic_lifecycle, "observe_topics", self._sides)
+        monkeypatch.setattr(topic_lifecycle, "read_twin_ranges", self._spans)
         self.endings = self.begun()
 
     def begun(self) -> DeletedTopics:
@@ -245,7 +245,7 @@ def test_a_deletion_that_the_target_refuses_is_told_once_and_tried_again(
     stage.controller.answer = lambda twin: asked.append(twin) or 73  # type: ignore[func-returns-value]
     stage.looks(3)
     assert asked == [], "not at each look"
-    monkeypatch.setattr(deletion, "DELETE_RETRY_S", 0.0)
+    monkeypatch.setattr(topic_lifecycle, "DELETE_RETRY_S", 0.0)
     stage.looks(1)
     assert asked == ["a"]
     stage.controller.answer = lambda _: 0

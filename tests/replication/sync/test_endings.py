@@ -13,7 +13,7 @@ from twinshore.config.errors import StoreError
 from twinshore.config.incident_policy import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.replication.sync import deletion
+from twinshore.replication.sync import topic_lifecycle
 from twinshore.replication.sync.core.decisions import DeletionState, RememberState
 from twinshore.replication.sync.core.lifecycle import (
     DeletionDelays,
@@ -24,9 +24,9 @@ from twinshore.replication.sync.core.lifecycle import (
     lifecycle_row,
     parse_lifecycle_states,
 )
-from twinshore.replication.sync.deletion import DeletedTopics
+from twinshore.replication.sync.deletion_guard import SafetyPolicy
 from twinshore.replication.sync.target_admin import TargetAdmin
-from twinshore.replication.sync.topic_deletion import SafetyPolicy
+from twinshore.replication.sync.topic_lifecycle import DeletedTopics
 from twinshore.state.core.values import Incident, TwinRow
 from twinshore.state.store import Store, open_store
 
@@ -55,7 +55,7 @@ class Place:
         self.link = settings.links[0]
         self.source, self.target = (KafkaCluster(settings.cluster(name)) for name in ("east", "west"))
         monkeypatch.setattr(
-            deletion, "observe_topics", lambda cluster, topics: {one: self._side(cluster.name) for one in topics}
+            topic_lifecycle, "observe_topics", lambda cluster, topics: {one: self._side(cluster.name) for one in topics}
         )
         self.endings = self.begun()
 
@@ -103,7 +103,7 @@ def test_what_an_earlier_process_told_is_over_when_all_is_as_it_was(place: Place
 
 
 def test_a_twin_that_was_kept_is_forgotten_once_nobody_has_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deletion, "read_twin_ranges", lambda *_: [TwinRange(0, 0, 0, 0, 0)])
+    monkeypatch.setattr(topic_lifecycle, "read_twin_ranges", lambda *_: [TwinRange(0, 0, 0, 0, 0)])
     place.ids["east"] = ""
     place.endings.look()
     place.endings.look()

@@ -16,11 +16,11 @@ from twinshore.config.model import RecreatedTopicPolicy
 from twinshore.config.settings import load_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.replication.sync import deletion
+from twinshore.replication.sync import topic_lifecycle
 from twinshore.replication.sync.core.lifecycle import DELETE_APPROVAL, KEEP_TWIN, Approval, ObservedTopic, Presence
-from twinshore.replication.sync.deletion import TopicJudge
+from twinshore.replication.sync.deletion_guard import SafetyPolicy
 from twinshore.replication.sync.syncer import judge_topics, preview_topic
-from twinshore.replication.sync.topic_deletion import SafetyPolicy
+from twinshore.replication.sync.topic_lifecycle import TopicJudge
 
 
 class Planned(Stage):
@@ -30,7 +30,7 @@ class Planned(Stage):
         self.anew: set[str] = set()
         self.delay_s = 3600.0
         super().__init__(folder, monkeypatch, said)
-        monkeypatch.setattr(deletion, "observe_topics", self._sides)
+        monkeypatch.setattr(topic_lifecycle, "observe_topics", self._sides)
 
     def policies(self) -> TopicJudge:
         source, target = self.clusters

@@ -13,8 +13,8 @@ from testkit.errors import raises
 from testkit.log_lines import LogLines
 from twinshore.config.errors import ConfigError
 from twinshore.config.settings import load_settings, parse_settings
-from twinshore.replication.sync import topic_deletion
-from twinshore.replication.sync.topic_deletion import NEVER_DELETE_REASON, SafetyPolicy
+from twinshore.replication.sync import deletion_guard
+from twinshore.replication.sync.deletion_guard import NEVER_DELETE_REASON, SafetyPolicy
 
 SETTINGS = """
 [clusters.east]
@@ -97,7 +97,7 @@ def test_a_file_that_is_moved_away_changes_nothing(place: Place) -> None:
 
 def test_a_file_system_that_hangs_holds_up_nobody_for_long(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pipe that nobody writes into is opened as such a file is: not at all."""
-    monkeypatch.setattr(topic_deletion, "READ_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(deletion_guard, "READ_TIMEOUT_S", 0.2)
     assert place.stands() == ""
     place.file.unlink()
     os.mkfifo(place.file)

@@ -11,7 +11,7 @@ from twinshore.kafka.protocol.fetch import FetchResponseById
 from twinshore.replication.task.core.fetching import PlannedFetch
 from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.partition import SentBatch
-from twinshore.replication.task.core.resync import IdleTwin
+from twinshore.replication.task.core.resync import EndOffsetCheck
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class Request:
     sent_s: float
     answers: dict[TopicPartition, Answer] | None = None
     done_s: float = 0.0
-    rests: Sequence[IdleTwin] = ()
+    rests: Sequence[EndOffsetCheck] = ()
 
 
 def ends_of(request: Request) -> list[MarkerOutcome]:

@@ -18,7 +18,7 @@ from twinshore.replication.task.core.accounting import PendingProgress, take_ack
 from twinshore.replication.task.core.batches import OffsetGap
 from twinshore.replication.task.core.config import PartitionConfig, PartitionProgress, WrittenPosition
 from twinshore.replication.task.core.connections import InspectTwins, TargetProducer
-from twinshore.replication.task.core.known_end import ZombieRequests
+from twinshore.replication.task.core.known_end import UnresolvedRequests
 from twinshore.replication.task.core.messages import Assign, Finish, TaskFinished, TaskProgress, TaskReady
 from twinshore.replication.task.core.messages import StartWriting as GoWord
 from twinshore.replication.task.core.partition import PartitionLeaders, Phase, SentBatch
@@ -66,7 +66,7 @@ def sent_three(coordinator: Desk) -> tuple[TaskSession, TaskCore, SentBatch]:
     """The first task, which has sent the records behind three that it saw on the twin."""
     session, first = coordinator.comes(0, 0.0), coordinator.task(0)
     looked_at(first.partitions, ends(3, 5), 1.0)
-    first.partitions.replicators[NAMED].zombies = ZombieRequests.none()
+    first.partitions.replicators[NAMED].zombies = UnresolvedRequests.none()
     fetches(first.partitions, answer(3, 3), 1.0)
     (stray,) = sends(first.partitions, 1.0)
     return session, first, stray
@@ -79,7 +79,7 @@ def test_what_was_passed_by_before_anything_landed_is_known_to_who_comes_next() 
     session = coordinator.comes(0, 0.0)
     first = coordinator.task(0)
     looked_at(first.partitions, mapped_at(begun, 0), 1.0)
-    first.partitions.replicators[NAMED].zombies = ZombieRequests.none()
+    first.partitions.replicators[NAMED].zombies = UnresolvedRequests.none()
     fetches(first.partitions, answer(40, 10), 1.0)
     (stray,) = sends(first.partitions, 1.0)
     first.partitions.lost(2, [[stray]], 1.1)
@@ -186,7 +186,7 @@ def test_looks_in_vain_are_no_refusals(code: int, outage_s: float) -> None:
     assert looks > 10
     now_s = track.retry_at_s + 0.1
     looked_at(task, TargetState(0, 0, 0, None, None, 0, 9), now_s)
-    track.zombies = ZombieRequests.none()
+    track.zombies = UnresolvedRequests.none()
     fetches(task, answer(0, 3), now_s)
     refused = [ProducedPartition(bytes.fromhex(TARGET_ID), 0, code, -1, -1, 0, None, None)]
     task.produced(sends(task, now_s), refused, now_s)
@@ -203,7 +203,7 @@ def test_what_was_told_before_the_target_lost_it_counts_no_gaps_again() -> None:
 
 
 def test_lines_that_break_for_a_day_leave_no_more_behind_than_may_still_land() -> None:
-    strays = ZombieRequests.none()
+    strays = UnresolvedRequests.none()
     for number in range(1, 400):
         heads = [(os.urandom(61), 8 * number + one) for one in range(8)]
         strays.lost(10.0 * number + 30.0, 1 << 62, None, heads, led=5)

@@ -28,7 +28,7 @@ from twinshore.replication.task.core.config import (
     map_landed_batches,
     position_after,
 )
-from twinshore.replication.task.core.known_end import UNKNOWN_S, ZombieRequests
+from twinshore.replication.task.core.known_end import UNKNOWN_S, UnresolvedRequests
 from twinshore.replication.task.core.partition import PartitionLeaders, Phase, SentBatch, written_positions
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.position import ResumeAt, TargetState
@@ -268,7 +268,7 @@ def looked(world: World, task: TaskPartitions, now_s: float) -> None:
 
 def carried_on(world: World, task: TaskPartitions) -> TaskPartitions:
     """All that the source has, carried and told, by the first task that ever did."""
-    task.replicators[NAMED].zombies = ZombieRequests.none()
+    task.replicators[NAMED].zombies = UnresolvedRequests.none()
     looked(world, task, 1.0)
     while world.told_to < world.end:
         assert task.fetch_order(LINE) is not None

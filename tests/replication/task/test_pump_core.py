@@ -29,7 +29,7 @@ from twinshore.replication.task.core.connections import (
     TargetProducer,
     TaskCommand,
 )
-from twinshore.replication.task.core.known_end import ZombieRequests
+from twinshore.replication.task.core.known_end import UnresolvedRequests
 from twinshore.replication.task.core.messages import (
     Assign,
     CoordinatorMessage,
@@ -140,9 +140,9 @@ def test_the_word_to_go_says_which_new_twins_no_task_was_let_write(*, untouched:
     stands = dict.fromkeys((NAMED, new.named), EpochOffset(-1, 0))
     stage.hears(StartWriting((), stands, {}, (), (new.named,) if untouched else ()))
     assert stage.task.replicators[new.named].zombies == (
-        ZombieRequests.none() if untouched else ZombieRequests(epoch=-1)
+        UnresolvedRequests.none() if untouched else UnresolvedRequests(epoch=-1)
     )
-    assert stage.track.zombies == ZombieRequests(epoch=ORDER.receipt_epoch)
+    assert stage.track.zombies == UnresolvedRequests(epoch=ORDER.receipt_epoch)
 
 
 def test_what_is_here_goes_before_more_is_asked_for() -> None:

@@ -9,7 +9,7 @@ from twinshore.replication.task.core.config import PartitionConfig
 from twinshore.replication.task.core.known_end import UNKNOWN_S
 from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, Phase
-from twinshore.replication.task.core.resync import IdleTwin, find_idle_twins, find_unsure_twins, recheck_log_ends
+from twinshore.replication.task.core.resync import EndOffsetCheck, find_idle_twins, find_unsure_twins, recheck_log_ends
 
 
 def track(partition: int, node: int = 1) -> PartitionReplicator:
@@ -30,7 +30,7 @@ def test_only_twins_to_which_nothing_goes_are_asked_for() -> None:
     looking.settle(0.0)
     looking.looks(0.0)
     found = find_idle_twins([idle, busy, read_ahead, behind, leaving, elsewhere, looking], 1)
-    assert found == [IdleTwin(idle, 10)]
+    assert found == [EndOffsetCheck(idle, 10)]
     assert (found[0].run.topic, found[0].run.partition, found[0].run.led) == ("t", 0, 5)
 
 
@@ -72,7 +72,7 @@ def test_where_something_waits_that_no_sequence_guards_the_end_is_asked_for_once
     marking.waiting.appendleft((OffsetGap(8, 10), None))
     idle.waiting.drop()
     asked = find_unsure_twins([bare, guarded, sending, marking, idle], 50.0, 0)
-    assert asked == [IdleTwin(bare, 10)]
+    assert asked == [EndOffsetCheck(bare, 10)]
     assert not find_unsure_twins([bare], 50.1, 0), "one question at a time"
     assert not bare.may_send(a_batch(10, 12), 50.2, 0, 1000)
     assert not recheck_log_ends(asked, [MarkerOutcome("t", 0, 0, 10)], 50.2)[0]
@@ -83,7 +83,7 @@ def test_of_a_batch_that_crossed_in_part_the_rest_is_asked_for() -> None:
     one = waiting(0)
     one.acked = one.sent = 6
     asked = find_unsure_twins([one], 50.0, 0)
-    assert asked == [IdleTwin(one, 10)]
+    assert asked == [EndOffsetCheck(one, 10)]
     assert not recheck_log_ends(asked, [MarkerOutcome("t", 0, 0, 10)], 50.2)[0]
     assert one.phase is Phase.RUNNING, "else it would be looked at for ever"
     assert one.may_send(a_batch(10, 12), 50.3, 0, 1000)

@@ -24,7 +24,7 @@ from twinshore.replication.task.core.config import (
     dropped_incident,
     subtract_landed,
 )
-from twinshore.replication.task.core.known_end import UNKNOWN_S, ZombieRequests
+from twinshore.replication.task.core.known_end import UNKNOWN_S, UnresolvedRequests
 from twinshore.replication.task.core.partition import MappedPartitionReplicator, PartitionLeaders, Phase, SentBatch
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.position import LastBatch, ResumeAt, TargetState
@@ -272,7 +272,7 @@ def test_behind_a_killed_task_what_was_told_says_in_which_epoch_it_read(
 
 
 def test_a_loss_of_our_own_does_not_end_what_is_not_known_of_the_task_before() -> None:
-    strays = ZombieRequests()
+    strays = UnresolvedRequests()
     strays.left(5, UNKNOWN_S, calm=False)
     strays.lost(30.0, 1 << 60, None, led=6)
     strays.seen(1.0, 4.4)

@@ -32,7 +32,7 @@ from twinshore.replication.task.core.config import (
     WrittenPosition,
     dropped_incident,
 )
-from twinshore.replication.task.core.known_end import ZombieRequests
+from twinshore.replication.task.core.known_end import UnresolvedRequests
 from twinshore.replication.task.core.messages import StartWriting as GoWord
 from twinshore.replication.task.core.messages import decode_for_task, encode_line, encode_message
 from twinshore.replication.task.core.partition import PartitionLeaders, Phase
@@ -251,7 +251,7 @@ def test_no_record_goes_before_lost_markers_have_had_their_time() -> None:
 
 
 def test_a_loss_with_less_time_takes_none_from_an_earlier_one() -> None:
-    strays = ZombieRequests()
+    strays = UnresolvedRequests()
     strays.seen(1.0, 4.4)
     strays.lost(2.1, 1 << 60, None, led=5)
     assert strays.until_s == 5.4

@@ -8,7 +8,7 @@ Brokers have the numbers that clients know. Their listeners and the quorum are h
 The groups' home goes first, since only the home knows whether a group has members; nothing is deleted elsewhere before.
 
 Requests are refused that several clusters would have to do alike, or only one can know. Produce is refused in
-`record_requests`, by the same rule (`filters.is_protected_topic`).
+`record_requests`, by the same rule (`filters.is_reserved_topic`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from twinshore.proxy.core.model import (
     RoutingTable,
     SubRequests,
 )
-from twinshore.replication.core.filters import is_protected_topic
+from twinshore.replication.core.filters import is_reserved_topic
 from twinshore.routing.core.leader_cluster import NoLeaderReason, describe_decision
 
 # Changes take longer than queries: so long for finding where, and again for the change. Clients wait for half a
@@ -679,7 +679,7 @@ def refuse_guarded(request: Request, table: RoutingTable) -> RequestDecision | N
         return None
     asked = decode_request(request)
     parts = asked.topics if request.key == api_versions.DELETE_RECORDS else getattr(asked, _ARRAYS[request.key].parts)
-    guarded = next((name for name in map(_topic_of, parts) if is_protected_topic(name)), None)
+    guarded = next((name for name in map(_topic_of, parts) if is_reserved_topic(name)), None)
     if guarded is None:
         return None
     if request.key == api_versions.DELETE_RECORDS:

@@ -75,7 +75,7 @@ from twinshore.proxy.core.protected_topics import (
     refusal_of,
 )
 from twinshore.proxy.core.traffic import RequestCounter, ResentRecords
-from twinshore.replication.core.filters import is_protected_topic
+from twinshore.replication.core.filters import is_reserved_topic
 
 _COUNT_AT = HEADER_BYTES - I32.size
 # Batches of a partition that idempotent producers may have in flight, and brokers remember.
@@ -416,7 +416,7 @@ class RecordRequests:
     ) -> RequestDecision:
         """Topics elsewhere are refused, so that the client refreshes; held ones wait."""
         topics = tuple(dict.fromkeys([str(one.topic) for one in asked.batches]))
-        if place is None or not topics or any(map(is_protected_topic, topics)):
+        if place is None or not topics or any(map(is_reserved_topic, topics)):
             return self._refused(request, asked, Code.NOT_LEADER_OR_FOLLOWER)
         here = [topic for topic in topics if not table.is_elsewhere(topic, place.cluster)]
         if asked.transactional_id is not None and place.cluster != table.group_home() and here:
@@ -646,7 +646,7 @@ def refuse_all_batches(request: Request, asked: produce.ProduceRequest, code: Co
     """Refuse all batches, protected topics as not authorized."""
     appended = []
     for one in asked.batches:
-        error = Code.TOPIC_AUTHORIZATION_FAILED if is_protected_topic(str(one.topic)) else code
+        error = Code.TOPIC_AUTHORIZATION_FAILED if is_reserved_topic(str(one.topic)) else code
         appended.append(produce.ProducedPartition(one.topic, one.partition, int(error), -1))
     return [produce.write_produce_response(request.version, produce.ProduceResponse(appended))]
 

@@ -339,8 +339,7 @@ class ClientSession:
     """Decides one client's requests.
 
     `place`: the broker of the client's port; None for the first port. `news` asks for a new look at the clusters.
-    `box`: circuit breakers; `at_work`: members of all clients; `flows`: traffic; `near`: follower fetch; `now`: the
-    routing table when a response comes.
+    `now`: the routing table when a response comes; `at_work`: members of all clients.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ def is_internal_topic(topic: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def is_protected_topic(topic: str) -> bool:
+def is_reserved_topic(topic: str) -> bool:
     """Whether clients may not change the topic: Kafka's own, and all that begin with `twinshore.`."""
     return topic.startswith(OWN_PREFIX) or is_internal_topic(topic)
 

@@ -26,7 +26,7 @@ from twinshore.replication.sync.core.lifecycle import (
     find_unreplicated,
     parse_lifecycle_states,
 )
-from twinshore.replication.sync.topic_deletion import deletion_guard
+from twinshore.replication.sync.deletion_guard import deletion_guard
 from twinshore.runtime.endpoints import LinkClients, pin_cluster_ids
 from twinshore.state.core.values import AuditRow, LinkStateRow
 from twinshore.state.store import Store

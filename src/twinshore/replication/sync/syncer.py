@@ -56,9 +56,9 @@ from twinshore.replication.sync.core.lifecycle import (
     is_compacted_policy,
     parse_compacted,
 )
-from twinshore.replication.sync.deletion import DeletedTopics, JudgedTopic, TopicJudge
+from twinshore.replication.sync.deletion_guard import SafetyPolicy
 from twinshore.replication.sync.target_admin import TargetAdmin
-from twinshore.replication.sync.topic_deletion import SafetyPolicy
+from twinshore.replication.sync.topic_lifecycle import DeletedTopics, JudgedTopic, TopicJudge
 from twinshore.replication.task.core.error_actions import AUTHORIZATION_CODES
 from twinshore.runtime.endpoints import LONG_TIMEOUT_CONNECTIONS, LinkClients, SharedConnections, pin_cluster_ids
 from twinshore.runtime.logging import FailureLog, OutageLog

@@ -138,7 +138,7 @@ def describe_decision(topic: str, decision: LeaderDecision) -> str:
     """Explains the decision, for logs and errors."""
     if isinstance(decision, NoLeader):
         which = f": {', '.join(decision.clusters)}" if decision.clusters else ""
-        return f"topic {topic} has no leader: {decision.lacks.value}{which}"
+        return f"topic {topic} has no known home: {decision.lacks.value}{which}"
     if decision.unheard:
         silent = f"though {', '.join(decision.unheard)} did not answer"
         homes = "if a forced switch moved it, it has two homes"

@@ -64,7 +64,12 @@ class SwitchStep(StrEnum):
         return step
 
     def sentence(self, *, done: bool) -> str:
-        return f"{self}: {self.spec.does}" + (" (done)" if done else "")
+        return f"{self.words}: {self.spec.does}" + (" (done)" if done else "")
+
+    @property
+    def words(self) -> str:
+        """The step's name for people; the value is frozen."""
+        return self.name.lower().replace("_", " ")
 
     CLAIM = "claim", StepSpec("claim what moves, so that no other switch moves it", "release the claims", patience_s=10)
     PREPARE = "prepare", StepSpec("check that the twins follow closely, and prove all but their tails", patience_s=600)
@@ -493,7 +498,7 @@ def apply_outcome(state: SwitchState, outcome: StepOutcome, now_ms: int) -> Swit
         if late := _late(found, now_ms):
             return begin_rollback(found, f"{late}: {outcome.sentence}", now_ms)
     waits = outcome.sentence
-    return found if found.waits == waits else replace(found, waits=waits).tell(now_ms, f"{state.step}: {waits}")
+    return found if found.waits == waits else replace(found, waits=waits).tell(now_ms, f"{state.step.words}: {waits}")
 
 
 def begin_rollback(state: SwitchState, why: str, now_ms: int) -> SwitchState:
@@ -526,7 +531,7 @@ def _kept(state: SwitchState, outcome: StepDone | StepPending | StepFailed) -> S
 
 
 def _onward(state: SwitchState, sentence: str, now_ms: int) -> SwitchState:
-    told = state.tell(now_ms, f"{state.step}: {sentence}") if sentence else state
+    told = state.tell(now_ms, f"{state.step.words}: {sentence}") if sentence else state
     step = next_step(state.kind, state.step)
     if step is None:
         let_ms = now_ms if state.kind is SwitchKind.DRILL else state.let_write_ms
@@ -546,8 +551,8 @@ def _turning(state: SwitchState, outcome: StepDone | StepPending | StepFailed, n
         waits = outcome.sentence
         if state.waits == waits:
             return state
-        return replace(state, waits=waits).tell(now_ms, f"turning back, {state.step}: {waits}")
-    told = state.tell(now_ms, f"undone, {state.step}: {outcome.sentence or state.step.spec.undoes}")
+        return replace(state, waits=waits).tell(now_ms, f"turning back, {state.step.words}: {waits}")
+    told = state.tell(now_ms, f"undone, {state.step.words}: {outcome.sentence or state.step.spec.undoes}")
     if state.step is SwitchStep.HOLD:
         told = replace(told, let_write_ms=now_ms)
     undo = next_undo_step(state.kind, state.step)

@@ -55,7 +55,7 @@ def why_not_take_over(state: SwitchState, old: str, new: str, *, answers: bool =
     if alone:
         return "may go on without the store: `twinshore switch resume` or `rollback` moves it into the store"
     if state.committed and not is_refilling(state):
-        return f"is past its point of no return ({state.step}): `twinshore switch resume` ends it"
+        return f"is past its point of no return ({state.step.words}): `twinshore switch resume` ends it"
     if state.kind in MAKES_TWINS and (state.new, state.old) != (old, new):
         return f"makes twins of them on {state.old}: `twinshore switch rollback` ends it"
     if state.kind not in MAKES_TWINS | MOVES_HOMES:
@@ -125,9 +125,9 @@ def mark_taken_over(state: SwitchState, topics: Collection[str], by: str, now_ms
         return drop_topics(state, topics_taken_over(state, topics), now_ms, f"is moved by force, by {by}")
     why = f"{by} moves the topics by force"
     if has_promoted(state):
-        state = state.tell(now_ms, f"ended at {state.step}, as {state.new} is gone: {why}")
+        state = state.tell(now_ms, f"ended at {state.step.words}, as {state.new} is gone: {why}")
         return replace(state, state=SwitchStatus.DONE, kept="", awaits_store=False, waits="")
-    state = state.tell(now_ms, f"taken over at {state.step}: {why}")
+    state = state.tell(now_ms, f"taken over at {state.step.words}: {why}")
     return replace(state, state=SwitchStatus.ROLLED_BACK, why=why, waits="")
 
 
@@ -155,7 +155,7 @@ def describe_takeover(state: SwitchState, topics: Collection[str]) -> str:
         return f"frees what is claimed still for the {_called(state)}, which has ended"
     if has_promoted(state):
         return _said_of_flipped(state, topics)
-    which = f"{_called(state)}, by {state.by}, which stands at {state.step}"
+    which = f"{_called(state)}, by {state.by}, which stands at {state.step.words}"
     if is_refilling(state):
         return f"takes {join_names(topics_taken_over(state, topics))} out of the {which}: nothing was deleted of it"
     later = f"; what it changed on {away} is undone when {away} is back" if away else ""
@@ -163,7 +163,7 @@ def describe_takeover(state: SwitchState, topics: Collection[str]) -> str:
 
 
 def _said_of_flipped(state: SwitchState, topics: Collection[str]) -> str:
-    which = f"{_called(state)}, by {state.by}, which stands at {state.step}: it has moved them already"
+    which = f"{_called(state)}, by {state.by}, which stands at {state.step.words}: it has moved them already"
     left = sorted(set(state.names()) - set(topics))
     some = join_names(sorted(set(state.names()) & set(topics)))
     what = f"takes {some} out of the {which}, and {join_names(left)} stays on {state.new}" if left else ""

@@ -488,8 +488,10 @@ def records_to_replay(some: Sequence[UnreplicatedRecord], origin: RescueOrigin) 
 
 
 # For these the incident has the first diverging offset; for others it has any one.
-EXACT_DIVERGENCE_KINDS = frozenset({IncidentKind.FOREIGN_WRITE})
-DIVERGENCE_KINDS = frozenset({IncidentKind.FOREIGN_WRITE, IncidentKind.TRUNCATION, IncidentKind.POSITION_DISAGREEMENT})
+EXACT_UNREPLICATED_KINDS = frozenset({IncidentKind.FOREIGN_WRITE})
+UNREPLICATED_KINDS = frozenset(
+    {IncidentKind.FOREIGN_WRITE, IncidentKind.TRUNCATION, IncidentKind.POSITION_DISAGREEMENT}
+)
 
 
 PartitionKey = tuple[str, int]
@@ -591,7 +593,7 @@ def describe_unchecked(partitions: Iterable[OldHomePartition], link: str) -> str
 
 
 def has_diverged(tp: OldHomePartition) -> bool:
-    return tp.stopped in DIVERGENCE_KINDS or tp.strays_at >= 0
+    return tp.stopped in UNREPLICATED_KINDS or tp.strays_at >= 0
 
 
 def has_unchecked_records(tp: OldHomePartition) -> bool:
@@ -642,7 +644,7 @@ def _told(tp: OldHomePartition) -> bool:
     """Returns whether the divergence offset is known. An old home that lost its end and then took other records
     diverges below `carried`.
     """
-    return tp.one_past and (tp.stopped in EXACT_DIVERGENCE_KINDS or tp.stopped not in DIVERGENCE_KINDS)
+    return tp.one_past and (tp.stopped in EXACT_UNREPLICATED_KINDS or tp.stopped not in UNREPLICATED_KINDS)
 
 
 def divergence_offset(tp: OldHomePartition) -> int:
@@ -652,7 +654,7 @@ def divergence_offset(tp: OldHomePartition) -> int:
 
 def _known_at(tp: OldHomePartition) -> int:
     known = max(tp.point, tp.carried)
-    if tp.stopped in EXACT_DIVERGENCE_KINDS:
+    if tp.stopped in EXACT_UNREPLICATED_KINDS:
         return min(tp.stopped_at, known)
     return max(known, tp.strays_at)
 

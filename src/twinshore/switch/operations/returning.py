@@ -14,7 +14,7 @@ from twinshore.config.sentences import count_phrase, join_names
 from twinshore.config.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.core.ownership import pair_name
-from twinshore.replication.sync.topic_deletion import deletion_guard
+from twinshore.replication.sync.deletion_guard import deletion_guard
 from twinshore.runtime.endpoints import LinkClients, verify_cluster_ids
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store

@@ -20,7 +20,7 @@ from twinshore.replication.core.ownership import find_new_switches, is_kept_on_c
 from twinshore.replication.operations.link_admin import AddLink, ChangeLink
 from twinshore.replication.operations.link_admin import act as change_links
 from twinshore.replication.operations.link_admin import plan as plan_links
-from twinshore.replication.sync.topic_deletion import deletion_guard
+from twinshore.replication.sync.deletion_guard import deletion_guard
 from twinshore.routing.core.home_records import HomeLog, homes_place
 from twinshore.routing.homes_topic import HomesTopic
 from twinshore.runtime.endpoints import LinkClients

@@ -37,7 +37,7 @@ class SwitchView:
     def sentence(self) -> str:
         state = self.state
         begun = datetime.fromtimestamp(state.begun_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        now = "done without the store" if state.awaits_store else f"{state.state}, {state.step}"
+        now = "done without the store" if state.awaits_store else f"{state.state}, {state.step.words}"
         if state.ended:
             now = "failed" if state.state is SwitchStatus.DONE and not self.done else state.state
         waits = f": {state.waits}" if state.waits and not state.ended else ""

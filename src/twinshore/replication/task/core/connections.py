@@ -34,7 +34,7 @@ from twinshore.replication.task.core.partition import SentBatch
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.resync import (
     IDLE_CHECK_INTERVAL_S,
-    IdleTwin,
+    EndOffsetCheck,
     PendingMarkers,
     split_by_log_end,
     split_by_phase,
@@ -60,12 +60,12 @@ class TargetRequest(NamedTuple):
     sent_s: float
     marks: list[PendingMarkers]
     asking: bool = False
-    rests: Sequence[IdleTwin] = ()
+    rests: Sequence[EndOffsetCheck] = ()
     size: int = 0
 
 
 class SendRequest(NamedTuple):
-    """Send this request; call `flow.written` once the kernel has all of it."""
+    """Send this request; call `producer.written` once the kernel has all of it."""
 
     producer: TargetProducer
     flight: TargetRequest
@@ -368,7 +368,7 @@ class TargetProducer:
         if serves and (marks := task_partitions.next_markers(self.node, now_s, TRANSACTION_MARKERS_MAX)):
             yield WriteMarkersByTransactions(marks)
 
-    def _rests(self, task_partitions: TaskPartitions, now_s: float, now_ms: int) -> list[IdleTwin]:
+    def _rests(self, task_partitions: TaskPartitions, now_s: float, now_ms: int) -> list[EndOffsetCheck]:
         if task_partitions.finishing:
             return []
         if idle := now_s >= self._rest_at_s:
@@ -443,7 +443,7 @@ class TargetProducer:
     def send(self, sent: list[SentBatch], now_s: float) -> SendRequest:
         return self._put(TargetRequest(sent, now_s, [], size=sum(entry.batch.size for entry in sent)))
 
-    def _ask_ends(self, marks: list[PendingMarkers], rests: Sequence[IdleTwin], now_s: float) -> SendRequest:
+    def _ask_ends(self, marks: list[PendingMarkers], rests: Sequence[EndOffsetCheck], now_s: float) -> SendRequest:
         return self._put(TargetRequest([], now_s, marks, True, rests))
 
     def _mark(self, marks: list[PendingMarkers], now_s: float) -> SendRequest:

@@ -23,7 +23,7 @@ class ErrorAction(Enum):
     RETRY = "is tried again, for as long as it takes"
     AUTHORIZATION = "rests until a right is given"
     TOO_LARGE = "rests until the limit is raised"
-    SEQUENCE = "the twin is inspected: another producer is, or was, at work there"
+    SEQUENCE = "the twin is inspected: a late request, expired producer state, or another producer"
     CORRUPT = "is tried again a few times, then stops"
     STOP = "stops"
 
@@ -56,7 +56,7 @@ RETRY_S_MAX = 2.0
 
 
 def judge_source_error(part: FetchedPartitionById, position: int, failures: int = 0) -> PartitionStopped | None:
-    """Returns a halt, or None: refresh leaders and inspect again. `failures`: consecutive ones before."""
+    """Returns why the partition stops, or None: refresh leaders and inspect again. `failures`: consecutive, before."""
     if part.diverging_epoch:
         _, end = part.diverging_epoch
         if end >= position:
@@ -77,8 +77,8 @@ def judge_source_error(part: FetchedPartitionById, position: int, failures: int 
 
 
 def judge_target_error(part: ProducedPartition, batch: OutgoingBatch, refusals: int) -> PartitionStopped | None:
-    """Returns a halt, or None: inspect the twin and go on. `refusals`: consecutive ones before, without failed
-    inspections.
+    """Returns why the partition stops, or None: inspect the twin and go on. `refusals`: consecutive ones before,
+    without failed inspections.
     """
     kind, means = error_kind(part.error), error_action(part.error)
     where = f"offsets {batch.base} to {batch.end - 1}"

@@ -49,7 +49,7 @@ class KnownLogEnd:
 
 
 @dataclass(slots=True)
-class ZombieRequests:
+class UnresolvedRequests:
     """Requests that were lost, or a dead task's. One may land until `until_s`; 0: none, UNKNOWN_S: not inspected yet.
     `kept_ms`: until when brokers know us if all known ones land. `run`: the markers among them.
     """
@@ -69,7 +69,7 @@ class ZombieRequests:
     heads: dict[bytes, tuple[bytes, int, float]] = field(default_factory=dict)
 
     @classmethod
-    def none(cls) -> ZombieRequests:
+    def none(cls) -> UnresolvedRequests:
         return cls(until_s=0.0, foreign=False)
 
     def left(self, epoch: int, until_s: float, *, calm: bool, moved: bool = False) -> None:

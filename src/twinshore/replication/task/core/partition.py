@@ -50,7 +50,7 @@ from twinshore.replication.task.core.config import (
     subtract_landed,
 )
 from twinshore.replication.task.core.error_actions import retry_pause_s
-from twinshore.replication.task.core.known_end import FAR_FUTURE_MS, KnownLogEnd, ZombieRequests
+from twinshore.replication.task.core.known_end import FAR_FUTURE_MS, KnownLogEnd, UnresolvedRequests
 from twinshore.replication.task.core.position import (
     InspectAgain,
     PositionVerdict,
@@ -239,7 +239,7 @@ class PartitionReplicator:
     progress_log: ProgressLog = field(default_factory=ProgressLog)
     # What is known of the twin's end, and what may still land there.
     known_end: KnownLogEnd = field(default_factory=KnownLogEnd)
-    zombies: ZombieRequests = field(default_factory=ZombieRequests)
+    zombies: UnresolvedRequests = field(default_factory=UnresolvedRequests)
     # Earlier offsets are still replicated; then the partition stops for this.
     stop_after: PartitionStopped | None = None
     # The target refuses this, and so all after it: the partition stops once nothing is in flight.
@@ -263,7 +263,7 @@ class PartitionReplicator:
             source_key=(bytes.fromhex(config.source_topic_id), config.partition),
             target_id=bytes.fromhex(config.target_topic_id),
             progress_log=ProgressLog(to=config.receipt_to, epoch=config.receipt_epoch),
-            zombies=ZombieRequests.none() if config.untouched else ZombieRequests(epoch=config.receipt_epoch),
+            zombies=UnresolvedRequests.none() if config.untouched else UnresolvedRequests(epoch=config.receipt_epoch),
             fence=fence,
             partition_bytes_max=partition_bytes_max,
         )

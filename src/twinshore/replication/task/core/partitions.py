@@ -67,7 +67,7 @@ from twinshore.replication.task.core.partition import (
 from twinshore.replication.task.core.position import InspectAgain, ResumeAt, StopAt, TargetState
 from twinshore.replication.task.core.resync import (
     MARKERS_MAX,
-    IdleTwin,
+    EndOffsetCheck,
     PendingMarkers,
     find_idle_twins,
     find_unsure_twins,
@@ -782,14 +782,14 @@ class TaskPartitions:
                 self.incidents += replicator.report_not_taken(answer and answer.error, gap, now_s, "markers for ")
             replicator.settled()
 
-    def next_end_checks(self, node: int, now_s: float, now_ms: int, *, idle: bool) -> list[IdleTwin]:
+    def next_end_checks(self, node: int, now_s: float, now_ms: int, *, idle: bool) -> list[EndOffsetCheck]:
         """Twins led by `node` whose ends must be queried: before unguarded requests and, if `idle`, where no request
         would reveal a change.
         """
         unsure = find_unsure_twins(self._ready.get(node, ()), now_s, now_ms)
         return unsure + find_idle_twins(self.replicators.values(), node) if idle else unsure
 
-    def on_end_checked(self, asked: Iterable[IdleTwin], answers: list[MarkerOutcome], now_s: float) -> None:
+    def on_end_checked(self, asked: Iterable[EndOffsetCheck], answers: list[MarkerOutcome], now_s: float) -> None:
         untold, incidents = recheck_log_ends(asked, answers, now_s)
         self.stale_routes |= untold
         self.incidents += incidents

@@ -137,7 +137,7 @@ IDLE_CHECK_INTERVAL_S = 3.0
 END_UNKNOWN = -1
 
 
-class IdleTwin(NamedTuple):
+class EndOffsetCheck(NamedTuple):
     """A twin without requests in flight, and its end at the query."""
 
     replicator: PartitionReplicator
@@ -149,27 +149,27 @@ class IdleTwin(NamedTuple):
         return MarkerRun(partition.topic, partition.partition, 0, 0, self.replicator.led[1])
 
 
-def find_idle_twins(replicators: Iterable[PartitionReplicator], node: int) -> list[IdleTwin]:
+def find_idle_twins(replicators: Iterable[PartitionReplicator], node: int) -> list[EndOffsetCheck]:
     """The idle exact twins led by `node`. Mapped twins may hold other producers' records."""
     return [
-        IdleTwin(replicator, replicator.acked)
+        EndOffsetCheck(replicator, replicator.acked)
         for replicator in replicators
         if replicator.leaders.target == node and _rests(replicator)
     ]
 
 
-def find_unsure_twins(ready: Iterable[PartitionReplicator], now_s: float, now_ms: int) -> list[IdleTwin]:
+def find_unsure_twins(ready: Iterable[PartitionReplicator], now_s: float, now_ms: int) -> list[EndOffsetCheck]:
     """The twins whose ends must be seen before the next batch, each once until the response."""
     unsure = []
     for replicator in ready:
         if _stands(replicator) and _waits(replicator, now_s, now_ms):
             replicator.known_end.asking = True
-            unsure.append(IdleTwin(replicator, _end(replicator)))
+            unsure.append(EndOffsetCheck(replicator, _end(replicator)))
     return unsure
 
 
 def recheck_log_ends(
-    twins: Iterable[IdleTwin], answers: Iterable[MarkerOutcome], now_s: float
+    twins: Iterable[EndOffsetCheck], answers: Iterable[MarkerOutcome], now_s: float
 ) -> tuple[bool, list[PartitionIncident]]:
     """Inspects twins whose end changed without a request. Returns whether leaders must be looked up, and incidents."""
     outcomes = results_by_partition(answers)

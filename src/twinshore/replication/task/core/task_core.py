@@ -29,7 +29,7 @@ from twinshore.replication.task.core.connections import (
     TargetProducer,
     TaskCommand,
 )
-from twinshore.replication.task.core.known_end import ZombieRequests
+from twinshore.replication.task.core.known_end import UnresolvedRequests
 from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.messages import (
     Assign,
@@ -393,7 +393,7 @@ class TaskCore:
         for partition, replicator in self.partitions.replicators.items():
             replicator.progress_log.epoch, replicator.progress_log.to = go.told[partition]
             if partition not in go.untouched:
-                replicator.zombies = ZombieRequests(epoch=replicator.progress_log.epoch)
+                replicator.zombies = UnresolvedRequests(epoch=replicator.progress_log.epoch)
         self.partitions.take_over(go.handoffs, now_s, go.reached)
         for pace in go.paces:
             line = self.targets.get(pace.node) if pace.side == "target" else self.sources.get((pace.node, pace.stream))

@@ -49,8 +49,8 @@ from twinshore.replication.sync.core.lifecycle import (
     parse_lifecycle_states,
     rows_to_forget,
 )
+from twinshore.replication.sync.deletion_guard import DeletionForbiddenError, DeletionGuard, SafetyPolicy
 from twinshore.replication.sync.target_admin import DONE, TargetAdmin
-from twinshore.replication.sync.topic_deletion import DeletionForbiddenError, DeletionGuard, SafetyPolicy
 from twinshore.runtime.logging import LinkLogger
 from twinshore.state.core.values import Incident, IncidentRow, LinkStateRow, PartitionState, TwinRow
 from twinshore.state.log import refused_outcome
