@@ -194,7 +194,7 @@ def test_what_has_moved_the_topics_to_a_home_that_is_gone_is_ended_by_a_switch_b
     assert why_not_take_over(done, "west", "east") == "", "resume would wait for west for ever"
     assert mentions(why_not_take_over(done, "east", "west"), step.words, "twinshore switch resume")
     ended = mark_taken_over(done, ["orders"], "bob", NOW_MS)
-    assert (ended.state, ended.history[-1].sentence.startswith(f"ended at {step}, as west is gone")) == (
+    assert (ended.state, ended.history[-1].sentence.startswith(f"ended at {step.words}, as west is gone")) == (
         SwitchStatus.DONE,
         True,
     )
