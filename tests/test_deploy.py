@@ -16,6 +16,7 @@ import pytest
 
 from twinshore.monitoring.monitor import DelayCollector
 from twinshore.proof import service as proof
+from twinshore.protection.core.model import GateState
 from twinshore.replication.core.model import STATES
 from twinshore.replication.metric_table import METRICS
 
@@ -31,6 +32,7 @@ SERVED = (
 # By a proxy: tests/scenarios/test_switch_orphaned.py, tests/proxy/test_doors.py, tests/proxy/test_several.py.
 SERVED["twinshore_proxy_waiting_clients"] = SERVED["twinshore_proxy_connections"] = ()
 SERVED |= {f"twinshore_proxy_{name}": ("cluster",) for name in ("registered", "cluster_up")}
+SERVED["twinshore_proxy_protected_partitions"] = ("topic", "state")
 for family in DelayCollector(NOTHING, NOTHING).collect():
     SERVED[family.name + "_total" * (family.type == "counter")] = tuple(family._labelnames)  # type: ignore[attr-defined]
 FUNCTIONS = {"time", "absent", "max", "max_over_time", "min", "sum", "rate", "increase", "deriv", "topk"}
@@ -74,7 +76,7 @@ def test_an_expression_asks_only_for_what_is_served(name: str) -> None:
         labels = set(re.findall(r"(\w+)(?:=~|=|!=|!~)", matchers))
         assert labels <= set(SERVED[metric]), f"{metric} has no such labels: {labels}"
         for state in re.findall(r'state="(\w+)"', matchers):
-            assert state in STATES
+            assert state in {*STATES, *GateState}
     known = set().union(*(SERVED[metric] for metric, _ in asked))
     for group in re.findall(r"by \(([^)]*)\)", text):
         assert {label.strip() for label in group.split(",")} <= known

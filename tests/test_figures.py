@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from scripts import pages
+from twinshore.protection.core.model import ProtectionLevel, ProtectionSettings
+from twinshore.protection.watermarks import SPACING_S
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -36,6 +38,8 @@ IN_WORDS = re.compile(
 )
 
 # What else a page may say, and where the code has it, as `module:NAME`. A name ends in its unit.
+ALONE_AFTER_S = ProtectionSettings(ProtectionLevel.SYNC).alone_after_s
+POLL_MS = 1000 * SPACING_S
 BOUNDS = {
     "any-log": {
         "200 partitions": "replication.task.lookups:TRANSACTION_PARTITIONS_MAX",
@@ -89,6 +93,12 @@ BOUNDS = {
     "simulation": {
         "0.9 seconds": "tests.simulation.connections:LEFT_LANDS_S",
         "4 seconds": "replication.task.core.config:UNDELIVERED_S_MAX",
+    },
+    "protection": {
+        "5 s": "tests.test_figures:ALONE_AFTER_S",
+        "15 s": "proxy.protected_writes:HOLD_S_MAX",
+        "3 ms": "tests.test_figures:POLL_MS",
+        "3.5 s": "switch.protected_topics:WAIT_S",
     },
     "switch": {
         "10 seconds": "config.model:WRITE_PAUSE_S",

@@ -61,7 +61,7 @@ def test_where_no_cluster_answers_calls_wait_and_are_told_why() -> None:
             producer.produce("orders", 3)  # type: ignore[arg-type]
         producer.produce("orders", b"one")
         producer.produce("orders", b"two")
-        with pytest.raises(BufferError, match=r"no leader: .* silent.*: away"):
+        with pytest.raises(BufferError, match=r"no known home: .* silent.*: away"):
             producer.produce("orders", b"three")
         assert len(producer) == 2
         assert producer.close(0.2) == 2, "nobody is told that they were sent"

@@ -11,6 +11,7 @@ import pytest
 
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.protection.core import gate as shipped
+from twinshore.protection.core.loss_bound import LossBoundGate
 from twinshore.protection.core.model import (
     ClearAlone,
     Confirm,
@@ -308,3 +309,20 @@ def test_under_load_the_twin_is_level_with_what_the_home_had_a_moment_ago() -> N
         stage.home(at_s=18.0 + turn / 10, ends=100 + 10 * turn)
         stage.twin(at_s=18.01 + turn / 10, ends=95 + 10 * turn)
     assert stage.state() is GateState.PROTECTED
+
+
+def test_a_bound_refuses_writes_while_the_twin_lacks_older_records_and_never_for_what_it_has() -> None:
+    gate = LossBoundGate(10.0, 0.0)
+    gate.on_reached(ReachedEpoch("s1", "t1", 0), 0.0, 0.0)
+    for turn in range(100):
+        gate.on_home(SideView("s1", 0, turn, turn / 2, turn / 2 + 0.01))
+        gate.on_twin(SideView("t1", 0, max(0, turn - 4), turn / 2 + 0.02, turn / 2 + 0.03))
+        assert gate.refusal() is None, "two seconds behind"
+    gate.tick(57.0)
+    assert gate.refusal() is None
+    gate.tick(58.1)
+    assert gate.refusal() is Code.NOT_ENOUGH_REPLICAS
+    gate.on_twin(SideView("t2", 0, 500, 58.2, 58.3))
+    assert gate.refusal() is Code.NOT_ENOUGH_REPLICAS, "another topic's end"
+    gate.on_twin(SideView("t1", 0, 99, 58.4, 58.5))
+    assert gate.refusal() is None

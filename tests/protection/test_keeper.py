@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, settings_text, until
 from twinshore.config.frozen import PROXY_CLIENT_ID
 from twinshore.config.model import TopicPartition
@@ -83,7 +84,8 @@ class Guard:
 
 
 @pytest.fixture
-def guard(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[tuple[Guard, Rig]]:
+def guard(cluster_factory: ClusterFactory, tmp_path: Path) -> Iterator[tuple[Guard, Rig]]:
+    east, west = (cluster_factory(name, heap_mb=256) for name in ("east", "west"))
     east.create_topic(TOPIC)
     rig = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {"east->west": TOPIC}))
     for lab in (east, west):
@@ -100,7 +102,6 @@ def guard(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[tuple[
     rig.process.end()
 
 
-# On shared clusters another test's store may have claimed the link; test_protected_writes plays the same in a proxy.
 @pytest.mark.long
 def test_a_report_comes_once_the_twin_has_the_record_and_alone_while_the_mirror_is_away(
     guard: tuple[Guard, Rig],

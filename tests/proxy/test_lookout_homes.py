@@ -108,7 +108,7 @@ def test_two_processes_of_different_age_lead_a_topic_of_two_clusters_to_no_two_o
     now[0] += TWIN_RECORD_GRACE_S
     old._take(FOUND)
     assert old.table.route("orders") is None
-    assert [mentions(one, "orders", "no leader", "east, west") for one in log_lines] == [True, True]
+    assert [mentions(one, "orders", "no known home", "east, west") for one in log_lines] == [True, True]
 
 
 def test_who_follows_no_switches_goes_by_the_store_at_once(lookout: ClusterWatcher) -> None:

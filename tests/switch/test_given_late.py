@@ -66,8 +66,12 @@ def test_what_somebody_has_set_since_stays(west: LabCluster, unique_topic: str, 
         given = json.dumps({unique_topic: json.dumps({"retention.ms": WEEK, "retention.bytes": "1000000"})})
         one = replace(record(SwitchKind.FORCED), topics=(moved,), given=given, late=late)
         said = handover.apply_topic_settings(kafka, Link("east", "west"), one)
-        now = {name: value.value for name, value in kafka.admin.topic_settings([unique_topic])[unique_topic].items()}
-    assert (now["retention.ms"], now["retention.bytes"]) == (YEAR if late else WEEK, "1000000")
+        wanted, deadline_s = (YEAR if late else WEEK, "1000000"), time.monotonic() + 30
+        while True:
+            now = kafka.admin.topic_settings([unique_topic])[unique_topic]
+            if (now["retention.ms"].value, now["retention.bytes"].value) == wanted:
+                break
+            assert time.monotonic() < deadline_s, now
     assert (f"left as it is: retention.ms of {unique_topic}" in said.sentence) is late
 
 

@@ -16,6 +16,9 @@ LEVEL = typer.Option(..., "--level", help="async, sync or strict.")
 ALONE_AFTER = typer.Option(
     5.0, "--alone-after", min=3.0, help="sync: seconds to wait for the twin before the home alone acknowledges."
 )
+LOSS = typer.Option(
+    0.0, "--loss-at-most", min=0.0, help="async: refuse writes while the twin is so many seconds behind; 0: never."
+)
 TWIN = typer.Option("", "--twin", help="The cluster whose twin counts, if there are several.")
 EVEN_WEAK = typer.Option(False, "--even-weak", help="Also if the loss of one broker may lose records of the twin.")
 
@@ -32,6 +35,7 @@ def set_level(
     topics: list[str] = TOPICS,
     level: str = LEVEL,
     alone_after: float = ALONE_AFTER,
+    loss_at_most: float = LOSS,
     twin: str = TWIN,
     even_weak: bool = EVEN_WEAK,
     settings: Path = options.SETTINGS,
@@ -46,7 +50,9 @@ def set_level(
     from twinshore.state.opening import open_to_change
 
     loaded = load_cli_settings(settings)
-    request = ProtectionRequest(tuple(topics), parse_level(level), alone_after, twin, even_weak=even_weak)
+    request = ProtectionRequest(
+        tuple(topics), parse_level(level), alone_after, twin, loss_at_most_s=loss_at_most, even_weak=even_weak
+    )
     with open_to_change(loaded, dry_run=dry_run) as store:
         planned = plan(request, loaded, store)
         run_steps(planned, act(planned, loaded, store, by=get_operator_name()), dry_run=dry_run)

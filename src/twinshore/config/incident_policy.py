@@ -52,6 +52,7 @@ class IncidentKind(StrEnum):
     TAIL_RESCUED = "tail rescued", IncidentSide.TARGET
     OLD_HOME_OPEN = "old home open", IncidentSide.TARGET
     OWN_TOPICS_OPEN = "own topics open", IncidentSide.BOTH
+    ACKNOWLEDGED_ALONE = "acknowledged alone", IncidentSide.TARGET
     WRITERS_HELD = "writers held", IncidentSide.SOURCE
     NEWER_LINE = "newer line", IncidentSide.BOTH
 

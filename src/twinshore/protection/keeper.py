@@ -24,6 +24,7 @@ from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.protection.core.gate import REACHED_TTL_S, PartitionGate
+from twinshore.protection.core.loss_bound import LossBoundGate
 from twinshore.protection.core.model import (
     AfterFailover,
     ClearAlone,
@@ -151,6 +152,9 @@ class GateKeeper:
 
     def refusal(self, topic: str, partitions: Iterable[int]) -> Code | None:
         """Returns the error for a write that is not to be sent; None to send it."""
+        home = self._home_of(topic)
+        if not self.levels[topic].holds and home in self._sides and self._is_alone(topic, home):
+            return None  # without a twin there is no bound
         for number in partitions:
             protected = self._protected(TopicPartition(topic, number))
             code = protected.gate.refusal() if protected else Code.NOT_ENOUGH_REPLICAS
@@ -211,7 +215,7 @@ class GateKeeper:
                 self._do(partition, protected, protected.gate.tick(now_s))
         if now_s - self._recorded_s >= RECORD_INTERVAL_S:
             self._recorded_s = now_s
-            for topic in {partition.topic for partition in self._partitions}:
+            for topic in {partition.topic for partition in self._partitions if self.levels[partition.topic].holds}:
                 self._record(topic, lambda _: None)
         self._ask()
 
@@ -264,8 +268,7 @@ class GateKeeper:
         twins, alone = self._twins_of(partition, home), self._is_alone(partition.topic, home)
         if len(twins) != 1 and not alone:
             return None
-        settings = ProtectionSettings(protection.level, alone_after_s=protection.alone_after_s)
-        gate = PartitionGate(settings, steady_s())
+        gate = _gate_of(protection, steady_s())
         made = self._partitions[partition] = ProtectedPartition(gate, home, "" if alone else twins[0])
         self._watch()
         if alone:
@@ -400,6 +403,12 @@ class GateKeeper:
             if one.waiting:
                 found[partition.topic, one.gate.cause()] += len(one.waiting)
         return found
+
+
+def _gate_of(protection: TopicProtection, now_s: float) -> PartitionGate:
+    if not protection.holds:
+        return LossBoundGate(protection.loss_at_most_s, now_s)
+    return PartitionGate(ProtectionSettings(protection.level, alone_after_s=protection.alone_after_s), now_s)
 
 
 class HeldCommit:

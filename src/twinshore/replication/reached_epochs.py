@@ -9,8 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import FIRST_TERM, TopicPartition
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
+from twinshore.config.sentences import NAMED_MAX, join_names
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.state_topic import KeyValue
@@ -19,6 +21,7 @@ from twinshore.protection.core.model import ReachedEpoch
 from twinshore.protection.core.records import GateRecord, gate_line, promoted_line, reached_line
 from twinshore.protection.topic import GatesTopic, ProtectionTopic
 from twinshore.replication.core.ownership import pair_name
+from twinshore.replication.incidents.stopped import report_link_incident
 from twinshore.runtime.endpoints import (
     SHORT_TIMEOUT_CONNECTIONS,
     LinkClients,
@@ -79,7 +82,7 @@ class ReachedEpochs:
     def _tell(self) -> bool:
         """Writes what has changed. Returns whether the link has protected topics."""
         known = self._topic.read()
-        topics = {name for name, level in known.levels.items() if level.holds}
+        topics = {name for name, level in known.levels.items() if level.watches}
         if not topics:
             return False
         twins = [twin for twin in self._store.twins.active(self._link.name) if twin.topic in topics]
@@ -118,6 +121,12 @@ class ReachedEpochs:
         alone no more, so all that it did is below the watermark that the source has then.
         """
         found = {key: one for key, one in self._gates.read().gates.items() if key[0] in topics and one.alone}
+        report_link_incident(
+            self._store,
+            self._link.name,
+            IncidentKind.ACKNOWLEDGED_ALONE,
+            self._describe_alone({key[0] for key in found}),
+        )
         for key in [key for key, one in self._alone.items() if found.get(key) != one.record]:
             del self._alone[key]
         for key, record in found.items():
@@ -131,6 +140,14 @@ class ReachedEpochs:
             rows = [(positions.get((one.topic, one.partition)), alone.ends[one]) for one in partitions]
             if all(row is not None and row.to_offset >= end for row, end in rows):
                 self._gates.say([gate_line(topic, gate, None)])
+
+    def _describe_alone(self, topics: Collection[str]) -> str:
+        if not topics:
+            return ""
+        return (
+            f"{self._link.source} alone acknowledged records of {join_names(sorted(topics), NAMED_MAX)}:"
+            " `twinshore protection show` says from which offset on"
+        )
 
     def _with_twins(
         self, twins: Sequence[TwinRow], positions: Mapping[tuple[str, int], ReplicatedPosition]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from twinshore.config.errors import KafkaError, RefusedError, StoreError, TwinshoreError, WireError
 from twinshore.config.model import FIRST_TERM, Link, next_term, written_epoch
@@ -200,8 +201,11 @@ class SwitchSteps(ClusterSteps):
         self.announcer = HomeAnnouncer(self.old, self.new)
         self.writers = WriterAccess(self.old, self.new, self.link, self.back, self.store)
         self.mirror = self.watch_mirror(self.link)
-        self.promises = GatePromises(self.new)
         self.held_again = False
+
+    @cached_property
+    def promises(self) -> GatePromises:
+        return GatePromises(self.new)
 
     def once(self, state: SwitchState) -> StepOutcome:
         """Before a step that cannot be undone, checks that the logs still end at the topics' points."""

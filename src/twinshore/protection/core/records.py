@@ -53,6 +53,11 @@ class TopicProtection:
         """Whether acknowledgements wait for the twin."""
         return self.level is not ProtectionLevel.ASYNC
 
+    @property
+    def watches(self) -> bool:
+        """Whether writes depend on the twin: they wait for it, or are refused while it is too far behind."""
+        return self.holds or self.loss_at_most_s > 0
+
 
 @dataclass(frozen=True, slots=True)
 class PromotedTwin:

@@ -80,11 +80,11 @@ class NoProtection:
         return []
 
 
-def protected_partitions(asked: ProduceRequest, protection: Protection) -> dict[str, list[int]]:
-    """Returns the partitions of protected topics that the request writes to."""
+def watched_partitions(asked: ProduceRequest, protection: Protection) -> dict[str, list[int]]:
+    """Returns the partitions of topics that depend on twins, of those that the request writes to."""
     found: dict[str, list[int]] = {}
     for one in asked.batches:
-        if (level := protection.levels.get(str(one.topic))) is not None and level.holds:
+        if (level := protection.levels.get(str(one.topic))) is not None and level.watches:
             found.setdefault(str(one.topic), []).append(one.partition)
     return found
 

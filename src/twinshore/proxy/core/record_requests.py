@@ -71,8 +71,8 @@ from twinshore.proxy.core.protected_topics import (
     ProtectedPart,
     ProtectedParts,
     Protection,
-    protected_partitions,
     refusal_of,
+    watched_partitions,
 )
 from twinshore.proxy.core.traffic import RequestCounter, ResentRecords
 from twinshore.replication.core.filters import is_reserved_topic
@@ -395,13 +395,15 @@ class RecordRequests:
         asked = asked or produce.read_produce_request(request.view, request.position, request.version)
         if not self._protection.levels or asked.transactional_id is not None:
             return self._produce(request, place, table, asked)
-        if not (protected := protected_partitions(asked, self._protection)):
-            return self._produce(request, place, table, asked)
-        if not asked.acks:
-            topic = next(iter(protected))
+        watched = watched_partitions(asked, self._protection)
+        protected = {topic for topic in watched if self._protection.levels[topic].holds}
+        if protected and not asked.acks:
+            topic = min(protected)
             return DisconnectClient(f"it writes to {topic} without acknowledgements, and {topic} is protected")
-        if (code := refusal_of(protected, self._protection)) is not None:
+        if (code := refusal_of(watched, self._protection)) is not None:
             return self._refused(request, asked, code)
+        if not protected:
+            return self._produce(request, place, table, asked)
         decision = self._produce(request, place, table, asked._replace(acks=ACKS_ALL))
         if not isinstance(decision, ForwardRequest | FanOut):
             return decision

@@ -61,8 +61,8 @@ TXN_OFFSET_COMMIT: Final = 28
 _NOT_ATTEMPTED: Final = 55
 _NOT_FOR_GROUP: Final = 30
 _NOBODY: Final = -1
-_PREPARE_COMMIT: Final = "PrepareCommit"
-_COMMITTED: Final = (_PREPARE_COMMIT, "CompleteCommit")
+# The coordinator's words for a commit under way, and for one whose markers are written.
+_PREPARE_COMMIT, _COMPLETE_COMMIT = "PrepareCommit", "CompleteCommit"
 # The coordinator writes the markers a moment after its answer.
 _MARKERS_PAUSE_S: Final = 0.003
 
@@ -80,7 +80,7 @@ def init_transactional_producer(
 
 def _init_known(request: Request, asked: Any, place: BrokerId) -> FanOutSteps:
     state = yield from _describe(place, str(asked.transactional_id))
-    if state is not None and state.producer_id != asked.producer_id:
+    if state is not None and not state.error and state.producer_id != asked.producer_id:
         asked = replace(asked, producer_id=_NOBODY, producer_epoch=-1)
     answer = yield from ask_broker(place, asked)
     if answer is None:
@@ -130,8 +130,10 @@ class RefusedTransactions:
         state = yield from _describe(place, name)
         if state is None:
             return later
+        if state.error and state.error != Code.TRANSACTIONAL_ID_NOT_FOUND:
+            return build_error_response(request, state.error)
         written = [TopicPartition(*one) for one in state.partitions]
-        if state.state in _COMMITTED:
+        if state.state in (_PREPARE_COMMIT, _COMPLETE_COMMIT):
             written = self._committed.get(name) or written or self._protection.protected_partitions()
         levels = self._protection.levels
         protected = [one for one in written if one.topic in levels and levels[one.topic].holds]
@@ -143,10 +145,11 @@ class RefusedTransactions:
             answer = yield from ask_broker(place, asked)
             if answer is None or answer.error_code:
                 return later if answer is None else encode_message(answer)
-            while protected and (state := (yield from _describe(place, name))) and state.state == _PREPARE_COMMIT:
+            while protected and not held.code and state.state != _COMPLETE_COMMIT:
                 yield PauseStep(_MARKERS_PAUSE_S)
-            if state is None:
-                return later
+                state = yield from _describe(place, name)
+                if state is None or state.error:
+                    return later
             yield WaitStep(held.wait)
             if held.code:
                 return later
@@ -157,10 +160,10 @@ class RefusedTransactions:
 
 
 def _describe(place: BrokerId, name: str) -> SubRequests[TransactionState | None]:
-    """Returns the transaction's state; None if the coordinator does not say it."""
+    """Returns the transaction's state, or its error; None if the coordinator does not answer."""
     (body,) = yield [BrokerRequest(place, DESCRIBE_TRANSACTIONS, 0, [encode_describe_transactions([name])])]
     states = [] if body is None else parse_describe_transactions(body, 0)
-    return states[0] if states and not states[0].error else None
+    return states[0] if states else None
 
 
 def _ended(request: Request, view: memoryview, at: int) -> Parts | None:

@@ -83,6 +83,9 @@ INCIDENT_KINDS: Mapping[IncidentKind, IncidentKindEntry] = {
         "try again every few seconds to write the topic's home there, and to keep writers out by ACL"
     ),
     IncidentKind.OWN_TOPICS_OPEN: _informs("report who else may write there, and change no rule"),
+    IncidentKind.ACKNOWLEDGED_ALONE: _informs(
+        "replicate on; the row closes once the twin has all that is acknowledged"
+    ),
     IncidentKind.WRITERS_HELD: _informs("turn the switch back once its process has been silent for some seconds"),
     IncidentKind.NEWER_LINE: IncidentKindEntry(IncidentOutcome.TOPIC, POLICY_TOPIC),
 }

@@ -44,6 +44,7 @@ class ProtectionRequest:
     alone_after_s: float = 5.0
     twin: str = ""
     after_failover: AfterFailover = AfterFailover.ALONE
+    loss_at_most_s: float = 0.0
     even_weak: bool = False
 
 
@@ -102,7 +103,8 @@ class ProtectedTopic:
 
     def sentence(self) -> str:
         if not self.protection.holds:
-            return f"{self.topic}: async: acknowledged by the home"
+            bound = f"; writes wait while the twin is over {self.protection.loss_at_most_s:g} s behind"
+            return f"{self.topic}: async: acknowledged by the home{bound * self.protection.watches}"
         said = f"{self.topic}: {self.protection.level}, {self.gates} writers"
         if not self.alone:
             return f"{said}: acknowledged by the home and the twin"
@@ -271,9 +273,16 @@ def plan(request: ProtectionRequest, settings: Settings, store: Store) -> Plan[P
     for topic in _matched(request.topics, {*twins, *levels}):
         before = levels[topic].level if topic in levels else ProtectionLevel.ASYNC
         number = levels[topic].number + 1 if topic in levels else 1
-        made = TopicProtection(request.level, number, request.alone_after_s, request.twin, request.after_failover)
+        made = TopicProtection(
+            request.level,
+            number,
+            alone_after_s=request.alone_after_s,
+            twin=request.twin,
+            after_failover=request.after_failover,
+            loss_at_most_s=request.loss_at_most_s,
+        )
         found = [link for link in twins.get(topic, ()) if request.twin in ("", link.target)]
-        if made.holds:
+        if made.watches:
             remarks += _check_twin(topic, found, request, settings)
         steps.append(ProtectStep(topic, found[0].name if found else "", before, made))
     away = [name for name, one in clusters.items() if one.error]
