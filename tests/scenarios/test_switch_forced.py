@@ -110,7 +110,8 @@ def test_a_home_that_is_killed_under_load_and_comes_back(stage: SwitchRig) -> No
     fill(stage.west, TOPIC, 1, partition=0)
     writable_s = time.monotonic() - began
     assert home_line(stage.west) == ("west", 2, "settled")
-    assert "were not replicated" in said, said
+    # How much, if the mirror still saw it; it stood still when this was written.
+    assert "were not replicated" in said or "the unreplicated offsets of east are not known" in said, said
     assert mentions(said, "east", "authorizer"), said
     assert f"`twinshore switch failback {TOPIC} --old east` saves unreplicated records" in said, said
     print(f"told: done after {done_s:.1f} s, written to after {writable_s:.1f} s")
