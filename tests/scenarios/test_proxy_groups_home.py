@@ -48,7 +48,7 @@ def test_groups_move_with_their_members_and_read_nothing_again(
         assert said[-1] is GroupsMoveStage.MOVE, said
         load.reads(500)
         assert min(read_group_offsets(west.cluster, load.topic, load.topic, range(3))) > 100
-        with pytest.raises(RefusedError, match="west answers"):
+        with pytest.raises(RefusedError, match="on west, which answers"):
             move_groups(rig, "east", force=True)
         moved(rig, "west", some)
         load.reads(500)
