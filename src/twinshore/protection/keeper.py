@@ -37,7 +37,7 @@ from twinshore.protection.core.model import (
     WaitCause,
     WriteAlone,
 )
-from twinshore.protection.core.records import GateRecord, ProtectionLog, TopicProtection, gate_line
+from twinshore.protection.core.records import GateRecord, ProtectionLog, TopicProtection, current_levels, gate_line
 from twinshore.protection.topic import GatesTopic, ProtectionTopic
 from twinshore.protection.watermarks import Views, WatermarkPoller
 
@@ -107,7 +107,6 @@ class GateKeeper:
         self._stopped = threading.Event()
         self._recorded_s = 0.0
         self._tried: set[str] = set()
-        self._read_from: set[str] = set()
         self.levels: dict[str, TopicProtection] = {}
         # By topic and outcome: confirmed, alone, refused, and each kind of report.
         self.counts = Counter[tuple[str, str]]()
@@ -148,7 +147,8 @@ class GateKeeper:
 
     def has_read_levels(self) -> bool:
         """Whether `levels` can be relied on: each cluster was asked, and one answered. Commands write to all."""
-        return bool(self._read_from) and self._tried >= self._sides.keys()
+        has_answered = any(side.asked_s for side in self._sides.values())
+        return has_answered and self._tried >= self._sides.keys()
 
     def refusal(self, topic: str, partitions: Iterable[int]) -> Code | None:
         """Returns the error for a write that is not to be sent; None to send it."""
@@ -239,12 +239,7 @@ class GateKeeper:
     def _take_records(self, name: str, found: ProtectionLog, asked_s: float) -> None:
         self._sides[name].log, self._sides[name].asked_s = found, asked_s
         self._tried.add(name)
-        self._read_from.add(name)
-        levels: dict[str, TopicProtection] = {}
-        for side in self._sides.values():
-            for topic, protection in side.log.levels.items():
-                if topic not in levels or protection.number > levels[topic].number:
-                    levels[topic] = protection
+        levels = current_levels(side.log for side in self._sides.values())
         if levels != self.levels:
             changed = {topic for topic in {*levels, *self.levels} if levels.get(topic) != self.levels.get(topic)}
             self.levels = levels

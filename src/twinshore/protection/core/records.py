@@ -12,6 +12,7 @@ The topics are compacted. Third parties may write there, so records of a foreign
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeVar
 
@@ -146,6 +147,16 @@ class ProtectionLog:
                 _keep(self.promoted, (cluster_id, topic), _PROMOTED, value)
             case _:
                 pass
+
+
+def current_levels(logs: Iterable[ProtectionLog]) -> dict[str, TopicProtection]:
+    """Returns each topic's protection with the highest number."""
+    levels: dict[str, TopicProtection] = {}
+    for log in logs:
+        for topic, protection in log.levels.items():
+            if topic not in levels or protection.number > levels[topic].number:
+                levels[topic] = protection
+    return levels
 
 
 @dataclass(slots=True)

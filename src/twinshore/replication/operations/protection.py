@@ -21,7 +21,7 @@ from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.protection.core.model import AfterFailover, ProtectionLevel, ReachedEpoch
-from twinshore.protection.core.records import GateLog, ProtectionLog, TopicProtection, level_line
+from twinshore.protection.core.records import GateLog, ProtectionLog, TopicProtection, current_levels, level_line
 from twinshore.protection.topic import GatesTopic, ProtectionTopic, read_accounts
 from twinshore.replication.links import effective_links
 from twinshore.runtime.endpoints import LinkClients
@@ -137,16 +137,6 @@ def read_clusters(settings: Settings) -> dict[str, ClusterProtection]:
     return found
 
 
-def current_levels(clusters: Iterable[ClusterProtection]) -> dict[str, TopicProtection]:
-    """Returns each topic's protection with the highest number."""
-    levels: dict[str, TopicProtection] = {}
-    for cluster in clusters:
-        for topic, one in cluster.protection.levels.items():
-            if topic not in levels or one.number > levels[topic].number:
-                levels[topic] = one
-    return levels
-
-
 def show(topics: Sequence[str], settings: Settings) -> ProtectionOverview:
     """Returns the topics that have a protection, or those of them that match. ConfigError if no cluster answers."""
     clusters = read_clusters(settings)
@@ -154,7 +144,7 @@ def show(topics: Sequence[str], settings: Settings) -> ProtectionOverview:
     if len(away) == len(clusters):
         raise KafkaError(f"no cluster says which topics are protected: {away[0][1] if away else 'there is none'}")
     shown = []
-    for topic, protection in sorted(current_levels(clusters.values()).items()):
+    for topic, protection in sorted(current_levels(one.protection for one in clusters.values()).items()):
         if topics and not any(re.fullmatch(pattern, topic) for pattern in topics):
             continue
         records = {
@@ -268,7 +258,7 @@ def plan(request: ProtectionRequest, settings: Settings, store: Store) -> Plan[P
         for topic in {row.topic for row in store.twins.active(link.name)}:
             twins.setdefault(topic, []).append(link)
     clusters = read_clusters(settings)
-    levels = current_levels(clusters.values())
+    levels = current_levels(one.protection for one in clusters.values())
     steps, remarks = [], []
     for topic in _matched(request.topics, {*twins, *levels}):
         before = levels[topic].level if topic in levels else ProtectionLevel.ASYNC
