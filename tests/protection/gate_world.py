@@ -15,6 +15,7 @@ from types import ModuleType
 
 from twinshore.protection.core import gate as shipped
 from twinshore.protection.core.model import (
+    AskEpochEnd,
     ClearAlone,
     Confirm,
     GateCommand,
@@ -75,7 +76,7 @@ class World:
         self.alone: set[int] = set()
         self.lost_by_twin: set[int] = set()
         self.writes: dict[int, tuple[int, bool, float]] = {}  # write -> record, idempotent, sent
-        self.counts = {"confirmed": 0, "alone": 0, "refused": 0, "incidents": 0}
+        self.counts = {"confirmed": 0, "alone": 0, "refused": 0, "incidents": 0, "epoch ends": 0}
 
     def _id(self, side: str) -> str:
         return f"{side}{next(self.ids)}"
@@ -186,6 +187,23 @@ class World:
                         self.violation = f"nothing is alone any more, it says, and the twin lacks {lacks[:5]}"
                 case ReportProtection():
                     self.counts["incidents"] += 1
+                case AskEpochEnd():
+                    self.after(self.lag_s(), lambda command=command: self._ask_end(command))  # type: ignore[misc]
+
+    def _ask_end(self, question: AskEpochEnd) -> None:
+        """A leader of another epoch, or of another topic whose epoch is the same by chance, may get the question."""
+        home, gate = self.home, self.gate
+        if home.is_away or home.epoch != question.home_epoch or self.chance.random() < 0.1:
+            return
+        epochs = [epoch for _, epoch in home.records]
+        end = sum(epoch <= question.epoch for epoch in epochs) if question.epoch in epochs else -1
+        self.counts["epoch ends"] += 1
+
+        def heard() -> None:
+            if gate is self.gate:
+                self._do(gate.on_epoch_end(question, end, self.now_s))
+
+        self.after(self.lag_s(), heard)
 
     def _word(self, *, alone: bool) -> None:
         asked_s, gate, is_lost = self.now_s, self.gate, self.chance.random() < 0.1

@@ -13,6 +13,7 @@ from twinshore.kafka.protocol.error_codes import Code
 from twinshore.protection.core import gate as shipped
 from twinshore.protection.core.loss_bound import LossBoundGate
 from twinshore.protection.core.model import (
+    AskEpochEnd,
     ClearAlone,
     Confirm,
     GateCommand,
@@ -86,6 +87,20 @@ def other_epoch(stage: Stage) -> None:
     stage.home(at_s=1.7, epoch=1, ends=6)
 
 
+def other_end(stage: Stage) -> None:
+    """The leader that was elected uncleanly says that it has less of the write's epoch."""
+    other_epoch(stage)
+    stage.take(stage.gate.on_epoch_end(AskEpochEnd("s1", 0, 1), 3, 1.8))
+    stage.home(at_s=1.9, epoch=1, ends=6)
+
+
+def another_topic_s_end(stage: Stage) -> None:
+    """The topic is made again, and a leader of the new one answers."""
+    other_epoch(stage)
+    stage.take(stage.gate.on_epoch_end(AskEpochEnd("s1", 0, 1), 6, 1.8))
+    stage.home(at_s=1.9, id="s2", epoch=1, ends=6)
+
+
 def epoch_not_reached(stage: Stage) -> None:
     """The home was cut uncleanly long before the write; the mirror has not met the new history."""
     stage.home(at_s=0.5, epoch=1, ends=5)
@@ -151,15 +166,32 @@ def marker_not_there(stage: Stage) -> None:
     stage.home(at_s=1.9, ends=8)
 
 
+def marker_lost(stage: Stage) -> None:
+    """A transaction is committed, and the home elects a leader uncleanly that has lost its end."""
+    stage.gate.sent(WRITE, 1.0, 15.0, has_producer=True)
+    stage.gate.committed(WRITE, 1.5)
+    stage.home(at_s=1.6, epoch=1, ends=4)
+    stage.twin(at_s=1.7)
+    stage.home(at_s=1.8, epoch=1, ends=4)
+    stage.take(stage.gate.on_epoch_end(AskEpochEnd("s1", 0, 1), 4, 1.8))
+    stage.home(at_s=1.9, epoch=1, ends=4)
+
+
 ALONE = "is_alone = self.state is GateState.ALONE"
 MUTANTS: dict[Callable[[Stage], None], tuple[str, str]] = {
-    other_topic: ("history == (home.topic_id, home.epoch)", "pending.epoch == home.epoch"),
-    other_epoch: ("history == (home.topic_id, home.epoch)", "pending.topic_id == home.topic_id"),
-    epoch_not_reached: ("history == (reached.source_id, reached.epoch)", "pending.topic_id == reached.source_id"),
+    other_topic: ("if home.topic_id != pending.topic_id:", "if False:"),
+    other_epoch: ("if home.epoch == pending.epoch:", "if True:"),
+    other_end: ("end > pending.last if", "end >= 0 if"),
+    another_topic_s_end: ("if home.asked_s >= heard_s else", "if heard_s < math.inf else"),
+    epoch_not_reached: ("            and reached.epoch in (pending.epoch, home.epoch)\n", ""),
     other_twin: ("            and pending.twin_id == reached.target_id\n", ""),
-    home_before_twin: ("max(pending.twin_heard_s, pending.answered_s)", "pending.answered_s"),
+    home_before_twin: (
+        "home.asked_s >= max(pending.twin_heard_s, pending.answered_s)",
+        "home.asked_s >= pending.answered_s",
+    ),
     is_stopped: ("reached.target_id\n            and not reached.is_stopped\n", "reached.target_id\n"),
-    marker_not_there: ("pending.last < 0 and view.asked_s >= pending.answered_s", "pending.last < 0"),
+    marker_not_there: ("pending.last < 0 and is_history and view.asked_s >= pending.answered_s", "pending.last < 0"),
+    marker_lost: ("pending.last < 0 and is_history and", "pending.last < 0 and"),
     promoted: ("if now_s >= self._reached_until_s:", "if False:"),
     unwritten: ("return [WriteAlone", "return self.on_alone_written(now_s, now_s) + [WriteAlone"),
     run_out: (f"{ALONE} and now_s < self._alone_until_s\n        for", f"{ALONE}\n        for"),
@@ -196,6 +228,24 @@ def test_a_write_is_confirmed_once_the_twin_has_it_and_the_home_is_what_it_was()
     stage.home(at_s=1.82, ends=6)
     assert stage.done == [Confirm(WRITE)]
     assert stage.gate.confirmed_end == 6
+
+
+def test_a_write_is_confirmed_after_an_election_once_the_new_leader_says_that_it_has_it() -> None:
+    stage = Stage(level=ProtectionLevel.STRICT)
+    other_epoch(stage)
+    assert stage.done == []
+    stage.take(stage.gate.tick(1.8))
+    question = AskEpochEnd("s1", 0, 1)
+    assert stage.done == [question]
+    stage.take(stage.gate.on_epoch_end(question, 6, 1.9))
+    stage.home(at_s=2.0, epoch=1, ends=6)
+    assert stage.done == [question, Confirm(WRITE)]
+
+
+def test_a_write_that_the_new_leader_has_lost_is_refused() -> None:
+    stage = Stage(level=ProtectionLevel.STRICT)
+    other_end(stage)
+    assert stage.done == [RefuseWrite(WRITE, Code.NOT_LEADER_OR_FOLLOWER, WaitCause.EPOCH)]
 
 
 def test_a_write_below_the_twin_s_end_is_reported_unless_a_producer_repeats_it() -> None:

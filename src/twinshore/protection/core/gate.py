@@ -6,9 +6,11 @@ the home's topic id and leader epoch as known when the write was sent. It confir
 1. the home has answered it with its offset;
 2. the twin has a watermark above that offset;
 3. the home, asked after the twin answered, still has that topic id and epoch: the record at the offset was not replaced
-   before the twin copied it;
-4. the mirror has said that the twin is a copy of that topic and has reached that epoch, and this was read less than
-   `REACHED_TTL_S` ago: a forced switch takes it back, and waits that long before anybody else writes to the twin.
+   before the twin copied it. After an election the home's leader is asked where that epoch ends in its log: above the
+   offset, the record is still there;
+4. the mirror has said that the twin is a copy of that topic and has reached that epoch or the home's present one, and
+   this was read less than `REACHED_TTL_S` ago: a forced switch takes it back, and waits that long before anybody else
+   writes to the twin.
 
 What is not confirmed is refused with an error that makes clients try again. Nothing here reads a clock or a socket.
 """
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.protection.core.model import (
+    AskEpochEnd,
     ClearAlone,
     Confirm,
     GateCommand,
@@ -39,6 +42,7 @@ from twinshore.protection.core.model import (
 VIEW_AGE_S_MAX = 2.0
 REACHED_TTL_S = 3.0
 ALONE_RETRY_S = 1.0
+EPOCH_RETRY_S = 1.0
 GOAL_INTERVAL_S = 0.5
 
 
@@ -82,6 +86,9 @@ class PartitionGate:
         self._begun_s = now_s
         # The view of each topic id with the highest watermark: a fall is an incident.
         self._highest: dict[str, SideView] = {}
+        # Where epochs of writes end in the log of a later one, and when that was heard; and when it was asked.
+        self._epoch_ends: dict[AskEpochEnd, tuple[int, float]] = {}
+        self._epochs_asked_s: dict[AskEpochEnd, float] = {}
         # Until when acknowledgements may be the home's alone; 0 while that is written nowhere.
         self._alone_until_s = 0.0
         self._alone_due_s = 0.0  # when the permission may be asked for
@@ -118,6 +125,8 @@ class PartitionGate:
             del self._writes[write]
             early = ReportProtection(ProtectionIncidentKind.TOO_EARLY, last)
             return [early, RefuseWrite(write, Code.REQUEST_TIMED_OUT, WaitCause.IDENTITY)]
+        if self._twin is not None:
+            _note_twin(pending, self._twin)
         return self._decide(now_s)
 
     def committed(self, write: int, now_s: float) -> None:
@@ -136,7 +145,8 @@ class PartitionGate:
             if goal is None or is_old or (goal.topic_id, goal.epoch) != (view.topic_id, view.epoch):
                 self._goal = view
             for pending in self._writes.values():
-                if pending.is_committed and pending.last < 0 and view.asked_s >= pending.answered_s:
+                is_history = (view.topic_id, view.epoch) == (pending.topic_id, pending.epoch)
+                if pending.is_committed and pending.last < 0 and is_history and view.asked_s >= pending.answered_s:
                     pending.last = view.watermark - 1
         return self._fell(view) + self._decide(view.heard_s)
 
@@ -145,16 +155,18 @@ class PartitionGate:
         if self._twin is None or view.asked_s >= self._twin.asked_s:
             self._twin = view
             for pending in self._writes.values():
-                if not view.watermark > pending.last >= 0:
-                    pending.twin_heard_s = -1.0
-                elif pending.twin_heard_s < 0 or pending.twin_id != view.topic_id:
-                    pending.twin_id, pending.twin_heard_s = view.topic_id, view.heard_s
+                _note_twin(pending, view)
         return self._fell(view) + self._decide(view.heard_s)
 
     def on_reached(self, reached: ReachedEpoch | None, asked_s: float, now_s: float) -> list[GateCommand]:
         """What the mirror says, as read by a request of `asked_s`."""
         self._reached, self._reached_until_s = reached, asked_s + REACHED_TTL_S
         return self._decide(now_s)
+
+    def on_epoch_end(self, question: AskEpochEnd, end: int, heard_s: float) -> list[GateCommand]:
+        """The home's leader of that epoch answered; -1: its log has no record of the writes' epoch."""
+        self._epoch_ends[question] = end, heard_s
+        return self._decide(heard_s)
 
     def on_alone_written(self, asked_s: float, now_s: float) -> list[GateCommand]:
         """`WriteAlone`, asked at `asked_s`, is written. The permission ends `ttl_s` later."""
@@ -189,7 +201,16 @@ class PartitionGate:
         """Call several times a second."""
         commands = self._decide(now_s)
         self._watch(now_s)
-        return commands + self._overdue(now_s) + self._ask_alone(now_s)
+        return commands + self._overdue(now_s) + self._ask_epoch_ends(now_s) + self._ask_alone(now_s)
+
+    def awaits_home(self) -> bool:
+        """Whether a view of the home that is asked now may confirm a write."""
+        asked_s = self._home.asked_s if self._home else -1.0
+        return any(
+            (pending.is_committed and pending.last < 0)
+            or (pending.twin_heard_s >= 0 and asked_s < max(pending.twin_heard_s, pending.answered_s))
+            for pending in self._writes.values()
+        )
 
     def reset(self) -> list[GateCommand]:
         """The topic has moved, or its protection changed: nothing that was sent is confirmed any more."""
@@ -225,14 +246,26 @@ class PartitionGate:
             return False
         if now_s >= self._reached_until_s:
             return False
-        history = pending.topic_id, pending.epoch
         return (
             home.asked_s >= max(pending.twin_heard_s, pending.answered_s)
-            and history == (home.topic_id, home.epoch)
-            and history == (reached.source_id, reached.epoch)
+            and self._is_in_log(pending, home) is True
+            and pending.topic_id == reached.source_id
+            and reached.epoch in (pending.epoch, home.epoch)
             and pending.twin_id == reached.target_id
             and not reached.is_stopped
         )
+
+    def _is_in_log(self, pending: PendingWrite, home: SideView) -> bool | None:
+        """Whether the home's log still has the write; None if that is not known yet."""
+        if home.topic_id != pending.topic_id:
+            return False
+        if home.epoch == pending.epoch:
+            return True
+        if pending.last < 0 or not 0 <= pending.epoch < home.epoch:
+            return False
+        question = AskEpochEnd(home.topic_id, pending.epoch, home.epoch)
+        end, heard_s = self._epoch_ends.get(question, (-1, math.inf))
+        return end > pending.last if home.asked_s >= heard_s else None
 
     def _decide(self, now_s: float) -> list[GateCommand]:
         commands: list[GateCommand] = []
@@ -244,22 +277,39 @@ class PartitionGate:
             elif is_alone and pending.last >= 0:
                 self._alone_through = max(self._alone_through, pending.last)
                 commands.append(Confirm(write, is_alone=True))
-            elif self._is_of_another_history(pending):
-                # An election: the home may have lost the write, or not. The client's retry tells.
+            elif self._is_lost(pending):
                 commands.append(RefuseWrite(write, Code.NOT_LEADER_OR_FOLLOWER, WaitCause.EPOCH))
             else:
                 continue
             del self._writes[write]
         return commands + self._rejoin(now_s)
 
-    def _is_of_another_history(self, pending: PendingWrite) -> bool:
+    def _is_lost(self, pending: PendingWrite) -> bool:
         home = self._home
+        is_answered = pending.last >= 0 or pending.is_committed
         return (
             home is not None
-            and pending.last >= 0
+            and is_answered
             and home.asked_s >= pending.answered_s
-            and (home.topic_id, home.epoch) != (pending.topic_id, pending.epoch)
+            and self._is_in_log(pending, home) is False
         )
+
+    def _ask_epoch_ends(self, now_s: float) -> list[GateCommand]:
+        """After elections the home is asked which writes it still has."""
+        home = self._home
+        if home is None:
+            return []
+        asked: list[GateCommand] = []
+        for epoch in {one.epoch for one in self._writes.values() if one.last >= 0 and 0 <= one.epoch < home.epoch}:
+            question = AskEpochEnd(home.topic_id, epoch, home.epoch)
+            is_due = now_s - self._epochs_asked_s.get(question, -math.inf) >= EPOCH_RETRY_S
+            if question not in self._epoch_ends and is_due:
+                self._epochs_asked_s[question] = now_s
+                asked.append(question)
+        if not self._writes:
+            self._epoch_ends.clear()
+            self._epochs_asked_s.clear()
+        return asked
 
     def _is_level(self, now_s: float) -> bool:
         """Whether the twin has what the home had a moment ago."""
@@ -334,3 +384,10 @@ class PartitionGate:
 
     def _enter(self, state: GateState, now_s: float) -> None:
         self.state, self.since_s = state, now_s
+
+
+def _note_twin(pending: PendingWrite, view: SideView) -> None:
+    if not view.watermark > pending.last >= 0:
+        pending.twin_heard_s = -1.0
+    elif pending.twin_heard_s < 0 or pending.twin_id != view.topic_id:
+        pending.twin_id, pending.twin_heard_s = view.topic_id, view.heard_s

@@ -134,4 +134,13 @@ class ReportProtection:
     offset: int
 
 
-GateCommand = Confirm | RefuseWrite | WriteAlone | ClearAlone | ReportProtection
+@dataclass(frozen=True, slots=True)
+class AskEpochEnd:
+    """Ask the home's leader of `home_epoch` where `epoch` ends in its log."""
+
+    topic_id: str
+    epoch: int
+    home_epoch: int
+
+
+GateCommand = Confirm | RefuseWrite | WriteAlone | ClearAlone | ReportProtection | AskEpochEnd
