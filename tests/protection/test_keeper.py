@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import statistics
 import threading
@@ -34,32 +35,29 @@ class Guard:
     """A keeper with a thread of its own, and a producer whose reports it holds."""
 
     def __init__(self, east: LabCluster, west: LabCluster) -> None:
-        self._calls: queue.Queue[Callable[[], None]] = queue.Queue()
-        self._over = threading.Event()
+        self._loop = asyncio.new_event_loop()
         clusters = [east.cluster, west.cluster]
-        self.keeper = GateKeeper("test", clusters, PROXY_CLIENT_ID, lambda _: "east", self._calls.put)
+        self.keeper = GateKeeper("test", clusters, PROXY_CLIENT_ID, lambda _: "east", self._loop)
         self._producer = Producer(librdkafka_settings(east.cluster) | {"acks": "all", "linger.ms": 0})
         self.decided: list[tuple[Code, float]] = []
-        self._thread = threading.Thread(target=self._run, daemon=True)
         self.keeper.start()
+        self._loop.call_soon(self._tick)
+        self._loop.call_soon(self._report)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
-    def _run(self) -> None:
-        ticked_s = 0.0
-        while not self._over.is_set():
-            self._producer.poll(0)
-            try:
-                self._calls.get(timeout=0.001)()
-            except queue.Empty:
-                pass
-            if time.monotonic() - ticked_s > TICK_S:
-                ticked_s = time.monotonic()
-                self.keeper.tick()
+    def _tick(self) -> None:
+        self.keeper.tick()
+        self._loop.call_later(TICK_S, self._tick)
+
+    def _report(self) -> None:
+        self._producer.poll(0)
+        self._loop.call_later(0.001, self._report)
 
     def call(self, act: Callable[[], object]) -> object:
         """In the keeper's thread."""
         found: queue.Queue[object] = queue.Queue()
-        self._calls.put(lambda: found.put(act()))
+        self._loop.call_soon_threadsafe(lambda: found.put(act()))
         return found.get(timeout=WITHIN_S)
 
     def write(self) -> None:
@@ -75,12 +73,13 @@ class Guard:
 
             self._producer.produce(TOPIC, b"x" * 100, partition=0, on_delivery=reported)
 
-        self._calls.put(send)
+        self._loop.call_soon_threadsafe(send)
 
     def close(self) -> None:
-        self._over.set()
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
         self.keeper.stop()
+        self._loop.close()
 
 
 @pytest.fixture

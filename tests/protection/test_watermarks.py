@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,17 +16,21 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
 from twinshore.protection.core.model import SideView
-from twinshore.protection.watermarks import Views, WatermarkPoller
+from twinshore.protection.watermarks import SPACING_S, Views, WatermarkQueries
 
 WITHIN_S = 30.0
 
 
 class Heard:
+    """What is heard, and what is asked: these partitions, at the short spacing."""
+
     def __init__(self) -> None:
         self.views: list[tuple[TopicPartition, SideView]] = []
+        self.asked: list[TopicPartition] = []
         self._more = threading.Condition()
 
-    def __call__(self, views: Views) -> None:
+    def __call__(self, views: Views, with_ids: bool) -> None:
+        assert with_ids
         with self._more:
             self.views += views.items()
             self._more.notify_all()
@@ -39,28 +44,38 @@ class Heard:
 
 
 @contextmanager
-def polling(lab: LabCluster, *, with_ids: bool = True) -> Iterator[tuple[WatermarkPoller, Heard]]:
-    kafka, heard = KafkaCluster(lab.cluster), Heard()
-    poller = WatermarkPoller(kafka, PROXY_CLIENT_ID, heard, with_ids=with_ids)
-    poller.start()
+def asking(lab: LabCluster) -> Iterator[Heard]:
+    kafka, heard, loop = KafkaCluster(lab.cluster), Heard(), asyncio.new_event_loop()
+    queries = WatermarkQueries(kafka, PROXY_CLIENT_ID, loop, heard)
+
+    def poll() -> None:
+        queries.ask(heard.asked, with_ids=True)
+        queries.tick()
+        loop.call_later(SPACING_S, poll)
+
+    loop.call_soon(poll)
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
     try:
-        yield poller, heard
+        yield heard
     finally:
-        poller.stop()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        queries.close()
+        loop.close()
         kafka.close()
 
 
 def test_the_end_is_heard_soon_after_it_moves_with_id_and_epoch(east: LabCluster) -> None:
     east.create_topic("marks-orders", partitions=2)
     partition = TopicPartition("marks-orders", 1)
-    with polling(east) as (poller, heard):
-        poller.watch([partition])
+    with asking(east) as heard:
+        heard.asked = [partition]
         first = heard.until(lambda _: True)
         assert (first.topic_id, first.epoch, first.watermark) == (topic_id(east.cluster, "marks-orders").hex(), 0, 0)
-        poller.ask([partition])
         fill(east, "marks-orders", 20, partition=1)
         moved = heard.until(lambda view: view.watermark == 20)
-        assert first.asked_s <= first.heard_s < moved.asked_s <= moved.heard_s
+        assert first.asked_s <= first.heard_s and first.asked_s < moved.asked_s <= moved.heard_s
         heard.views.clear()
         time.sleep(0.5)
         assert len(heard.views) > 20, "it is asked many times a second, and answers are not waited for"
@@ -70,9 +85,8 @@ def test_a_topic_that_is_made_again_has_another_id_at_once(east: LabCluster) -> 
     east.create_topic("marks-again")
     fill(east, "marks-again", 9)
     partition = TopicPartition("marks-again", 0)
-    with polling(east) as (poller, heard):
-        poller.watch([partition])
-        poller.ask([partition])
+    with asking(east) as heard:
+        heard.asked = [partition]
         before = heard.until(lambda view: view.watermark == 9)
         admin = create_admin_client(east.cluster)
         admin.delete_topics(["marks-again"])["marks-again"].result()
@@ -87,8 +101,8 @@ def test_a_topic_that_is_made_again_has_another_id_at_once(east: LabCluster) -> 
 def test_leaders_are_found_again_after_a_broker_was_away(east: LabCluster) -> None:
     east.create_topic("marks-away")
     partition = TopicPartition("marks-away", 0)
-    with polling(east, with_ids=False) as (poller, heard):
-        poller.watch([partition])
+    with asking(east) as heard:
+        heard.asked = [partition]
         heard.until(lambda _: True)
         east.brokers[0].kill()
         heard.views.clear()

@@ -1,11 +1,11 @@
 """The gates of one process, and what they need: watermarks of both sides, levels, and the mirror's words.
 
-One thread calls the keeper, an event loop or a loop of its own. Pollers and readers have threads; what they hear comes
-by `post`, which has a function called in the keeper's thread.
+All is called in the thread of one event loop. Records are read and written by threads.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import threading
@@ -27,6 +27,7 @@ from twinshore.protection.core.gate import REACHED_TTL_S, PartitionGate
 from twinshore.protection.core.loss_bound import LossBoundGate
 from twinshore.protection.core.model import (
     AfterFailover,
+    AskEpochEnd,
     ClearAlone,
     Confirm,
     GateCommand,
@@ -39,7 +40,7 @@ from twinshore.protection.core.model import (
 )
 from twinshore.protection.core.records import GateRecord, ProtectionLog, TopicProtection, current_levels, gate_line
 from twinshore.protection.topic import GatesTopic, ProtectionTopic
-from twinshore.protection.watermarks import Views, WatermarkPoller
+from twinshore.protection.watermarks import IDLE_SPACING_S, SPACING_S, Views, WatermarkQueries
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class ProtectedPartition:
 
 
 class _Side:
-    """One cluster: its connections, its poller, and its records as last read."""
+    """One cluster: its connections, and its records as last read."""
 
     def __init__(self, cluster: Cluster, client_id: str) -> None:
         self.kafka = KafkaCluster(cluster, client_id=client_id, patience_s=CALL_TIMEOUT_S)
@@ -89,20 +90,19 @@ class GateKeeper:
         clusters: Iterable[Cluster],
         client_id: str,
         home_of: Callable[[str], str | None],
-        post: Callable[[Callable[[], None]], object],
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._name, self._home_of, self._post = name, home_of, post
+        self._name, self._home_of, self._loop = name, home_of, loop
         self._sides = {cluster.name: _Side(cluster, client_id) for cluster in clusters}
-        self._home_pollers = {
-            name: WatermarkPoller(side.kafka, client_id, partial(self._hears, name, True), with_ids=True)
-            for name, side in self._sides.items()
-        }
-        self._twin_pollers = {
-            name: WatermarkPoller(side.kafka, client_id, partial(self._hears, name, False), with_ids=False)
+        self._queries = {
+            name: WatermarkQueries(side.kafka, client_id, loop, partial(self._take_views, name))
             for name, side in self._sides.items()
         }
         self._readers = ThreadPoolExecutor(len(self._sides), "protection-reads")
         self._partitions: dict[TopicPartition, ProtectedPartition] = {}
+        self._waiting: set[TopicPartition] = set()
+        self._polls: asyncio.Handle | None = None
+        self._asked_all_s = 0.0
         self._numbers = itertools.count()
         self._stopped = threading.Event()
         self._recorded_s = 0.0
@@ -114,20 +114,23 @@ class GateKeeper:
     # -- life
 
     def start(self) -> None:
-        for poller in (*self._home_pollers.values(), *self._twin_pollers.values()):
-            poller.start()
         for name in self._sides:
             self._readers.submit(self._read, name)
 
     def stop(self) -> None:
+        """Call once the loop's thread calls nothing else any more; it may be called in another."""
         self._stopped.set()
-        for poller in (*self._home_pollers.values(), *self._twin_pollers.values()):
-            poller.stop()
+        for queries in self._queries.values():
+            queries.close()
         self._readers.shutdown(wait=True, cancel_futures=True)
         for side in self._sides.values():
             side.writer.shutdown(wait=True, cancel_futures=True)
             side.kafka.close()
             side.records.close()
+
+    def _post(self, call: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(call)
 
     def _read(self, name: str) -> None:
         side = self._sides[name]
@@ -168,13 +171,14 @@ class GateKeeper:
         protected = self._partitions[partition]
         protected.waiting[write] = decided
         protected.gate.sent(write, steady_s(), hold_s, has_producer=has_producer)
-        self._ask()
+        self._waiting.add(partition)
+        if self._polls is None:
+            self._polls = self._loop.call_soon(self._poll)
         return write
 
     def failed(self, partition: TopicPartition, write: int) -> None:
         if (protected := self._partitions.get(partition)) and protected.waiting.pop(write, None):
             protected.gate.failed(write)
-            self._ask()
 
     def appended(self, partition: TopicPartition, write: int, last: int) -> None:
         protected = self._partitions.get(partition)
@@ -190,6 +194,7 @@ class GateKeeper:
         """The write is a transaction's, and the home has its end."""
         if (protected := self._partitions.get(partition)) and write in protected.waiting:
             protected.gate.committed(write, steady_s())
+            self._ask([partition], of_home=True)
 
     def protected_partitions(self) -> list[TopicPartition]:
         """Returns the partitions of protected topics whose twins are known."""
@@ -217,24 +222,46 @@ class GateKeeper:
             self._recorded_s = now_s
             for topic in {partition.topic for partition in self._partitions if self.levels[partition.topic].holds}:
                 self._record(topic, lambda _: None)
-        self._ask()
+        for queries in self._queries.values():
+            queries.tick()
+        self._waiting = {partition for partition, one in self._partitions.items() if one.waiting}
+        if now_s - self._asked_all_s >= IDLE_SPACING_S:
+            self._asked_all_s = now_s
+            self._ask(self._partitions, of_home=False)
+            self._ask(self._partitions, of_home=True)
+        else:
+            self._ask(self._waiting, of_home=True)
+
+    def _poll(self) -> None:
+        """Asks the twins at the short spacing while writes wait."""
+        self._ask(self._waiting, of_home=False)
+        self._polls = self._loop.call_later(SPACING_S, self._poll) if self._waiting else None
+
+    def _ask(self, partitions: Iterable[TopicPartition], *, of_home: bool) -> None:
+        by_side: dict[str, list[TopicPartition]] = {}
+        for partition in partitions:
+            if (protected := self._partitions.get(partition)) is not None:
+                by_side.setdefault(protected.home if of_home else protected.twin, []).append(partition)
+        for name, ours in by_side.items():
+            if name in self._queries:  # a partition may be without a twin
+                self._queries[name].ask(ours, with_ids=of_home)
 
     # -- what is learned
 
-    def _hears(self, name: str, is_home: bool, views: Views) -> None:
-        with suppress(RuntimeError):  # the loop has ended
-            self._post(partial(self._take_views, name, is_home, views))
-
-    def _take_views(self, name: str, is_home: bool, views: Views) -> None:
+    def _take_views(self, name: str, views: Views, with_ids: bool) -> None:
+        """Homes are asked with ids, once a twin has what waits."""
+        due = []
         for partition, view in views.items():
             protected = self._partitions.get(partition)
             if protected is None:
                 continue
-            if is_home and protected.home == name:
+            if with_ids and protected.home == name:
                 self._do(partition, protected, protected.gate.on_home(view))
-            elif not is_home and protected.twin == name:
+            elif not with_ids and protected.twin == name:
                 self._do(partition, protected, protected.gate.on_twin(view))
-        self._ask()
+                if protected.gate.awaits_home():
+                    due.append(partition)
+        self._ask(due, of_home=True)
 
     def _take_records(self, name: str, found: ProtectionLog, asked_s: float) -> None:
         self._sides[name].log, self._sides[name].asked_s = found, asked_s
@@ -265,7 +292,7 @@ class GateKeeper:
             return None
         gate = _gate_of(protection, steady_s())
         made = self._partitions[partition] = ProtectedPartition(gate, home, "" if alone else twins[0])
-        self._watch()
+        self._ask([partition], of_home=True)
         if alone:
             self._stand_alone(partition, made)
         else:
@@ -299,19 +326,6 @@ class GateKeeper:
     def _forget(self, partition: TopicPartition, protected: ProtectedPartition) -> None:
         self._do(partition, protected, protected.gate.reset())
         self._partitions.pop(partition, None)
-        self._watch()
-
-    def _watch(self) -> None:
-        for name in self._sides:
-            self._home_pollers[name].watch(p for p, one in self._partitions.items() if one.home == name)
-            self._twin_pollers[name].watch(p for p, one in self._partitions.items() if one.twin == name)
-
-    def _ask(self) -> None:
-        """Has the sides asked at the short spacing while writes wait."""
-        waiting = [(partition, one) for partition, one in self._partitions.items() if one.waiting]
-        for name in self._sides:
-            self._home_pollers[name].ask(partition for partition, one in waiting if one.home == name)
-            self._twin_pollers[name].ask(partition for partition, one in waiting if one.twin == name)
 
     # -- commands
 
@@ -333,9 +347,19 @@ class GateKeeper:
                 case ClearAlone():
                     protected.alone_since = -1
                     self._record(partition.topic, lambda _: None)
+                case AskEpochEnd():
+                    answered = partial(self._take_epoch_end, partition, protected, command)
+                    self._queries[protected.home].ask_epoch_end(partition, command, answered)
                 case ReportProtection(kind, offset):
                     self.counts[partition.topic, kind] += 1
                     log.warning(f"{partition}: {kind} at offset {offset}", extra={"cluster": protected.home})
+
+    def _take_epoch_end(
+        self, partition: TopicPartition, protected: ProtectedPartition, question: AskEpochEnd, end: int, heard_s: float
+    ) -> None:
+        if self._partitions.get(partition) is protected:
+            self._do(partition, protected, protected.gate.on_epoch_end(question, end, heard_s))
+            self._ask([partition], of_home=True)
 
     def _decide(self, protected: ProtectedPartition, write: int, code: Code) -> None:
         if (decided := protected.waiting.pop(write, None)) is not None:

@@ -1,23 +1,24 @@
-"""Asks a cluster's leaders for high watermarks, at a fixed spacing and without waiting for answers.
+"""Asks a cluster's leaders for high watermarks, in an event loop and without waiting for answers.
 
-While writes wait, a side is asked every `SPACING_S`: a write is confirmed a round trip and some milliseconds after the
-twin has it. One request for each broker covers all that waits there.
+While writes wait, a twin is asked every `SPACING_S`: a write is confirmed a round trip and some milliseconds after the
+twin has it. One request for each broker covers all that waits there. What blocks is done by a thread: connecting, and
+asking for leaders.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
-import selectors
-import socket
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
-from kio.schema.list_offsets.v7 import ListOffsetsRequest, ListOffsetsResponse
+from kio.schema.list_offsets.v7 import ListOffsetsRequest
 from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsTopic
 from kio.schema.metadata.v12 import MetadataResponse
 from kio.schema.types import BrokerId, TopicName
@@ -29,11 +30,12 @@ from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection, decode_body, encode_body
-from twinshore.kafka.leader_queries import CONSUMER_REPLICA_ID
-from twinshore.kafka.metadata import metadata_request
+from twinshore.kafka.leader_queries import CONSUMER_REPLICA_ID, LeaderPartition, offset_for_leader_epoch
+from twinshore.kafka.metadata import TopicMetadata, metadata_request
 from twinshore.kafka.protocol.apis import LIST_OFFSETS, METADATA
 from twinshore.kafka.protocol.framing import InFlightRequests
-from twinshore.protection.core.model import SideView
+from twinshore.kafka.protocol.offsets import parse_list_offsets
+from twinshore.protection.core.model import AskEpochEnd, SideView
 
 log = logging.getLogger(__name__)
 
@@ -46,121 +48,146 @@ _VERSION: Final = 7
 _LATEST: Final = -1
 
 Views = Mapping[TopicPartition, SideView]
+Found = TypeVar("Found")
 
 
 @dataclass(slots=True)
 class _Broker:
-    """A connection, and when what was asked on it."""
+    """A connection, and when what was asked on it. `offsets`, `ids`: as the last answers say, `bodies` of which are
+    kept: most answers are like the one before.
+    """
 
     connection: Connection
     in_flight: InFlightRequests
-    asked: deque[float] = field(default_factory=deque)
+    asked: deque[tuple[float, bool]] = field(default_factory=deque)
+    bodies: dict[int, memoryview] = field(default_factory=dict)
     offsets: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
 
 
-class WatermarkPoller:
-    """One cluster. `heard` gets the answers, in the poller's thread. `with_ids`: topic ids are asked with each answer,
-    since offsets are asked by name; else they are those of the last metadata.
+class WatermarkQueries:
+    """One cluster. `heard` gets the answers, and whether topic ids were asked with them: offsets are asked by name, so
+    else the ids are those of the last metadata. All is called in the thread of the loop.
     """
 
-    def __init__(self, kafka: KafkaCluster, client_id: str, heard: Callable[[Views], None], *, with_ids: bool) -> None:
-        self._kafka, self._client_id, self._heard, self._with_ids = kafka, client_id, heard, with_ids
-        self._lock = threading.Lock()
-        self._all: frozenset[TopicPartition] = frozenset()
-        self._waiting: frozenset[TopicPartition] = frozenset()
+    def __init__(
+        self,
+        kafka: KafkaCluster,
+        client_id: str,
+        loop: asyncio.AbstractEventLoop,
+        heard: Callable[[Views, bool], None],
+    ) -> None:
+        self._kafka, self._client_id, self._loop, self._heard = kafka, client_id, loop, heard
+        self._work = ThreadPoolExecutor(1, f"leaders of {kafka.name}")
         self._brokers: dict[int, _Broker] = {}
-        self._bodies: dict[tuple[int, frozenset[TopicPartition]], bytes] = {}
+        self._dialled: set[int] = set()
+        self._bodies: dict[tuple[int, frozenset[TopicPartition]], tuple[bytes, bytes, int]] = {}
         self._leaders: dict[TopicPartition, tuple[int, int]] = {}
         self._ids: dict[str, str] = {}
-        self._looked_s = self._asked_s = -math.inf
-        self._waker, self._wake = socket.socketpair()
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._waker, selectors.EVENT_READ)
+        self._looked_s, self._rests_until_s = -math.inf, -math.inf
         self._outage = RepeatFilter(logging.LoggerAdapter(log, {"cluster": kafka.name}))
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"watermarks of {kafka.name}", daemon=True)
+        self._is_closed = False
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._nudge()
-        self._thread.join(ANSWER_TIMEOUT_S)
-
-    def watch(self, partitions: Iterable[TopicPartition]) -> None:
-        """Sets the partitions that are asked twice a second."""
-        with self._lock:
-            self._all = frozenset(partitions)
-
-    def ask(self, partitions: Iterable[TopicPartition]) -> None:
-        """Sets the partitions that are asked at the short spacing, from now on."""
-        with self._lock:
-            before, self._waiting = self._waiting, frozenset(partitions)
-        if self._waiting and not before:
-            self._nudge()
-
-    def _nudge(self) -> None:
-        with suppress(OSError):
-            self._wake.send(b"\0")
-
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            try:
-                self._turn()
-                self._outage.well("watermarks are read again")
-            except Exception as error:  # the next turn asks again; meanwhile nothing is confirmed
-                self._outage.say(f"watermarks are not read: {describe_error(error)}")
-                self._close_all()
-                self._stopped.wait(IDLE_SPACING_S)
+    def close(self) -> None:
+        """Call in the loop's thread."""
+        self._is_closed = True
+        self._work.shutdown(wait=False, cancel_futures=True)
         self._close_all()
-        self._selector.close()
-        self._waker.close()
-        self._wake.close()
-
-    def _turn(self) -> None:
-        with self._lock:
-            waiting, everything = self._waiting, self._all
-        now_s = steady_s()
-        spacing_s = SPACING_S if waiting else IDLE_SPACING_S
-        if now_s - self._asked_s >= spacing_s:
-            self._asked_s = now_s
-            self._send(waiting or everything, now_s)
-        for key, _ in self._selector.select(max(0.0, self._asked_s + spacing_s - steady_s())):
-            if key.fileobj is self._waker:
-                self._waker.recv(64)
-            else:
-                self._receive(key.data)
-        self._check_late(now_s)
 
     # -- asking
 
-    def _send(self, partitions: frozenset[TopicPartition], now_s: float) -> None:
-        if not partitions:
+    def ask(self, partitions: Iterable[TopicPartition], *, with_ids: bool) -> None:
+        """Sends one request to each leader. Leaders are learned first, and then nothing is asked yet."""
+        now_s, wanted = steady_s(), frozenset(partitions)
+        if not wanted or now_s < self._rests_until_s or self._is_closed:
             return
         if now_s - self._looked_s >= METADATA_INTERVAL_S:
-            self._look(partitions, now_s)
+            self._looked_s = now_s
+            self._run(partial(self._look, {one.topic for one in {*wanted, *self._leaders}}), self._learn)
         by_node: dict[int, set[TopicPartition]] = {}
-        for partition in partitions:
-            if partition in self._leaders:
-                by_node.setdefault(self._leaders[partition][0], set()).add(partition)
+        for partition in wanted & self._leaders.keys():
+            by_node.setdefault(self._leaders[partition][0], set()).add(partition)
         for node, ours in by_node.items():
-            broker = self._brokers.get(node) or self._dial(node)
-            if len(broker.asked) >= IN_FLIGHT_MAX:
-                continue
-            key = node, frozenset(ours)
-            body = self._bodies.get(key) or self._bodies.setdefault(key, self._encode(key[1]))
-            broker.asked.append(now_s)
-            broker.connection.begin(LIST_OFFSETS, _VERSION, [body], timeout_s=ANSWER_TIMEOUT_S)
-            if self._with_ids:
-                request = metadata_request(sorted({partition.topic for partition in ours}))
-                version = int(request.__version__)
-                broker.connection.begin(METADATA, version, [encode_body(request)], timeout_s=ANSWER_TIMEOUT_S)
+            broker = self._brokers.get(node)
+            if broker is None:
+                self._dial(node)
+            elif len(broker.asked) < IN_FLIGHT_MAX:
+                try:
+                    self._send(broker, node, frozenset(ours), now_s, with_ids=with_ids)
+                except Exception as error:
+                    self._fail(error)
+                    return
 
-    def _look(self, partitions: frozenset[TopicPartition], now_s: float) -> None:
-        """Learns leaders, epochs and ids."""
-        topics = sorted({partition.topic for partition in self._all | partitions})
-        found = self._kafka.metadata(topics).topics
+    def _send(
+        self, broker: _Broker, node: int, partitions: frozenset[TopicPartition], now_s: float, *, with_ids: bool
+    ) -> None:
+        known = self._bodies.get((node, partitions))
+        if known is None:
+            request = metadata_request(sorted({partition.topic for partition in partitions}))
+            known = self._encode(partitions), encode_body(request), int(request.__version__)
+            self._bodies[node, partitions] = known
+        body, metadata_body, metadata_version = known
+        broker.asked.append((now_s, with_ids))
+        broker.connection.begin(LIST_OFFSETS, _VERSION, [body], timeout_s=ANSWER_TIMEOUT_S)
+        if with_ids:
+            broker.connection.begin(METADATA, metadata_version, [metadata_body], timeout_s=ANSWER_TIMEOUT_S)
+
+    def tick(self) -> None:
+        """Call several times a second: a leader that does not answer is asked on another connection."""
+        now_s = steady_s()
+        for broker in self._brokers.values():
+            if broker.asked and now_s - broker.asked[0][0] > ANSWER_TIMEOUT_S:
+                self._fail(KafkaError(f"{broker.connection.place}: no answer in time", retriable=True))
+                return
+
+    def ask_epoch_end(
+        self, partition: TopicPartition, question: AskEpochEnd, done: Callable[[int, float], None]
+    ) -> None:
+        """`done` gets the end, -1 if the log has no record of the epoch, and when it was heard; nothing on errors."""
+
+        def ask() -> int:
+            connection = self._kafka.dial(self._leaders[partition][0])
+            try:
+                wanted = [LeaderPartition(partition, bytes.fromhex(question.topic_id), question.home_epoch)]
+                epochs = {partition: question.epoch}
+                answers = offset_for_leader_epoch(connection, wanted, epochs, timeout_s=ANSWER_TIMEOUT_S)
+            finally:
+                connection.close()
+            code, (epoch, end) = answers[partition]
+            if code:
+                raise KafkaError(f"{partition}: the end of epoch {question.epoch} is not told", code=code)
+            return end if epoch == question.epoch else -1
+
+        self._run(ask, lambda end: done(end, steady_s()), lambda _: None)
+
+    def _run(
+        self,
+        work: Callable[[], Found],
+        done: Callable[[Found], None],
+        failed: Callable[[Exception], None] | None = None,
+    ) -> None:
+        """Has a thread do what blocks; `done` or `failed` is called in the loop's thread."""
+
+        def run() -> None:
+            try:
+                found = work()
+            except Exception as error:
+                self._post(partial(failed or self._fail, error))
+            else:
+                self._post(lambda: done(found))
+
+        with suppress(RuntimeError):  # closed
+            self._work.submit(run)
+
+    def _post(self, call: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(call)
+
+    def _look(self, topics: set[str]) -> Mapping[str, TopicMetadata]:
+        return self._kafka.metadata(sorted(topics)).topics
+
+    def _learn(self, found: Mapping[str, TopicMetadata]) -> None:
+        """Takes leaders, epochs and ids."""
         leaders = {
             TopicPartition(name, one.partition): (one.leader, one.leader_epoch)
             for name, topic in found.items()
@@ -171,7 +198,6 @@ class WatermarkPoller:
             self._leaders = leaders
             self._bodies.clear()
         self._ids = {name: topic.topic_id.hex() for name, topic in found.items()}
-        self._looked_s = now_s
 
     def _encode(self, partitions: Iterable[TopicPartition]) -> bytes:
         topics: dict[str, list[ListOffsetsPartition]] = {}
@@ -190,57 +216,74 @@ class WatermarkPoller:
         )
         return encode_body(request)
 
-    def _dial(self, node: int) -> _Broker:
-        connection = self._kafka.dial(node)
+    def _dial(self, node: int) -> None:
+        if node not in self._dialled:
+            self._dialled.add(node)
+            self._run(partial(self._kafka.dial, node), partial(self._connected, node))
+
+    def _connected(self, node: int, connection: Connection) -> None:
+        if self._is_closed or node not in self._dialled:
+            connection.close()
+            return
         broker = self._brokers[node] = _Broker(connection, connection.hand_over(self._client_id))
-        self._selector.register(broker.connection.transport, selectors.EVENT_READ, broker)
-        return broker
+        self._loop.add_reader(connection.transport.fileno(), self._readable, broker)
 
     # -- answers
+
+    def _readable(self, broker: _Broker) -> None:
+        try:
+            self._receive(broker)
+            self._outage.well("watermarks are read again")
+        except Exception as error:
+            self._fail(error)
 
     def _receive(self, broker: _Broker) -> None:
         reader, transport = broker.in_flight.frame_reader, broker.connection.transport
         while (got := transport.recv_into(reader.room())) > 0:
             reader.took(got)
-        while (answer := broker.in_flight.answer()) is not None:
-            body = answer.view[answer.position :]
-            if answer.asked.api.key == METADATA:
-                topics = decode_body(body, MetadataResponse).topics
-                self._told(broker, {str(one.name): one.topic_id.hex for one in topics if one.topic_id})
-                continue
-            listed = decode_body(body, ListOffsetsResponse)
-            partitions = [(str(topic.name), one) for topic in listed.topics for one in topic.partitions]
-            broker.offsets = {
-                TopicPartition(name, int(one.partition_index)): (int(one.leader_epoch), int(one.offset))
-                for name, one in partitions
-                if not one.error_code
-            }
-            if len(broker.offsets) < len(partitions):
-                self._looked_s = -math.inf
-            if not self._with_ids:
-                self._told(broker, self._ids)
+            while (answer := broker.in_flight.answer()) is not None:
+                self._take(broker, answer.asked.api.key, answer.view[answer.position :])
         if got == 0:
             raise KafkaError(f"{broker.connection.place}: the broker closed the connection", retriable=True)
 
-    def _told(self, broker: _Broker, ids: Mapping[str, str]) -> None:
-        asked_s, heard_s = broker.asked.popleft(), steady_s()
-        self._heard(
-            {
+    def _take(self, broker: _Broker, key: int, body: memoryview) -> None:
+        asked_s, with_ids = broker.asked[0]
+        if broker.bodies.get(key) != body:
+            broker.bodies[key] = memoryview(bytes(body))
+            if key == METADATA:
+                topics = decode_body(body, MetadataResponse).topics
+                broker.ids = {str(one.name): one.topic_id.hex for one in topics if one.topic_id}
+            else:
+                listed = parse_list_offsets(body)
+                broker.offsets = {
+                    TopicPartition(one.topic, one.partition): (one.epoch, one.offset) for one in listed if not one.error
+                }
+                if len(broker.offsets) < len(listed):
+                    self._looked_s = -math.inf
+        if key == METADATA or not with_ids:
+            broker.asked.popleft()
+            ids, heard_s = broker.ids if with_ids else self._ids, steady_s()
+            views = {
                 partition: SideView(ids[partition.topic], *found, asked_s, heard_s)
                 for partition, found in broker.offsets.items()
                 if partition.topic in ids
             }
-        )
+            self._heard(views, with_ids)
 
-    def _check_late(self, now_s: float) -> None:
-        for broker in self._brokers.values():
-            if broker.asked and now_s - broker.asked[0] > ANSWER_TIMEOUT_S:
-                raise KafkaError(f"{broker.connection.place}: no answer in time", retriable=True)
+    # -- failures
+
+    def _fail(self, error: Exception) -> None:
+        """The next ask begins anew; meanwhile nothing is confirmed."""
+        if not self._is_closed:
+            self._outage.say(f"watermarks are not read: {describe_error(error)}")
+        self._rests_until_s = steady_s() + IDLE_SPACING_S / 2
+        self._close_all()
 
     def _close_all(self) -> None:
         for broker in self._brokers.values():
-            with suppress(KeyError, ValueError):
-                self._selector.unregister(broker.connection.transport)
+            with suppress(ValueError, OSError):
+                self._loop.remove_reader(broker.connection.transport.fileno())
             broker.connection.close()
         self._brokers.clear()
+        self._dialled.clear()
         self._looked_s = -math.inf

@@ -324,7 +324,7 @@ class _Serving:
     async def _keep(self) -> None:
         """Holds the responses of protected topics."""
         loop, name = asyncio.get_running_loop(), f"{socket.gethostname()}/{uuid4().hex[:8]}"
-        keeper = GateKeeper(name, self._clusters, PROXY_CLIENT_ID, self._home_of, loop.call_soon_threadsafe)
+        keeper = GateKeeper(name, self._clusters, PROXY_CLIENT_ID, self._home_of, loop)
         self._context.keeper = keeper
         keeper.start()
         faults = RepeatFilter(log)

@@ -125,8 +125,6 @@ class PartitionGate:
             del self._writes[write]
             early = ReportProtection(ProtectionIncidentKind.TOO_EARLY, last)
             return [early, RefuseWrite(write, Code.REQUEST_TIMED_OUT, WaitCause.IDENTITY)]
-        if self._twin is not None:
-            _note_twin(pending, self._twin)
         return self._decide(now_s)
 
     def committed(self, write: int, now_s: float) -> None:
@@ -155,7 +153,10 @@ class PartitionGate:
         if self._twin is None or view.asked_s >= self._twin.asked_s:
             self._twin = view
             for pending in self._writes.values():
-                _note_twin(pending, view)
+                if not view.watermark > pending.last >= 0:
+                    pending.twin_heard_s = -1.0
+                elif pending.twin_heard_s < 0 or pending.twin_id != view.topic_id:
+                    pending.twin_id, pending.twin_heard_s = view.topic_id, view.heard_s
         return self._fell(view) + self._decide(view.heard_s)
 
     def on_reached(self, reached: ReachedEpoch | None, asked_s: float, now_s: float) -> list[GateCommand]:
@@ -384,10 +385,3 @@ class PartitionGate:
 
     def _enter(self, state: GateState, now_s: float) -> None:
         self.state, self.since_s = state, now_s
-
-
-def _note_twin(pending: PendingWrite, view: SideView) -> None:
-    if not view.watermark > pending.last >= 0:
-        pending.twin_heard_s = -1.0
-    elif pending.twin_heard_s < 0 or pending.twin_id != view.topic_id:
-        pending.twin_id, pending.twin_heard_s = view.topic_id, view.heard_s
