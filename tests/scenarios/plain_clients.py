@@ -9,9 +9,11 @@ import subprocess
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -22,6 +24,7 @@ from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import ONE_COMPILER_FLAG, find_java
 
 KEYS = 24
+NOTHING: Mapping[str, object] = MappingProxyType({})
 Place = tuple[int, int]
 
 
@@ -116,12 +119,20 @@ class TransactionalWriter:
 class JavaWriter:
     """Kafka's verifiable producer: a number under one of the keys, which it acknowledges as JSON."""
 
-    def __init__(self, folder: Path, bootstrap: str, topic: str, per_s: int = 500) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        bootstrap: str,
+        topic: str,
+        per_s: int = 500,
+        more: Mapping[str, object] = NOTHING,
+    ) -> None:
+        """`more`: settings, before which its own give way."""
         self._said, self._log = folder / "java-writer.said", folder / "java-writer.log"
         settings = folder / "java-writer.properties"
-        settings.write_text(
-            "enable.idempotence=true\nretries=2147483647\nlinger.ms=5\nmax.in.flight.requests.per.connection=5\n"
-        )
+        own = {"enable.idempotence": "true", "retries": 2147483647, "linger.ms": 5}
+        own["max.in.flight.requests.per.connection"] = 5
+        settings.write_text("".join(f"{name}={value}\n" for name, value in {**own, **more}.items()))
         words = ["--bootstrap-server", bootstrap, "--topic", topic, "--throughput", str(per_s), "--acks", "-1"]
         words += ["--repeating-keys", str(KEYS), "--command-config", str(settings)]
         command = [

@@ -1,0 +1,197 @@
+"""Parts of both clusters and all between them are killed at random under load, and then the home is gone for good."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import ClusterFactory
+from tests.scenarios.plain_clients import Acked, PlainWriter
+from tests.scenarios.protection_stage import (
+    PLAIN,
+    Log,
+    ProtectionStage,
+    TransferWriter,
+    doubled,
+    missing,
+    protection_stage,
+)
+from tests.scenarios.test_following_writers import until
+from tests.scenarios.test_marker_kills import deaths, the_seed
+
+STRICT, SYNC, ASYNC, TRANSFERS = "kills-strict", "kills-sync", "kills-async", "kills-transfers"
+LEVELS = {STRICT: "strict", SYNC: "sync", ASYNC: "async", TRANSFERS: "strict"}
+PARTITIONS, KILLS = 3, 30
+# A round of them; the seed says in which order.
+ROUND = ("home broker",) * 8 + ("twin broker",) * 8 + ("worker",) * 6 + ("proxy",) * 5 + ("mirror",) * 3
+SAFE = {"transaction.state.log.min.isr": "2"}
+GOES_ON_S_MAX = 180.0
+
+
+class ProtectedLoad:
+    """Producers of every kind at each level. `acked`: by topic and the kind of producer."""
+
+    def __init__(self, stage: ProtectionStage) -> None:
+        self._plain = {
+            (topic, name): stage.writer(topic, name, 40.0, **settings)
+            for topic in (STRICT, SYNC, ASYNC)
+            for name, settings in (("once", {}), ("plain", PLAIN))
+        }
+        self._java = {
+            (STRICT, "java once"): stage.java(STRICT, 40),
+            (SYNC, "java plain"): stage.java(SYNC, 40, **{"enable.idempotence": "false"}),
+        }
+        self.transfers = TransferWriter(stage.bootstrap, TRANSFERS, PARTITIONS)
+        stage.stack.callback(self.transfers.stop)
+
+    def acked(self) -> dict[tuple[str, str], list[Acked]]:
+        plain = {key: list(writer.acked) for key, writer in self._plain.items()}
+        return {**plain, **{key: writer.acked() for key, writer in self._java.items()}}
+
+    def goes_on(self, more: int = 5) -> None:
+        """Each producer is acknowledged some more."""
+        before, began_s = {key: len(acked) for key, acked in self.acked().items()}, time.monotonic()
+        while silent := [key for key, acked in self.acked().items() if len(acked) < before[key] + more]:
+            assert time.monotonic() < began_s + GOES_ON_S_MAX, silent
+            time.sleep(0.2)
+
+    def commits(self) -> None:
+        """Transactions go on too; a coordinator may be away for longer than a broker."""
+        before = len(self.transfers.committed)
+        until(lambda: len(self.transfers.committed) > before, GOES_ON_S_MAX, f"commits: {self.transfers.failed}")
+
+    def stop(self) -> None:
+        for plain in self._plain.values():
+            plain.stop()
+        for java in self._java.values():
+            java.stop()
+
+    def failed(self) -> int:
+        writers: list[PlainWriter] = list(self._plain.values())
+        return sum(len(one.failed) for one in writers) + sum(len(one.failed()) for one in self._java.values())
+
+
+def strike(stage: ProtectionStage, kind: str, chance: random.Random) -> None:
+    """Kills one, and has it back, some seconds later at the most."""
+    match kind:
+        case "home broker" | "twin broker":
+            broker = chance.choice((stage.east if kind == "home broker" else stage.west).brokers)
+            broker.kill()
+            time.sleep(chance.uniform(0.0, 3.0))
+            broker.restart()
+        case "proxy":
+            proxy = chance.choice(stage.proxies)
+            proxy.close()
+            proxy.start()
+        case "mirror":
+            stage.made.process.kill()
+            stage.made.process.start()
+        case "worker":
+            until(lambda: bool(stage.made.process.task_processes()), GOES_ON_S_MAX, "a task runs")
+            with suppress(IndexError, psutil.NoSuchProcess):
+                chance.choice(stage.made.process.task_processes()).kill()
+
+
+def kinds_of(count: int, chance: random.Random) -> list[str]:
+    found: list[str] = []
+    while len(found) < count:
+        found += chance.sample(ROUND, len(ROUND))
+    return found[:count]
+
+
+@pytest.mark.claim(
+    "protection",
+    "kills",
+    "30 kills of brokers on both sides, mirror, workers and proxies under load through two proxies, then the home is"
+    " gone: what was acknowledged of strict topics, and of sync but for what the switch names, is on the twin at its"
+    " offset; acknowledged transactions are whole",
+)
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_what_was_acknowledged_outlives_random_kills_and_the_home(
+    cluster_factory: ClusterFactory, tmp_path: Path
+) -> None:
+    """TWINSHORE_SEED plays one again, TWINSHORE_DEATHS so many kills."""
+    seed = the_seed()
+    chance = random.Random(seed)
+    began_s = time.monotonic()
+    east, west = (cluster_factory(name, brokers=3, heap_mb=256, settings=SAFE) for name in ("east", "west"))
+    topic = {"copies": 3, "settings": {"min.insync.replicas": "2"}}
+    stage_of = partial(protection_stage, tmp_path, east, west, LEVELS, partitions=PARTITIONS, topic=topic)
+    with stage_of(proxies=2, spark=True) as stage:
+        load = ProtectedLoad(stage)
+        load.goes_on(100)
+        load.commits()
+        print(f"it is set up after {time.monotonic() - began_s:.0f} s")
+        done = Counter[str]()
+        for kind in kinds_of(deaths(KILLS, KILLS), chance):
+            struck_s = time.monotonic()
+            strike(stage, kind, chance)
+            done[kind] += 1
+            back_s = time.monotonic() - struck_s
+            load.goes_on()
+            print(f"{kind}: back after {back_s:.1f} s, goes on after {time.monotonic() - struck_s:.1f} s")
+            time.sleep(chance.uniform(0.2, 1.5))
+        load.commits()
+        said = lose_home(stage, chance)
+        load.transfers.stop()
+        load.goes_on(50)
+        load.stop()
+        judge(stage, load, said)
+        killed = ", ".join(f"{count} {kind}s" for kind, count in sorted(done.items()))
+        print(
+            f"told: TWINSHORE_SEED={seed}: {killed}; three brokers a side, {load.failed()} errors told to applications"
+        )
+
+
+def lose_home(stage: ProtectionStage, chance: random.Random) -> str:
+    """The mirror is killed, then all of east, which stays away; the topics move by force. Returns what was said."""
+    stage.made.process.kill()
+    away_s = chance.uniform(0.5, 9.0)
+    time.sleep(away_s)
+    for broker in stage.east.brokers:
+        broker.kill()
+    stage.made.process.start()
+    said = stage.switching.switch("run", *LEVELS, "--to", "west", "--force", "--yes")
+    assert said.code == 0, said.text
+    print(f"told: the mirror was killed {away_s:.1f} s before the home")
+    for topic in (STRICT, TRANSFERS):
+        assert f"topic {topic} is strict: nothing that its protected writers were told is lost" in said.text, said.text
+    return said.text
+
+
+def judge(stage: ProtectionStage, load: ProtectedLoad, said: str) -> None:
+    (about_sync,) = re.findall(rf"topic {SYNC} is sync.*", said)
+    since = {int(number): int(at) for number, at in re.findall(r"partition (\d+) from offset (\d+)", about_sync)}
+    logs = {topic: stage.log(stage.west, topic) for topic in (STRICT, SYNC, ASYNC)}
+    lost = {key: missing(logs[key[0]], acked) for key, acked in load.acked().items()}
+    counts = {topic: sum(len(acked) for key, acked in load.acked().items() if key[0] == topic) for topic in logs}
+    gone = {topic: [one for key, some in lost.items() if key[0] == topic for one in some] for topic in logs}
+    assert gone[STRICT] == [], f"{len(gone[STRICT])} of {counts[STRICT]}: {gone[STRICT][:5]}"
+    unnamed = [one for one in gone[SYNC] if one.place[1] < since.get(one.place[0], 1 << 62)]
+    assert unnamed == [], f"{len(unnamed)} of {counts[SYNC]}: {unnamed[:5]}; {about_sync}"
+    print(f"told: strict: 0 of {counts[STRICT]} acknowledged records lost; sync: {len(gone[SYNC])} of {counts[SYNC]},")
+    print(f"told: which the switch names (from {since or 'nowhere'} on); async: {len(gone[ASYNC])} of {counts[ASYNC]}")
+    transfers = stage.log(stage.west, TRANSFERS, committed=True)
+    assert load.transfers.missing(transfers) == [], load.transfers.missing(transfers)[:5]
+    torn = load.transfers.torn(transfers)
+    print(
+        f"told: {len(load.transfers.committed)} transactions were acknowledged, all are whole; torn: {torn or 'none'}"
+    )
+    once = twice(logs, lambda key: key.startswith("once"), STRICT)
+    plain = twice(logs, lambda key: key.startswith("plain"), SYNC)
+    print(f"told: records that are there twice: {once} of idempotent producers, {plain} of others")
+
+
+def twice(logs: dict[str, Log], is_its: Callable[[str], bool], java: str) -> int:
+    """`java`: the topic to which Java writes as such a producer."""
+    return sum(doubled(log, is_its) for log in logs.values()) + doubled(logs[java], str.isdigit)
