@@ -22,8 +22,10 @@ from tests.scenarios.switch_rig import QUICK, SwitchRig
 from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.config.model import Cluster
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import create_log_consumer, read_to_end
 from twinshore.lab.mirror_process import MirrorProcess
+from twinshore.protection.topic import GatesTopic
 
 PLAIN = {"enable.idempotence": False, "acks": 1}
 # An application is told of no failure while an outage is shorter than that.
@@ -85,6 +87,11 @@ class ProtectionStage:
         found = [(name, value) for one in self.proxies for name, value in one.metrics().items()]
         of_topic = [(name, value) for name, value in found if "protected_writes" in name and f'"{topic}"' in name]
         return int(sum(value for name, value in of_topic if any(f'"{one}"' in name for one in outcomes)))
+
+    def is_alone(self, topic: str) -> bool:
+        """Whether it is written down that the home alone acknowledges."""
+        with closing(KafkaCluster(self.west.cluster)) as kafka:
+            return any(record.alone for (name, _), record in GatesTopic(kafka).read().gates.items() if name == topic)
 
     def incidents(self, topic: str) -> list[str]:
         rows = [row.incident for row in self.made.ledger("east->west") if row.incident.topic == topic]
