@@ -42,6 +42,8 @@ hypothesis.settings.load_profile("house")
 # The longest files, up to a minute and a half each. They begin first, the other ones with real servers next, pure ones
 # last: so the last file that a worker takes is a short one, and no worker waits long for the other.
 _LONGEST = (
+    "scenarios/test_protection_kills.py",
+    "scenarios/test_protection_faults.py",
     "scenarios/test_protocol_beliefs.py",
     "scenarios/test_switch_rights_beliefs.py",
     "scenarios/test_switch_transaction_beliefs.py",

@@ -19,7 +19,10 @@ Written by `make show-protection`, which writes through proxies on real clusters
 when a claim falls short; no figure is typed by hand.
 """
 # What tests are marked with, in the order of the page.
-KEYS = ("home-lost", "mirror-dies", "commits", "alone-and-back", "seeds", "mutants")
+KEYS = (
+    *("home-lost", "kills", "mirror-dies", "commits", "alone-and-back", "away", "elections"),
+    *("stranger", "in-flight", "seeds", "mutants"),
+)
 RATES = (100.0, 2_000.0)
 SECONDS, SECONDS_LONG, TURNS = 8.0, 20.0, 3
 MORE_MS_MAX = 10.0

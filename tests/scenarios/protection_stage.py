@@ -128,7 +128,7 @@ def protection_stage(
         made.process.start()
         stack.callback(made.process.end)
         for name, level in levels.items():
-            until(lambda name=name: spans(west.cluster, name, partitions) == [(0, 10)] * partitions, 240, name)  # type: ignore[misc]
+            until(partial(_has_crossed, stage, name), 240, f"{name} has crossed")
             if level != "async":
                 made.verb("protection", "set", name, "--level", level, "--alone-after", "5", "--even-weak")
         for number in range(proxies):
@@ -139,6 +139,10 @@ def protection_stage(
             one.start()
             stage.proxies.append(one)
         yield stage
+
+
+def _has_crossed(stage: ProtectionStage, topic: str) -> bool:
+    return stage.ends(stage.west, topic) == [10] * stage.partitions
 
 
 def missing(log: Log, acked: Iterable[Acked]) -> list[Acked]:
@@ -207,12 +211,15 @@ class TransferWriter:
 
 
 class DelayedWriter:
-    """Writes to its topics in turn by one producer, in a thread. `longest_s`: by topic, until an acknowledgement."""
+    """Writes to its topics in turn by one producer, in a thread. `longest_s`: by topic, until an acknowledgement.
+    `failed`: errors that the application was told.
+    """
 
     def __init__(self, bootstrap: str, *topics: str) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 2})
         self._topics = topics
         self.longest_s = dict.fromkeys(topics, 0.0)
+        self.failed: list[str] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -226,7 +233,8 @@ class DelayedWriter:
         self._producer.flush(60)
 
     def _heard(self, topic: str, sent_s: float, error: KafkaError | None, _: Message) -> None:
-        assert error is None, error
+        if error is not None:
+            self.failed.append(error.str())
         self.longest_s[topic] = max(self.longest_s[topic], time.monotonic() - sent_s)
 
     def stop(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from testkit.clients import delete_topic
 from testkit.cluster import RigCluster
@@ -23,12 +24,12 @@ from tests.scenarios.protection_stage import (
     missing,
     protection_stage,
 )
-from tests.scenarios.switch_rig import transactional
 from tests.scenarios.test_following_writers import until
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import PartitionMetadata
 from twinshore.lab.broker import LabBroker
+from twinshore.lab.clients import client_settings
 from twinshore.protection.core.model import ProtectionIncidentKind
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -168,10 +169,12 @@ def sizes(key: str, says: str, short_s: float, full_s: float) -> pytest.MarkDeco
     300.0,
 )
 @pytest.mark.parametrize("what", ["link", "target"])
-def test_the_target_is_away(cluster_factory: ClusterFactory, tmp_path: Path, what: str, seconds: float) -> None:
+def test_the_target_is_away(
+    east: RigCluster, cluster_factory: ClusterFactory, tmp_path: Path, what: str, seconds: float
+) -> None:
     """What the home alone acknowledges is written down on the target, so not while that is away."""
     strict, sync = "away-strict", "away-sync"
-    east, west = cluster_factory("east", heap_mb=256), cluster_factory("west", heap_mb=256, via_proxy=True)
+    west = cluster_factory("west", via_proxy=True)
     levels = {strict: "strict", sync: "sync"}
     with protection_stage(tmp_path, east, west, levels, mirrored=west.wan_cluster) as stage:
         bounded = {**PLAIN, "max.in.flight": IN_FLIGHT, "batch.num.messages": BATCH}
@@ -210,6 +213,14 @@ def test_the_target_is_away(cluster_factory: ClusterFactory, tmp_path: Path, wha
         print("told: longest without acknowledgement: strict {:.1f} s, sync {:.1f} s".format(*paused_s))
 
 
+def new_stranger(lab: RigCluster) -> Producer:
+    """Its transactions may be open for two minutes."""
+    own = {"transactional.id": "stranger", "transaction.timeout.ms": 120_000}
+    made = Producer({**client_settings(lab.cluster), **own})
+    made.init_transactions(30)
+    return made
+
+
 @sizes(
     "stranger",
     "a stranger's open transaction stops what stands behind it: `protection explain` names it, strict writes are"
@@ -225,7 +236,7 @@ def test_a_strangers_open_transaction(east: RigCluster, west: RigCluster, tmp_pa
         mixed, apart = DelayedWriter(stage.bootstrap, strict, free), DelayedWriter(stage.bootstrap, free)
         stage.stack.callback(mixed.stop)
         stage.stack.callback(apart.stop)
-        stranger = transactional(east, "stranger")
+        stranger = new_stranger(east)
         stranger.begin_transaction()
         for topic in (strict, sync):
             stranger.produce(topic, b"stranger", partition=0)
@@ -247,6 +258,7 @@ def test_a_strangers_open_transaction(east: RigCluster, west: RigCluster, tmp_pa
         back_s = time.monotonic() - ended_s
         for one in (mixed, apart):
             one.stop()
+            assert one.failed == []
         told = {strict: writers[0].stop(), sync: writers[1].stop()}
         assert [one.failed for one in writers] == [[], []]
         for topic, some in told.items():
@@ -273,31 +285,38 @@ def per_s(acked: Callable[[], int], seconds: float = 6.0) -> float:
     return (acked() - before) / (time.monotonic() - began_s)
 
 
+def of_librdkafka(stage: ProtectionStage, topic: str, settings: dict[str, Any]) -> float:
+    own = {"batch.num.messages": 100, "queue.buffering.max.messages": 5_000, **settings}
+    writer = stage.writer(topic, f"w{time.monotonic_ns()}", 1e6, **own)
+    found = per_s(lambda: len(writer.acked))
+    writer.stop()
+    assert writer.failed == []
+    return found
+
+
+def of_java(stage: ProtectionStage, topic: str, in_flight: int) -> float:
+    own = {"max.in.flight.requests.per.connection": in_flight, "batch.size": 2_048}
+    writer = stage.java(topic, -1, **own)
+    found = per_s(lambda: len(writer.acked()))
+    writer.stop()
+    assert writer.failed() == []
+    return found
+
+
 @pytest.mark.claim(
     "protection",
     "in-flight",
     "a sync topic of one partition, as fast as a producer can, in batches of some 100 records",
 )
-def test_the_throughput_of_one_producer(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
+def test_the_throughput_of_one_producer(east: RigCluster, cluster_factory: ClusterFactory, tmp_path: Path) -> None:
     """Nothing is asked of the figures: they are the clients' and this machine's."""
-    east, west = cluster_factory("east"), cluster_factory("west", via_proxy=True)
+    west = cluster_factory("west", via_proxy=True)
     topic, far = "in-flight", west.wan_cluster
     with protection_stage(tmp_path, east, west, {topic: "sync"}, mirrored=far, served=far) as stage:
         for delay_ms in (0.0, 20.0):
             west.proxy(0).set_delay_ms(delay_ms / 2)
-            found = {}
-            for name, settings in CLIENTS.items():
-                own = {"batch.num.messages": 100, "queue.buffering.max.messages": 5_000, **settings}
-                plain = stage.writer(topic, f"{len(found)}-{delay_ms:g}", 1e6, **own)
-                found[name] = per_s(lambda plain=plain: len(plain.acked))  # type: ignore[misc]
-                plain.stop()
-                assert plain.failed == []
-            for name, in_flight in JAVA.items():
-                pipe = {"max.in.flight.requests.per.connection": in_flight, "batch.size": 2_048}
-                java = stage.java(topic, -1, **pipe)
-                found[name] = per_s(lambda java=java: len(java.acked()))  # type: ignore[misc]
-                java.stop()
-                assert java.failed() == []
+            found = {name: of_librdkafka(stage, topic, settings) for name, settings in CLIENTS.items()}
+            found |= {name: of_java(stage, topic, in_flight) for name, in_flight in JAVA.items()}
             assert min(found.values()) > 0
             figures = "; ".join(f"{name} {rate:,.0f}/s" for name, rate in found.items())
             print(f"told: a round trip of {delay_ms:g} ms more to the twin: {figures}")

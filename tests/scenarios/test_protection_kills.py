@@ -170,7 +170,7 @@ def lose_home(stage: ProtectionStage, chance: random.Random) -> str:
 
 
 def judge(stage: ProtectionStage, load: ProtectedLoad, said: str) -> None:
-    (about_sync,) = re.findall(rf"topic {SYNC} is sync.*", said)
+    about_sync = re.findall(rf"topic {SYNC} is sync.*", said)[-1]  # the plan says it too, before
     since = {int(number): int(at) for number, at in re.findall(r"partition (\d+) from offset (\d+)", about_sync)}
     logs = {topic: stage.log(stage.west, topic) for topic in (STRICT, SYNC, ASYNC)}
     lost = {key: missing(logs[key[0]], acked) for key, acked in load.acked().items()}
