@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +19,7 @@ from testkit.cluster import RigCluster
 from tests.proxy.served import ProxyProcess
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, url_in
 from tests.scenarios.plain_clients import Acked, JavaWriter, Place, PlainWriter
-from tests.scenarios.switch_rig import QUICK, SwitchRig
+from tests.scenarios.switch_rig import QUICK
 from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.config.model import Cluster
@@ -39,7 +40,6 @@ class ProtectionStage:
     """The topics are at home on east, and a mirror feeds their twins on west."""
 
     made: Rig
-    topics: tuple[str, ...]
     east: RigCluster
     west: RigCluster
     partitions: int
@@ -49,10 +49,6 @@ class ProtectionStage:
     @property
     def bootstrap(self) -> str:
         return ",".join(one.bootstrap for one in self.proxies)
-
-    @property
-    def switching(self) -> SwitchRig:
-        return SwitchRig(self.made, self.topics[0], self.east, self.west, self.partitions)
 
     def writer(self, topic: str, name: str, per_s: float = 50.0, **settings: Any) -> PlainWriter:
         made = PlainWriter(self.bootstrap, topic, per_s, name, **{"message.timeout.ms": PATIENT_MS, **settings})
@@ -119,7 +115,7 @@ def protection_stage(
     if spark:
         ports = [int(address.rpartition(":")[2]) for address in (mirrored or west.cluster).bootstrap]
         made.process = MirrorProcess(folder, text, target_ports=ports)
-    stage = ProtectionStage(made, tuple(levels), east, west, partitions)
+    stage = ProtectionStage(made, east, west, partitions)
     for name in levels:
         east.create_topic(name, partitions=partitions, **(topic or {}))
         for number in range(partitions):
@@ -127,8 +123,8 @@ def protection_stage(
     with stage.stack as stack:
         made.process.start()
         stack.callback(made.process.end)
+        until(lambda: all(stage.ends(west, one) == [10] * partitions for one in levels), 240, "all has crossed")
         for name, level in levels.items():
-            until(partial(_has_crossed, stage, name), 240, f"{name} has crossed")
             if level != "async":
                 made.verb("protection", "set", name, "--level", level, "--alone-after", "5", "--even-weak")
         for number in range(proxies):
@@ -139,10 +135,6 @@ def protection_stage(
             one.start()
             stage.proxies.append(one)
         yield stage
-
-
-def _has_crossed(stage: ProtectionStage, topic: str) -> bool:
-    return stage.ends(stage.west, topic) == [10] * stage.partitions
 
 
 def missing(log: Log, acked: Iterable[Acked]) -> list[Acked]:
@@ -156,9 +148,9 @@ def missing(log: Log, acked: Iterable[Acked]) -> list[Acked]:
     return [one for one in acked if not is_there(one)]
 
 
-def doubled(log: Log, is_its_key: Callable[[str], bool]) -> int:
-    """How many records of a writer are there once more."""
-    count = Counter(record for record in log.values() if is_its_key(record[0]))
+def doubled(log: Log, keys: str) -> int:
+    """How many records with such a key, by an expression, are there once more."""
+    count = Counter(record for record in log.values() if re.fullmatch(keys, record[0]))
     return sum(one - 1 for one in count.values())
 
 

@@ -207,7 +207,7 @@ def turned_back(rig: SwitchRig, said: Said, home: tuple[str, int], why: str = ""
     rig.same()
 
 
-def transactional(lab: LabCluster, name: str) -> Producer:
-    producer = Producer({**client_settings(lab.cluster), "transactional.id": name})
+def transactional(lab: LabCluster, name: str, **settings: Any) -> Producer:
+    producer = Producer({**client_settings(lab.cluster), "transactional.id": name, **settings})
     producer.init_transactions(30)
     return producer

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from testkit.clients import delete_topic
 from testkit.cluster import RigCluster
@@ -24,12 +23,12 @@ from tests.scenarios.protection_stage import (
     missing,
     protection_stage,
 )
+from tests.scenarios.switch_rig import transactional
 from tests.scenarios.test_following_writers import until
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import PartitionMetadata
 from twinshore.lab.broker import LabBroker
-from twinshore.lab.clients import client_settings
 from twinshore.protection.core.model import ProtectionIncidentKind
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -91,14 +90,6 @@ def lose_the_end(lab: RigCluster, topic: str, writers: list[PlainWriter]) -> Lab
     return brokers[first]
 
 
-@contextmanager
-def of_three_brokers(cluster_factory: ClusterFactory, folder: Path, topic: str) -> Iterator[ProtectionStage]:
-    east, west = (cluster_factory(name, brokers=3, heap_mb=256, settings=QUICK_ELECTIONS) for name in ("east", "west"))
-    more = {"copies": 2, "settings": UNCLEAN}
-    with protection_stage(folder, east, west, {topic: "strict"}, topic=more) as stage:
-        yield stage
-
-
 def judge(stage: ProtectionStage, topic: str, writers: list[PlainWriter], before: int) -> None:
     """Nothing acknowledged is missing on west, and what happened is told."""
     reported = stage.counted(topic, *ProtectionIncidentKind)
@@ -112,29 +103,20 @@ def judge(stage: ProtectionStage, topic: str, writers: list[PlainWriter], before
 
 
 @elections
-def test_an_unclean_election_at_home(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
-    topic = "unclean-home"
-    with of_three_brokers(cluster_factory, tmp_path, topic) as stage:
+@pytest.mark.parametrize("side", ["home", "twin"])
+def test_an_unclean_election(cluster_factory: ClusterFactory, tmp_path: Path, side: str) -> None:
+    """What a twin lost of what it had confirmed, the mirror brings again from the home."""
+    topic, more = f"unclean-{side}", {"copies": 2, "settings": UNCLEAN}
+    east, west = (cluster_factory(name, brokers=3, heap_mb=256, settings=QUICK_ELECTIONS) for name in ("east", "west"))
+    with protection_stage(tmp_path, east, west, {topic: "strict"}, topic=more) as stage:
         writers = two_writers(stage, topic)
-        dead = lose_the_end(stage.east, topic, writers)
+        dead = lose_the_end(east if side == "home" else west, topic, writers)
         before = total(writers)
         time.sleep(AFTERWARDS_S)
         dead.restart()
+        if side == "twin":
+            go_on(writers)
         time.sleep(AFTERWARDS_S)
-        judge(stage, topic, writers, before)
-
-
-@elections
-def test_an_unclean_election_of_the_twin(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
-    """What it lost of what it had confirmed, the mirror brings again from the home."""
-    topic = "unclean-twin"
-    with of_three_brokers(cluster_factory, tmp_path, topic) as stage:
-        writers = two_writers(stage, topic)
-        dead = lose_the_end(stage.west, topic, writers)
-        before = total(writers)
-        time.sleep(AFTERWARDS_S)
-        dead.restart()
-        go_on(writers)
         judge(stage, topic, writers, before)
 
 
@@ -170,10 +152,10 @@ def sizes(key: str, says: str, short_s: float, full_s: float) -> pytest.MarkDeco
 )
 @pytest.mark.parametrize("what", ["link", "target"])
 def test_the_target_is_away(
-    east: RigCluster, cluster_factory: ClusterFactory, tmp_path: Path, what: str, seconds: float
+    east: RigCluster, cluster_factory: ClusterFactory, tmp_path: Path, unique_topic: str, what: str, seconds: float
 ) -> None:
     """What the home alone acknowledges is written down on the target, so not while that is away."""
-    strict, sync = "away-strict", "away-sync"
+    strict, sync = f"{unique_topic}-strict", f"{unique_topic}-sync"
     west = cluster_factory("west", via_proxy=True)
     levels = {strict: "strict", sync: "sync"}
     with protection_stage(tmp_path, east, west, levels, mirrored=west.wan_cluster) as stage:
@@ -206,19 +188,11 @@ def test_the_target_is_away(
         for topic, some in told.items():
             stage.level(topic)
             assert missing(stage.log(west, topic), some) == []
-        twice = doubled(stage.log(east, strict), lambda key: key.startswith("plain"))
+        twice = doubled(stage.log(east, strict), "plain.*")
         assert twice <= IN_FLIGHT * BATCH
         print(f"told: {what} away for {seconds:g} s: {twice} records twice; sync: {alone} acknowledged alone")
         paused_s = writers[0].longest_pause_s(), writers[2].longest_pause_s()
         print("told: longest without acknowledgement: strict {:.1f} s, sync {:.1f} s".format(*paused_s))
-
-
-def new_stranger(lab: RigCluster) -> Producer:
-    """Its transactions may be open for two minutes."""
-    own = {"transactional.id": "stranger", "transaction.timeout.ms": 120_000}
-    made = Producer({**client_settings(lab.cluster), **own})
-    made.init_transactions(30)
-    return made
 
 
 @sizes(
@@ -228,15 +202,17 @@ def new_stranger(lab: RigCluster) -> Producer:
     20.0,
     60.0,
 )
-def test_a_strangers_open_transaction(east: RigCluster, west: RigCluster, tmp_path: Path, seconds: float) -> None:
-    strict, sync, free = "stranger-strict", "stranger-sync", "stranger-async"
+def test_a_strangers_open_transaction(
+    east: RigCluster, west: RigCluster, tmp_path: Path, unique_topic: str, seconds: float
+) -> None:
+    strict, sync, free = (f"{unique_topic}-{one}" for one in ("strict", "sync", "async"))
     with protection_stage(tmp_path, east, west, {strict: "strict", sync: "sync", free: "async"}) as stage:
         writers = [stage.writer(strict, "once"), stage.writer(sync, "once")]
         go_on(writers, 200)
         mixed, apart = DelayedWriter(stage.bootstrap, strict, free), DelayedWriter(stage.bootstrap, free)
         stage.stack.callback(mixed.stop)
         stage.stack.callback(apart.stop)
-        stranger = new_stranger(east)
+        stranger = transactional(east, "stranger", **{"transaction.timeout.ms": 120_000})
         stranger.begin_transaction()
         for topic in (strict, sync):
             stranger.produce(topic, b"stranger", partition=0)
