@@ -20,6 +20,9 @@ LOSS = typer.Option(
     0.0, "--loss-at-most", min=0.0, help="async: refuse writes while the twin is so many seconds behind; 0: never."
 )
 TWIN = typer.Option("", "--twin", help="The cluster whose twin counts, if there are several.")
+READ = typer.Option(
+    "home", "--read", help="home: consumers read all that the home has. both: only what home and twin have."
+)
 EVEN_WEAK = typer.Option(False, "--even-weak", help="Also if the loss of one broker may lose records of the twin.")
 
 
@@ -37,6 +40,7 @@ def set_level(
     alone_after: float = ALONE_AFTER,
     loss_at_most: float = LOSS,
     twin: str = TWIN,
+    read: str = READ,
     even_weak: bool = EVEN_WEAK,
     settings: Path = options.SETTINGS,
     dry_run: bool = options.DRY_RUN,
@@ -46,12 +50,18 @@ def set_level(
     async: the home has the record. sync: home and twin have it; the home alone once the twin has been away for
     --alone-after and that is written down. strict: home and twin have it, else the write is refused.
     """
-    from twinshore.replication.operations.protection import ProtectionRequest, act, parse_level, plan
+    from twinshore.replication.operations.protection import ProtectionRequest, act, parse_level, parse_read, plan
     from twinshore.state.opening import open_to_change
 
     loaded = load_cli_settings(settings)
     request = ProtectionRequest(
-        tuple(topics), parse_level(level), alone_after, twin, loss_at_most_s=loss_at_most, even_weak=even_weak
+        tuple(topics),
+        parse_level(level),
+        alone_after,
+        twin,
+        loss_at_most_s=loss_at_most,
+        even_weak=even_weak,
+        read=parse_read(read),
     )
     with open_to_change(loaded, dry_run=dry_run) as store:
         planned = plan(request, loaded, store)
@@ -69,7 +79,7 @@ def show(topics: list[str] | None = SHOWN, settings: Path = options.SETTINGS, js
 
 
 def explain(topic: str = TOPIC, settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
-    """Says why writes to a protected topic wait, and what a forced switch would lose now."""
+    """Says why writes to a protected topic wait, which clients mix topics, and what a forced switch would lose now."""
     from twinshore.replication.operations.protection import explain as read
     from twinshore.state.opening import open_existing
 

@@ -197,6 +197,7 @@ MESSAGES = {
     "replication.no-such-level": Message("--level: no such level {level!r}", "one of: {known}"),
     "replication.no-such-link": Message("there is no link {link!r}{near}"),
     "replication.no-such-override": Message("operators cannot change {name!r}{near}"),
+    "replication.no-such-read": Message("--read: consumers cannot read {read!r}", "one of: {known}"),
     "replication.not-protected": Message("topic {topic} is not protected", "`twinshore protection show` lists all"),
     "replication.not-resumed": Message("not resumed: {reasons}", "docs/incidents.md says what to do about each"),
     "replication.not-stopped": Message("no incident stops {place}{near}", "`twinshore status` shows what is open"),
@@ -212,6 +213,7 @@ MESSAGES = {
         "topic {topic}: its twin by link {link} may have other offsets, or lack records",
         'protection needs naming = "same", mode = "exact", and a queue that drops nothing',
     ),
+    "replication.protection-reads": Message("--read both needs --level sync or strict"),
     "replication.protection-several-twins": Message(
         "topic {topic} has several twins", "name the one that counts with --twin: {clusters}"
     ),

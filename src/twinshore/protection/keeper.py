@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -23,6 +23,7 @@ from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.error_codes import Code
+from twinshore.kafka.protocol.primitives import to_printable
 from twinshore.protection.core.gate import REACHED_TTL_S, PartitionGate
 from twinshore.protection.core.loss_bound import LossBoundGate
 from twinshore.protection.core.model import (
@@ -33,12 +34,21 @@ from twinshore.protection.core.model import (
     GateCommand,
     GateState,
     ProtectionSettings,
+    ReadEnd,
     RefuseWrite,
     ReportProtection,
     WaitCause,
     WriteAlone,
 )
-from twinshore.protection.core.records import GateRecord, ProtectionLog, TopicProtection, current_levels, gate_line
+from twinshore.protection.core.records import (
+    MIXING_MAX,
+    TEXT_CHARS_MAX,
+    GateRecord,
+    ProtectionLog,
+    TopicProtection,
+    current_levels,
+    gate_line,
+)
 from twinshore.protection.topic import GatesTopic, ProtectionTopic
 from twinshore.protection.watermarks import IDLE_SPACING_S, SPACING_S, Views, WatermarkQueries
 
@@ -50,6 +60,11 @@ READ_INTERVAL_S: Final = 0.5
 RECORD_INTERVAL_S: Final = 1.0
 CALL_TIMEOUT_S: Final = 3.0
 COMMIT_HOLD_S: Final = 15.0
+# How long a twin is asked at the short spacing after a consumer lacked records that the home has.
+READ_WAIT_S: Final = 0.5
+# A client that has not mixed topics for so long is named no more.
+MIXING_S: Final = 600.0
+EPOCH_MAX: Final = (1 << 31) - 1
 
 # Is called once with the error to answer with, `Code.NONE` for a confirmation.
 Decided = Callable[[Code], None]
@@ -64,6 +79,7 @@ class ProtectedPartition:
     twin: str
     waiting: dict[int, Decided] = field(default_factory=dict)
     alone_since: int = -1
+    read_until_s: float = 0.0
 
 
 class _Side:
@@ -78,6 +94,7 @@ class _Side:
         self.outage = RepeatFilter(logging.LoggerAdapter(log, {"cluster": cluster.name}))
         self.cluster_id = ""
         self.log, self.asked_s = ProtectionLog(), 0.0
+        self.gates_read, self.alone = GatesTopic(self.records), frozenset[tuple[str, int]]()
         self.writer = ThreadPoolExecutor(1, "protection-writes")  # one: no record may overtake a later one
 
 
@@ -108,6 +125,8 @@ class GateKeeper:
         self._recorded_s = 0.0
         self._tried: set[str] = set()
         self.levels: dict[str, TopicProtection] = {}
+        self.reads_both: frozenset[str] = frozenset()
+        self._mixing: dict[str, dict[str, float]] = {}
         # By topic and outcome: confirmed, alone, refused, and each kind of report.
         self.counts = Counter[tuple[str, str]]()
 
@@ -136,6 +155,7 @@ class GateKeeper:
         side = self._sides[name]
         while not self._stopped.is_set():
             try:
+                alone = side.gates_read.read().alone() if self.reads_both else side.alone
                 side.cluster_id, asked_s = side.records.cluster_id(), steady_s()
                 found = side.topic.read().copy()
             except Exception as error:  # what was read stays as it was
@@ -143,7 +163,7 @@ class GateKeeper:
                 self._post(partial(self._tried.add, name))
             else:
                 side.outage.well("protection is read again")
-                self._post(partial(self._take_records, name, found, asked_s))
+                self._post(partial(self._take_records, name, found, alone, asked_s))
             self._stopped.wait(READ_INTERVAL_S)
 
     # -- writes
@@ -171,9 +191,7 @@ class GateKeeper:
         protected = self._partitions[partition]
         protected.waiting[write] = decided
         protected.gate.sent(write, steady_s(), hold_s, has_producer=has_producer)
-        self._waiting.add(partition)
-        if self._polls is None:
-            self._polls = self._loop.call_soon(self._poll)
+        self._poll_for(partition)
         return write
 
     def failed(self, partition: TopicPartition, write: int) -> None:
@@ -210,6 +228,39 @@ class GateKeeper:
             }
         ]
 
+    def note_mixing(self, topics: Iterable[str], client_id: str) -> None:
+        """The client writes to these topics, and on the same connection to topics without a protection."""
+        name, now_s = to_printable(client_id)[:TEXT_CHARS_MAX], steady_s()
+        for topic in topics:
+            known = self._mixing.setdefault(topic, {})
+            known.pop(name, None)
+            known[name] = now_s
+            if len(known) > MIXING_MAX:
+                del known[next(iter(known))]
+
+    # -- reads
+
+    def read_end(self, partition: TopicPartition, cluster: str) -> ReadEnd | None:
+        """Returns what consumers of `reads_both` are shown at a cluster; None: all. While a partition is acknowledged
+        alone, all that the home has; at the twin, all that it has.
+        """
+        protected, home = self._protected(partition), self._home_of(partition.topic)
+        if protected is None or protected.home != home:
+            return ReadEnd()
+        if cluster == protected.twin or protected.gate.state is GateState.ALONE:
+            return None
+        side = self._sides.get(protected.twin)
+        if side is not None and (partition.topic, partition.partition) in side.alone:
+            return None
+        end = protected.gate.read_end
+        return end if cluster == home else replace(end, epoch=EPOCH_MAX)  # another twin has epochs of its own
+
+    def awaits(self, partition: TopicPartition) -> None:
+        """A consumer lacks records that the home has."""
+        if (protected := self._partitions.get(partition)) is not None:
+            protected.read_until_s = steady_s() + READ_WAIT_S
+            self._poll_for(partition)
+
     def tick(self) -> None:
         """Call every `TICK_S`."""
         now_s = steady_s()
@@ -224,7 +275,7 @@ class GateKeeper:
                 self._record(topic, lambda _: None)
         for queries in self._queries.values():
             queries.tick()
-        self._waiting = {partition for partition, one in self._partitions.items() if one.waiting}
+        self._waiting = {p for p, one in self._partitions.items() if one.waiting or now_s < one.read_until_s}
         if now_s - self._asked_all_s >= IDLE_SPACING_S:
             self._asked_all_s = now_s
             self._ask(self._partitions, of_home=False)
@@ -232,8 +283,13 @@ class GateKeeper:
         else:
             self._ask(self._waiting, of_home=True)
 
+    def _poll_for(self, partition: TopicPartition) -> None:
+        self._waiting.add(partition)
+        if self._polls is None:
+            self._polls = self._loop.call_soon(self._poll)
+
     def _poll(self) -> None:
-        """Asks the twins at the short spacing while writes wait."""
+        """Asks the twins at the short spacing while writes or consumers wait."""
         self._ask(self._waiting, of_home=False)
         self._polls = self._loop.call_later(SPACING_S, self._poll) if self._waiting else None
 
@@ -263,13 +319,15 @@ class GateKeeper:
                     due.append(partition)
         self._ask(due, of_home=True)
 
-    def _take_records(self, name: str, found: ProtectionLog, asked_s: float) -> None:
-        self._sides[name].log, self._sides[name].asked_s = found, asked_s
+    def _take_records(self, name: str, found: ProtectionLog, alone: frozenset[tuple[str, int]], asked_s: float) -> None:
+        side = self._sides[name]
+        side.log, side.alone, side.asked_s = found, alone, asked_s
         self._tried.add(name)
         levels = current_levels(side.log for side in self._sides.values())
         if levels != self.levels:
             changed = {topic for topic in {*levels, *self.levels} if levels.get(topic) != self.levels.get(topic)}
             self.levels = levels
+            self.reads_both = frozenset(topic for topic, level in levels.items() if level.reads_both)
             for partition, protected in list(self._partitions.items()):
                 if partition.topic in changed:
                     self._forget(partition, protected)
@@ -389,6 +447,7 @@ class GateKeeper:
             {number: one.alone_since for number, one in ours.items() if one.alone_since >= 0},
             wall_ms(),
             int(1000 * ttl_s),
+            tuple(name for name, at_s in self._mixing.get(topic, {}).items() if steady_s() - at_s < MIXING_S),
         )
         for twin in twins:
             (home,) = {one.home for one in ours.values()}

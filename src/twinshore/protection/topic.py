@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from twinshore.config.frozen import GATES_TOPIC, PROTECTION_TOPIC
 from twinshore.config.model import TopicPartition
@@ -18,7 +18,13 @@ from twinshore.routing.homes_topic import HOMES_SETTINGS, TopicTail
 Log = TypeVar("Log", ProtectionLog, GateLog)
 
 
+# Gates write each second, so records of the last day would take long to read.
+GATES_SETTINGS: Final = {**HOMES_SETTINGS, "segment.ms": "600000", "min.compaction.lag.ms": "0"}
+
+
 class _RecordTopic(Generic[Log]):
+    _settings = HOMES_SETTINGS
+
     def __init__(self, cluster: KafkaCluster, topic: str, empty: Callable[[], Log]) -> None:
         self._cluster = cluster
         self._empty: Callable[[], Log] = empty
@@ -28,7 +34,7 @@ class _RecordTopic(Generic[Log]):
     def make(self) -> None:
         with self._cluster.errand():
             if not self._tail.state_topic.exists():
-                self._tail.state_topic.make(HOMES_SETTINGS, lasting=True)
+                self._tail.state_topic.make(self._settings, lasting=True)
 
     def read(self) -> Log:
         """Reads on with each call."""
@@ -52,6 +58,8 @@ class ProtectionTopic(_RecordTopic[ProtectionLog]):
 
 class GatesTopic(_RecordTopic[GateLog]):
     """Each process that holds acknowledgements writes here, so applications too."""
+
+    _settings = GATES_SETTINGS
 
     def __init__(self, cluster: KafkaCluster) -> None:
         super().__init__(cluster, GATES_TOPIC, GateLog)

@@ -31,6 +31,7 @@ from twinshore.protection.core.model import (
     ProtectionLevel,
     ProtectionSettings,
     ReachedEpoch,
+    ReadEnd,
     RefuseWrite,
     ReportProtection,
     SideView,
@@ -76,6 +77,8 @@ class PartitionGate:
         self.since_s = now_s
         # Below this offset the twin has all that was acknowledged; -1 until it was level once.
         self.confirmed_end = -1
+        # What both sides have, as last proven: it stays on both while nothing new is heard.
+        self.read_end = ReadEnd()
         self._writes: dict[int, PendingWrite] = {}
         self._home: SideView | None = None
         self._twin: SideView | None = None
@@ -268,7 +271,18 @@ class PartitionGate:
         end, heard_s = self._epoch_ends.get(question, (-1, math.inf))
         return end > pending.last if home.asked_s >= heard_s else None
 
+    def _prove_read_end(self, now_s: float) -> None:
+        """A view of the twin counts while the mirror's word does: after a forced switch others write there."""
+        home, twin, reached = self._home, self._twin, self._reached
+        if home is None or twin is None or reached is None:
+            return
+        if not self._is_copy(home.topic_id, twin):
+            self.read_end = ReadEnd()
+        elif not reached.is_stopped and now_s < self._reached_until_s:
+            self.read_end = ReadEnd(twin.watermark, reached.epoch)
+
     def _decide(self, now_s: float) -> list[GateCommand]:
+        self._prove_read_end(now_s)
         commands: list[GateCommand] = []
         is_alone = self.state is GateState.ALONE and now_s < self._alone_until_s
         for write, pending in list(self._writes.items()):

@@ -67,6 +67,23 @@ class ReachedEpoch:
     term: int = FIRST_TERM
 
 
+class ReadFrom(StrEnum):
+    """What consumers of a protected topic are shown: all that the home has, or what both sides have."""
+
+    HOME = "home"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEnd:
+    """Both sides have the home's records below `offset` that are of leader epochs up to `epoch`. -1: nothing is known
+    to be on both.
+    """
+
+    offset: int = -1
+    epoch: int = -1
+
+
 class WaitCause(StrEnum):
     """Why a write is not confirmed."""
 

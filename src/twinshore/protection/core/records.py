@@ -21,7 +21,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from twinshore.config import frozen
 from twinshore.config.frozen import GATE_LINE, LEVEL_LINE, PROMOTED_LINE, REACHED_LINE
 from twinshore.kafka.protocol.primitives import KEY_BYTES_MAX, encode_json, is_printable, parse_json_or_none
-from twinshore.protection.core.model import AfterFailover, ProtectionLevel, ReachedEpoch
+from twinshore.protection.core.model import AfterFailover, ProtectionLevel, ReachedEpoch, ReadFrom
 from twinshore.routing.core.home_records import NewerLine, line_value, read_line
 
 KeyValue = tuple[bytes, bytes | None]
@@ -29,16 +29,19 @@ KeyValue = tuple[bytes, bytes | None]
 NEWER_NUMBER: Final = (1 << 62) - 1
 # So many records of each kind are kept: third parties must not fill the memory.
 RECORDS_MAX: Final = 200_000
+# So many clients that mix are named for a topic.
+MIXING_MAX: Final = 20
 Seconds = Annotated[float, Field(ge=0, le=86_400)]
 Number = Annotated[int, Field(ge=0, lt=1 << 62)]
-Text = Annotated[str, Field(max_length=250)]
+TEXT_CHARS_MAX: Final = 250
+Text = Annotated[str, Field(max_length=TEXT_CHARS_MAX)]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicProtection:
     """A topic's protection, as the operator set it. The highest `number` counts. `twin`: the cluster whose twin counts
     where there are several, empty if there is one. `loss_at_most_s`: an `ASYNC` topic's writers wait while the twin is
-    further behind; 0: never.
+    further behind; 0: never. `read`: what its consumers are shown while acknowledgements wait for the twin.
     """
 
     level: ProtectionLevel
@@ -48,6 +51,7 @@ class TopicProtection:
     after_failover: AfterFailover = AfterFailover.ALONE
     loss_at_most_s: Seconds = 0.0
     by: Text = ""
+    read: ReadFrom = ReadFrom.HOME
 
     @property
     def holds(self) -> bool:
@@ -58,6 +62,11 @@ class TopicProtection:
     def watches(self) -> bool:
         """Whether writes depend on the twin: they wait for it, or are refused while it is too far behind."""
         return self.holds or self.loss_at_most_s > 0
+
+    @property
+    def reads_both(self) -> bool:
+        """Whether consumers are shown what both sides have, and no more."""
+        return self.holds and self.read is ReadFrom.BOTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +83,8 @@ class PromotedTwin:
 class GateRecord:
     """What a gate says of a topic. `level`: the number of the level that it obeys. `confirmed`: by partition, up to
     which offset the twin has all that is acknowledged. `alone`: by partition, from which offset on acknowledgements may
-    be the home's alone; empty if none are. `ttl_ms`: how long the record holds after it was read.
+    be the home's alone; empty if none are. `ttl_ms`: how long the record holds after it was read. `mixing`: ids of
+    clients that write other topics on the same connections.
     """
 
     level: Number
@@ -82,6 +92,7 @@ class GateRecord:
     alone: dict[int, Number] = field(default_factory=dict)
     at_ms: Number = 0
     ttl_ms: Number = 0
+    mixing: Annotated[tuple[Text, ...], Field(max_length=MIXING_MAX)] = ()
 
 
 Value = TypeVar("Value", TopicProtection, GateRecord, ReachedEpoch, PromotedTwin)
@@ -164,6 +175,10 @@ class GateLog:
     """The records of `twinshore.gates` as the log is read, by topic and gate."""
 
     gates: dict[tuple[str, str], GateRecord] = field(default_factory=dict)
+
+    def alone(self) -> frozenset[tuple[str, int]]:
+        """Returns the topics and partitions that some gate acknowledges by the home alone, or did."""
+        return frozenset((topic, number) for (topic, _), record in self.gates.items() for number in record.alone)
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         match parse_json_or_none(key, KEY_BYTES_MAX):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.produce import ProduceRequest
+from twinshore.protection.core.model import ReadEnd
 from twinshore.protection.core.records import TopicProtection
 
 
@@ -43,6 +44,19 @@ class Protection(Protocol):
     def protected_partitions(self) -> list[TopicPartition]:
         """Returns all that are known."""
 
+    @property
+    def reads_both(self) -> Collection[str]:
+        """Topics whose consumers are shown what both sides have."""
+
+    def read_end(self, partition: TopicPartition, cluster: str) -> ReadEnd | None:
+        """Returns what consumers are shown at a cluster; None: all."""
+
+    def awaits(self, partition: TopicPartition) -> None:
+        """A consumer lacks records that the home has."""
+
+    def note_mixing(self, topics: Iterable[str], client_id: str) -> None:
+        """The client writes to these topics, and on the same connection to topics without a protection."""
+
 
 class CommitHold(Protocol):
     """`code`: why the commit is not confirmed, once `wait` is over."""
@@ -69,6 +83,7 @@ class NoProtection:
     """Of a process that holds no responses."""
 
     levels: Mapping[str, TopicProtection] = {}
+    reads_both: Collection[str] = ()
 
     def refusal(self, topic: str, partitions: Iterable[int]) -> Code | None:  # noqa: ARG002
         return None
@@ -78,6 +93,15 @@ class NoProtection:
 
     def protected_partitions(self) -> list[TopicPartition]:
         return []
+
+    def read_end(self, partition: TopicPartition, cluster: str) -> ReadEnd | None:  # noqa: ARG002
+        return None
+
+    def awaits(self, partition: TopicPartition) -> None:
+        pass
+
+    def note_mixing(self, topics: Iterable[str], client_id: str) -> None:
+        pass
 
 
 def watched_partitions(asked: ProduceRequest, protection: Protection) -> dict[str, list[int]]:

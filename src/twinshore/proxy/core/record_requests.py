@@ -66,6 +66,7 @@ from twinshore.proxy.core.model import (
     add_term_stamp,
     get_term_stamp,
 )
+from twinshore.proxy.core.protected_reads import ProtectedReads
 from twinshore.proxy.core.protected_topics import (
     NoProtection,
     ProtectedPart,
@@ -382,7 +383,9 @@ class RecordRequests:
         self._addressing, self._stale, self._now = addressing, stale, now
         self._protection: Protection = protection or NoProtection()
         self._counting, self._reading = counting, reading
-        self.sessions = FetchSessions()
+        self.sessions, self.reads = FetchSessions(), ProtectedReads(protection)
+        # Of the last request: protected topics, and whether it wrote to others.
+        self._wrote: tuple[set[str], bool] = set(), False
         self._moved = MovedProducers(self._counting.again)
 
     def on_produce(
@@ -402,6 +405,7 @@ class RecordRequests:
             return DisconnectClient(f"it writes to {topic} without acknowledgements, and {topic} is protected")
         if (code := refusal_of(watched, self._protection)) is not None:
             return self._refused(request, asked, code)
+        self._note_mixing(request, protected, any(str(one.topic) not in protected for one in asked.batches))
         if not protected:
             return self._produce(request, place, table, asked)
         decision = self._produce(request, place, table, asked._replace(acks=ACKS_ALL))
@@ -412,6 +416,12 @@ class RecordRequests:
             decision = decision._replace(body=body)
         parts = tuple(_protected_part(one) for one in asked.batches if str(one.topic) in protected)
         return decision._replace(protected=ProtectedParts(parts, asked.timeout_ms, request.version))
+
+    def _note_mixing(self, request: Request, protected: set[str], has_others: bool) -> None:
+        """Note a client whose writes to other topics wait behind those to protected ones."""
+        (before, had_others), self._wrote = self._wrote, (protected, has_others)
+        if (topics := protected | before) and (has_others or had_others):
+            self._protection.note_mixing(topics, request.client_id or "")
 
     def _produce(
         self, request: Request, place: BrokerId | None, table: RoutingTable, asked: produce.ProduceRequest
@@ -593,6 +603,7 @@ class RecordRequests:
         if response is not None:
             answer = fetch.read_fetch_response(response, 0, version)
         answer, _ = self._reading.heard(alone, answer, place.cluster, table)
+        answer, _ = self.reads.bounded(answer, place.cluster)
         whole = self._fetch_renamed(self._at_home(answer, table, place.cluster), place.cluster)
         return fetch.write_fetch_response(version, whole._replace(fetched=[*whole.fetched, *moved]))
 
@@ -617,6 +628,8 @@ class RecordRequests:
         if any(one.error == _NOT_HERE for one in answer.fetched):
             self._stale()
         shown, wait_s = self._reading.heard(asked, answer, cluster, table)
+        shown, lacks_s = self.reads.bounded(shown, cluster)
+        wait_s = max(wait_s, lacks_s)
         shown = self._at_home(shown, table, cluster)
         if shown is answer and all(one.current_leader is None and one.preferred_replica < 0 for one in answer.fetched):
             return None

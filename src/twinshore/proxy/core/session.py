@@ -360,6 +360,7 @@ class ClientSession:
         reading = self._reading = ClientFollowerFetch(follower_fetch or FollowerFetch(), addressing)
         as_seen = (lambda: reading.seen(now())) if now else None
         records = RecordRequests(addressing, news, as_seen, self._counting, reading, protection)
+        self._reads = records.reads
         self._fused = BreakerFilter(records, breakers or CircuitBreakers())
         self._committed = OffsetRequests(self._counting)
         self._refused = RefusedTransactions(protection)
@@ -391,6 +392,12 @@ class ClientSession:
         if (refusal := refuse_guarded(request, table)) is not None:
             return refusal
         return RULES[key](self, request, table)
+
+    def _list_offsets(self, request: Request, table: RoutingTable) -> RequestDecision:
+        move = route_by_partitions(request, self.place, table)
+        if self.place is None or not self._reads.has_topics:
+            return move
+        return _told_by(move, partial(self._reads.bounded_latest, request=request, cluster=self.place.cluster))
 
     def _member(self, request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
         move = self._members.judge(request, place, table)
@@ -438,7 +445,8 @@ RULES: Final[Mapping[int, Rule]] = {
     api_versions.CONSUMER_GROUP_HEARTBEAT: lambda client, request, table: client._newer.beat(
         request, client.place, table
     ),
-    **dict.fromkeys((apis.LIST_OFFSETS, apis.OFFSET_FOR_LEADER_EPOCH), _by_place(route_by_partitions)),
+    apis.LIST_OFFSETS: lambda client, request, table: client._list_offsets(request, table),
+    apis.OFFSET_FOR_LEADER_EPOCH: _by_place(route_by_partitions),
     **dict.fromkeys(
         (api_versions.DESCRIBE_GROUPS, api_versions.LIST_GROUPS, CONSUMER_GROUP_DESCRIBE),
         _by_place(route_describe_groups),

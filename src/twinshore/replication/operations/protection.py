@@ -20,7 +20,8 @@ from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
-from twinshore.protection.core.model import AfterFailover, ProtectionLevel, ReachedEpoch
+from twinshore.kafka.protocol.primitives import to_printable
+from twinshore.protection.core.model import AfterFailover, ProtectionLevel, ReachedEpoch, ReadFrom
 from twinshore.protection.core.records import GateLog, ProtectionLog, TopicProtection, current_levels, level_line
 from twinshore.protection.topic import GatesTopic, ProtectionTopic, read_accounts
 from twinshore.replication.links import effective_links
@@ -30,6 +31,8 @@ from twinshore.state.store import Store
 
 ASK_TIMEOUT_S: Final = 5.0
 NAMED_MAX: Final = 5
+# Records of processes that ended stay; they are written each second.
+LATELY_MS: Final = 60_000
 REPLICAS_MIN: Final = 3
 IN_SYNC_MIN: Final = 2
 _ORDER: Final = list(ProtectionLevel)
@@ -46,6 +49,14 @@ class ProtectionRequest:
     after_failover: AfterFailover = AfterFailover.ALONE
     loss_at_most_s: float = 0.0
     even_weak: bool = False
+    read: ReadFrom = ReadFrom.HOME
+
+
+def parse_read(text: str) -> ReadFrom:
+    try:
+        return ReadFrom(text)
+    except ValueError:
+        raise ConfigError("replication.no-such-read", read=text, known=join_names(list(ReadFrom), NAMED_MAX)) from None
 
 
 def parse_level(text: str) -> ProtectionLevel:
@@ -68,7 +79,8 @@ class ProtectStep:
 
     @property
     def is_higher(self) -> bool:
-        return _ORDER.index(self.protection.level) > _ORDER.index(self.before)
+        """Whether each cluster must have it."""
+        return self.protection.reads_both or _ORDER.index(self.protection.level) > _ORDER.index(self.before)
 
     def sentence(self, *, done: bool) -> str:
         return f"topic {self.topic} {'is' if done else 'would be'} {self.protection.level}, before {self.before}"
@@ -94,12 +106,15 @@ class PartitionAlone:
 
 @dataclass(frozen=True, slots=True)
 class ProtectedTopic:
-    """`gates`: processes that hold acknowledgements of the topic, or did."""
+    """`gates`: processes that hold acknowledgements of the topic, or did. `mixing`: clients that lately wrote to it and
+    to other topics on one connection.
+    """
 
     topic: str
     protection: TopicProtection
     gates: int
     alone: tuple[PartitionAlone, ...]
+    mixing: tuple[str, ...] = ()
 
     def sentence(self) -> str:
         if not self.protection.holds:
@@ -107,9 +122,11 @@ class ProtectedTopic:
             return f"{self.topic}: async: acknowledged by the home{bound * self.protection.watches}"
         said = f"{self.topic}: {self.protection.level}, {self.gates} writers"
         if not self.alone:
-            return f"{said}: acknowledged by the home and the twin"
+            read = "; consumers read what both have" * self.protection.reads_both
+            return f"{said}: acknowledged by the home and the twin{read}"
         places = [f"partition {one.partition} from offset {one.since}" for one in self.alone]
-        return f"{said}: acknowledged by the home alone: {join_names(places, NAMED_MAX)}"
+        read = "; consumers read all that it has there" * self.protection.reads_both
+        return f"{said}: acknowledged by the home alone: {join_names(places, NAMED_MAX)}{read}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +172,9 @@ def show(topics: Sequence[str], settings: Settings) -> ProtectionOverview:
             for gate, record in records.items()
             for number, since in record.alone.items()
         ]
-        shown.append(
-            ProtectedTopic(topic, protection, len(records), tuple(sorted(alone, key=lambda one: one.partition)))
-        )
+        mixing = {name for one in records.values() if wall_ms() - one.at_ms < LATELY_MS for name in one.mixing}
+        places = tuple(sorted(alone, key=lambda one: one.partition))
+        shown.append(ProtectedTopic(topic, protection, len(records), places, tuple(map(to_printable, sorted(mixing)))))
     return ProtectionOverview(tuple(shown), away)
 
 
@@ -206,6 +223,9 @@ class TopicExplained:
     def lines(self) -> Iterator[str]:
         yield self.topic.sentence()
         yield from (f"  {one.sentence()}" for one in self.partitions)
+        if self.topic.mixing:
+            names = join_names(list(self.topic.mixing), NAMED_MAX)
+            yield f"  writes of these clients to other topics wait as well, on one connection: {names}"
         yield f"  a forced switch now: {self.loss}"
 
     def as_values(self) -> dict[str, Any]:
@@ -252,6 +272,8 @@ def _explained(topic: str, home: KafkaCluster, twin: KafkaCluster) -> Iterator[P
 
 def plan(request: ProtectionRequest, settings: Settings, store: Store) -> Plan[ProtectStep]:
     """Plans the request. RefusedError where a topic has no twin that counts, or a cluster must not be away."""
+    if request.read is ReadFrom.BOTH and request.level is ProtectionLevel.ASYNC:
+        raise ConfigError("replication.protection-reads")
     links = {one.link.name: one.link for one in effective_links(settings.links, store).values()}
     twins: dict[str, list[Link]] = {}
     for link in links.values():
@@ -270,6 +292,7 @@ def plan(request: ProtectionRequest, settings: Settings, store: Store) -> Plan[P
             twin=request.twin,
             after_failover=request.after_failover,
             loss_at_most_s=request.loss_at_most_s,
+            read=request.read,
         )
         found = [link for link in twins.get(topic, ()) if request.twin in ("", link.target)]
         if made.watches:
