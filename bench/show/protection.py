@@ -20,7 +20,7 @@ when a claim falls short; no figure is typed by hand.
 """
 # What tests are marked with, in the order of the page.
 KEYS = (
-    *("home-lost", "kills", "mirror-dies", "commits", "alone-and-back", "away", "elections"),
+    *("home-lost", "kills", "mirror-dies", "commits", "reads", "alone-and-back", "away", "elections"),
     *("stranger", "in-flight", "seeds", "mutants"),
 )
 RATES = (100.0, 2_000.0)

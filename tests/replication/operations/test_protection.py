@@ -12,15 +12,20 @@ from tests.replication.operations.asked import BACK, LINK, settings_of
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.settings import Settings, parse_settings
+from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
-from twinshore.protection.core.model import ProtectionLevel
+from twinshore.protection.core.model import ProtectionLevel, ReadFrom
+from twinshore.protection.core.records import GateRecord, gate_line
+from twinshore.protection.topic import GatesTopic
 from twinshore.replication.operations.protection import (
     ProtectionOverview,
     ProtectionRequest,
     act,
     explain,
     parse_level,
+    parse_read,
     plan,
     show,
 )
@@ -62,6 +67,7 @@ def test_a_level_is_set_on_both_clusters_and_lowered_again(settings: Settings, s
     found = explain("level-orders", settings, store)
     assert "no mirror says that the twin is a copy" in found.partitions[0].sentence()
     assert "no writer said how far partition 0 is confirmed" in found.loss
+    assert not found.topic.mixing
     (lowered,) = act(plan(ASYNC, settings, store), settings, store, by="anna")
     assert (lowered.before, lowered.protection.number) == (ProtectionLevel.STRICT, step.protection.number + 1)
     assert levels(settings) == {"level-orders": ProtectionLevel.ASYNC}
@@ -71,10 +77,33 @@ def test_a_level_is_set_on_both_clusters_and_lowered_again(settings: Settings, s
         explain("level-orders", settings, store)
 
 
+def test_it_is_shown_what_consumers_read_and_explained_which_clients_mix(settings: Settings, store: Store) -> None:
+    both = replace(STRICT, read=parse_read("both"), even_weak=True)
+    (step,) = act(plan(both, settings, store), settings, store, by="anna")
+    (shown,) = show(["level-orders"], settings).topics
+    assert shown.protection.reads_both
+    assert "consumers read what both have" in shown.sentence()
+    number, kafka = step.protection.number, KafkaCluster(settings.clusters["west"])
+    lately = GateRecord(number, {}, {0: 5}, wall_ms(), mixing=("app", "a\nb"))
+    ended = GateRecord(number, {}, mixing=("old",))
+    GatesTopic(kafka).say([gate_line("level-orders", "one", lately), gate_line("level-orders", "other", ended)])
+    found = explain("level-orders", settings, store)
+    assert found.topic.mixing == ("a?b", "app")
+    assert any("app" in line for line in found.lines())
+    assert "consumers read all that it has there" in found.topic.sentence()
+    GatesTopic(kafka).say([gate_line("level-orders", gate, None) for gate in ("one", "other")])
+    kafka.close()
+    list(act(plan(ASYNC, settings, store), settings, store, by="anna"))
+
+
 @pytest.mark.usefixtures("short_patience")
 def test_what_cannot_be_protected_is_refused_by_name(store: Store) -> None:
     with raises(ConfigError, "replication.no-such-level", level="both"):
         parse_level("both")
+    with raises(ConfigError, "replication.no-such-read", read="twin"):
+        parse_read("twin")
+    with raises(ConfigError, "replication.protection-reads"):
+        plan(replace(ASYNC, read=ReadFrom.BOTH), settings_of(f'[links."{LINK}"]\n'), store)
     same, prefixed = settings_of(f'[links."{LINK}"]\n'), settings_of(f'[links."{LINK}"]\nnaming = "prefix"\n')
     with raises(ConfigError, "replication.protection-no-topic", topic="level-orders"):
         plan(STRICT, same, store)

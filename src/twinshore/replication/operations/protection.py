@@ -120,7 +120,7 @@ class ProtectedTopic:
         if not self.protection.holds:
             bound = f"; writes wait while the twin is over {self.protection.loss_at_most_s:g} s behind"
             return f"{self.topic}: async: acknowledged by the home{bound * self.protection.watches}"
-        said = f"{self.topic}: {self.protection.level}, {self.gates} writers"
+        said = f"{self.topic}: {self.protection.level}, {self.gates} processes"
         if not self.alone:
             read = "; consumers read what both have" * self.protection.reads_both
             return f"{said}: acknowledged by the home and the twin{read}"
