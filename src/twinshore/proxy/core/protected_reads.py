@@ -12,6 +12,7 @@ with each response in a row.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -66,12 +67,11 @@ class ProtectedReads:
             return answer, 0.0
         told = [self._told(one, cluster) for one in answer.fetched]
         cut = [one for one, before in zip(told, answer.fetched, strict=True) if one.records is not before.records]
-        if all(one is before for one, before in zip(told, answer.fetched, strict=True)):
+        if told == answer.fetched:
             self._empty = 0
             return answer, 0.0
-        if self._empty < AWAITED_MAX:
-            for one in cut:
-                self._protection.awaits(TopicPartition(str(one.topic), one.partition))
+        for one in cut if self._empty < AWAITED_MAX else ():
+            self._protection.awaits(TopicPartition(str(one.topic), one.partition))
         answer = answer._replace(fetched=told)
         if not cut or any(one.records or one.error for one in told):
             self._empty = 0
@@ -87,8 +87,8 @@ class ProtectedReads:
         records = cut_records(one.records, end)
         if records is one.records and one.high_watermark <= end.offset:
             return one
-        ends = min(one.high_watermark, end.offset), min(one.last_stable_offset, end.offset)
-        return one._replace(records=records, high_watermark=ends[0], last_stable_offset=ends[1])
+        high, stable = min(one.high_watermark, end.offset), min(one.last_stable_offset, end.offset)
+        return one._replace(records=records, high_watermark=high, last_stable_offset=stable)
 
     def _end(self, topic: str, partition: int, cluster: str) -> ReadEnd | None:
         if topic not in self._protection.reads_both:
@@ -99,25 +99,17 @@ class ProtectedReads:
         """Returns the response to ListOffsets: `latest` is where the consumer's next Fetch ends. While that is not
         known, clients ask again.
         """
-        latest = {
-            (topic.name, one.partition_index)
-            for topic in decode_request(request).topics
-            for one in topic.partitions
-            if one.timestamp == _LATEST
-        }
-        answer = decode_response(request.key, request.version, view[at:])
-        topics = []
+        asked = decode_request(request).topics
+        times = {(topic.name, one.partition_index): one.timestamp for topic in asked for one in topic.partitions}
+        answer, topics = decode_response(request.key, request.version, view[at:]), []
         for topic in answer.topics:
-            parts = [
-                self._latest(topic.name, one, cluster) if (topic.name, one.partition_index) in latest else one
-                for one in topic.partitions
-            ]
+            parts = [self._latest(topic.name, one, cluster, times) for one in topic.partitions]
             topics.append(replace(topic, partitions=tuple(parts)))
         return encode_message(replace(answer, topics=tuple(topics)))
 
-    def _latest(self, topic: str, one: Any, cluster: str) -> Any:
+    def _latest(self, topic: str, one: Any, cluster: str, times: Mapping[tuple[str, int], int]) -> Any:
         end = self._end(topic, one.partition_index, cluster)
-        if end is None or one.error_code:
+        if end is None or one.error_code or times.get((topic, one.partition_index)) != _LATEST:
             return one
         if end.offset < 0:
             return replace(one, error_code=Code.NOT_LEADER_OR_FOLLOWER, offset=-1)
