@@ -69,7 +69,8 @@ class Played:
     def answers(self, code: int | None = None) -> None:
         """What is on its way is acknowledged, or refused."""
         for (topic, value), told in self._taken():
-            told(None if code is None else KafkaError(code), Message(topic=topic, value=value, timestamp=(1, 1)))
+            error, at = None if code is None else KafkaError(code), self.log.index((topic, value))
+            told(error, Message(topic=topic, partition=0, offset=at, value=value, timestamp=(1, 1)))
 
     def _taken(self) -> list[tuple[Sent, Callable[..., None]]]:
         taken, self.flying = self.flying, []
@@ -107,16 +108,37 @@ class ByHand(HomeTracker):
         return found
 
 
+class PlayedGate:
+    """Decides nothing. `strict`: the topics whose reports it is given; `shut`: those that are not to be written."""
+
+    def __init__(self) -> None:
+        self.strict: set[str] = set()
+        self.shut: set[str] = set()
+
+    def why_not(self, topic: str, _: WriteTo) -> str:
+        return "its twin takes no records" if topic in self.shut else ""
+
+    def holds(self, topic: str) -> bool:
+        return topic in self.strict
+
+    def call(self, _: Callable[[], None]) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+
 class Stage:
     def __init__(self, said: LogLines) -> None:
         self.made: list[Played] = []
         self.said = said
+        self.gate = PlayedGate()
         self._open: list[FailoverProducer] = []
 
     def opens(self, *topics: str, **named: Any) -> FailoverProducer:
         """A producer that has made its first turn: calls to topics of these names go straight."""
         usual: dict[str, Any] = {"clusters": CLUSTERS, "lease_s": LEASE_S, "max_block_s": 0.0}
-        self.producer = FailoverProducer({}, topics=topics, **(usual | named))
+        self.producer = FailoverProducer(named.pop("config", {}), topics=topics, **(usual | named))
         self._open.append(self.producer)
         self.turn()
         for topic in topics:
@@ -148,7 +170,16 @@ class Stage:
             self.producer._router.turn()
             self.producer._router._warnings.tell()
 
-    def hears(self, home: str, term: int, *topics: str, step: int = 0, held: bool = False, hold_ms: int = 0) -> None:
+    def hears(
+        self,
+        home: str,
+        term: int,
+        *topics: str,
+        step: int = 0,
+        held: bool = False,
+        hold_ms: int = 0,
+        points: tuple[int, ...] = (),
+    ) -> None:
         state = HomeState.HELD if held else HomeState.SETTLED
         address = CLUSTERS[home]["bootstrap.servers"]
         self.centre.hears(
@@ -162,6 +193,7 @@ class Stage:
                     state=state,
                     switch="a" * 32,
                     hold_ms=hold_ms,
+                    points=points,
                 )
                 for one in topics
             )
@@ -182,6 +214,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> Iterator[Stag
     made = Stage(log_lines)
     monkeypatch.setattr("twinshore.client.producer_routing.Producer", lambda settings: Played(settings, made.made))
     monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomeTracker", ByHand)
+    monkeypatch.setattr("twinshore.client.producer_routing.share_gate", lambda *_: made.gate)
     monkeypatch.setattr(ProducerRouter, "_run", lambda _: None)
     yield made
     made.end()

@@ -23,6 +23,7 @@ from confluent_kafka import KafkaException
 from twinshore.client.core.spool_format import EarlierSends
 from twinshore.client.dedupe import UnconfirmedSends
 from twinshore.client.discovery.routing_topic import Clusters, Discovery, check_lease
+from twinshore.client.held_reports import forget_gates
 from twinshore.client.pending import (
     DeliveryCallback,
     DiskQueue,
@@ -217,7 +218,7 @@ class FailoverProducer:
 
     def where(self, topic: str) -> str:
         """Returns the cluster that the topic is written to now, or why the topic waits."""
-        order = self._router.tracker.order(topic)
+        order = self._router.order(topic)
         return order.cluster if isinstance(order, WriteTo) else order.why
 
     def close(self, timeout: float = CLOSE_TIMEOUT_S) -> int:
@@ -279,12 +280,14 @@ class FailoverProducer:
         return any_pattern_matches(topic, self._topics)
 
     def _why(self, topic: str, *, at_once: bool) -> str:
-        order = self._router.tracker.order(topic)
+        order = self._router.order(topic)
         why = order.why if isinstance(order, Pause) else f"{order.cluster} takes less than is written"
         if isinstance(order, Pause) and (trouble := self._router.tracker.trouble()):
             why = f"{why} ({trouble})"
         if len(self._router.answers) > self._kept_max:
             why = "delivery reports wait for a call of poll or flush"
+        elif not self._router.has_room():
+            why = "the twins of protected topics do not have the records yet"
         elif self._router.routes.get(topic) is None:
             why = f"{why}; {self._router.pending.full()}"
         return f"no room: {why}" if at_once else f"no room for as long as {self._max_block_s:g} s: {why}"
@@ -315,6 +318,7 @@ def _opened(spool: str | Path | Spool, bytes_max: int) -> Spool:
 
 
 def _close_all() -> None:
+    forget_gates()
     for producer in _ALL:
         producer._router.close_all()
 

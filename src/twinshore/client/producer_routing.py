@@ -19,8 +19,10 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from twinshore.client.core.delivered import common_ends
 from twinshore.client.dedupe import UnconfirmedSends
 from twinshore.client.discovery.routing_topic import Discovery
+from twinshore.client.held_reports import AckedCall, HeldReports, share_gate
 from twinshore.client.pending import (
     AUTHORIZATION_ERRORS,
     PURGE_ERRORS,
@@ -32,10 +34,11 @@ from twinshore.client.pending import (
     RefusedSend,
     refused_message,
 )
-from twinshore.client.sites import Site, WarningQueue, client_thread
+from twinshore.client.sites import Site, WarningQueue, acks_of, client_thread
+from twinshore.config.model import FIRST_TERM
 from twinshore.config.repeat_filter import describe_error, run_all
 from twinshore.kafka.clock import steady_s
-from twinshore.routing.core.subscribers import WriteTo
+from twinshore.routing.core.subscribers import Pause, WriteOrder, WriteTo
 
 DEFAULT_SETTINGS: Mapping[str, Any] = {
     "acks": "all",
@@ -66,7 +69,9 @@ class ClusterProducer:
     def __init__(
         self, settings: Mapping[str, Any], answers: DeliveryReports, heard: SendResult, silent_s: float
     ) -> None:
-        self._producer = Producer({**DEFAULT_SETTINGS, **settings, **FORCED_SETTINGS})
+        every = {**DEFAULT_SETTINGS, **settings, **FORCED_SETTINGS}
+        self._producer = Producer(every)
+        self.has_all_acks = all(value.lower() in ("all", "-1") for _, value in acks_of(every))
         self._heard, self._silent_s = heard, silent_s
         self.answers = answers
         self.is_dead = False
@@ -181,15 +186,17 @@ class ProducerRoute:
     """The route to one topic on one cluster.
 
     Direct calls use `produce`, librdkafka's own function, with one of `free` as delivery callback; other calls use
-    `send`. `sent` counts both, `answered` those with a report.
+    `send`. `sent` counts both, `answered` those with a report. `reports` holds those of a protected topic.
     """
 
-    __slots__ = ("answered", "free", "produce", "producer", "sent", "topic")
+    __slots__ = ("answered", "free", "home", "produce", "producer", "reports", "sent", "topic")
 
     def __init__(self, producer: ClusterProducer, topic: str, produce: Callable[..., None]) -> None:
         self.producer, self.topic, self.produce = producer, topic, produce
         self.free: list[DirectSend] = []
         self.sent = self.answered = 0
+        self.home = WriteTo("", 0)
+        self.reports: HeldReports | None = None
 
     def send(self, kept: PendingSend) -> None:
         """Send a call. BufferError when the queue is full, KafkaException when librdkafka rejects the call."""
@@ -205,6 +212,10 @@ class ProducerRoute:
             raise
 
     def _answered(self, kept: PendingSend, error: KafkaError | None, message: Message) -> None:
+        if error is None and self.reports is not None:
+            self.reports.add(AckedCall(self.home, kept, message))
+            self.answered += 1
+            return
         if error is None:
             self.producer.answers.add(kept.told, None, message)
         if error is not None or kept.is_spooled:
@@ -227,11 +238,10 @@ class DirectSend:
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         route = self.route
-        if error is not None:
+        if error is not None or route.reports is not None:
             value, key = message.value(), message.key()
             assert not isinstance(value, str) and not isinstance(key, str)
-            kept = PendingSend(self.number, route.topic, value, key, -1, self.told, 0, ())
-            route.producer.came.append((route, kept, error, message))
+            route._answered(PendingSend(self.number, route.topic, value, key, -1, self.told, 0, ()), error, message)
         else:
             if self.told is not None:
                 route.producer.answers.add(self.told, None, message)
@@ -280,6 +290,7 @@ class ProducerRouter:
         self.answers, self._answers_max = DeliveryReports(), answers_max
         self.stopping, self.wake = threading.Event(), wake
         self._never_heard = 0
+        self.reports = HeldReports(self._decided)
         self._at: dict[str, str] = {}
         self._late_until_s: dict[str, float] = {}  # by cluster: until then purged calls may arrive there
         # A switch announces its hold before ACLs fence writers: so a refusal is final only after a later read of that
@@ -292,6 +303,7 @@ class ProducerRouter:
         with suppress(KafkaException):  # connects while the homes are read
             self.client(self._discovery.begin)
         self.tracker = self._discovery.ask(self._name, self._topics, self._lease_s)
+        self.reports.gate = share_gate(self._name, self._discovery.sites)
         self._thread.start()
 
     def stop(self, *, goodbye: bool, killed: bool = False) -> None:
@@ -306,7 +318,7 @@ class ProducerRouter:
         all_ends = [producer.give_up if killed or len(producer) else producer.settle for producer in clients]
         ends = partial(self.tracker.stop, goodbye=goodbye), partial(self.pending.close, goodbye=goodbye)
         try:
-            run_all([*all_ends, self._judge, *ends])
+            run_all([*all_ends, self._take_back, self._judge, self.reports.gate.release, *ends])
         finally:
             if self.unconfirmed is not None:
                 self.unconfirmed.stop()
@@ -318,9 +330,17 @@ class ProducerRouter:
     # -- within the gate
 
     def on_their_way(self) -> int:
-        """Returns the number of calls without a report. (A client's own length counts errors too.)"""
+        """Returns the number of calls without a report, or whose report is held. (A client's own length counts errors
+        too.)
+        """
         on_their_way = sum(producer.on_their_way() for producer in self._clients.values())
-        return self._never_heard + len(self._refusals) + on_their_way
+        return self._never_heard + len(self._refusals) + on_their_way + len(self.reports)
+
+    def order(self, topic: str) -> WriteOrder:
+        """Returns what to do with the topic now: a protected one also waits for its twin."""
+        order = self.tracker.order(topic)
+        why_not = self.reports.gate.why_not(topic, order) if isinstance(order, WriteTo) else ""
+        return Pause("", why_not) if why_not else order
 
     def close_all(self) -> None:
         """Reset after a fork: the child has no router thread, whose locks would stay locked for ever."""
@@ -339,7 +359,24 @@ class ProducerRouter:
 
     def has_room(self) -> bool:
         """Whether more delivery reports may wait."""
-        return len(self.answers) <= self._answers_max
+        return len(self.answers) + len(self.reports) <= self._answers_max
+
+    def _decided(self, call: AckedCall, error: KafkaError | None) -> None:
+        """Handle an acknowledged call that both sides have, or an `error`; in the gate's thread too."""
+        if error is None:
+            self.answers.add(call.kept.told, None, call.message)
+        self._judged(call.home.cluster, call.kept, error, call.message)
+
+    def _take_back(self, topic: str | None = None, order: WriteTo | None = None) -> None:
+        """Decide held reports without the gate. `order`: of the new home, which has what is below the common end. Other
+        calls are sent again.
+        """
+        for call in self.reports.take(topic):
+            name, number, offset = call.kept.topic, call.message.partition() or 0, call.message.offset()
+            was = max(call.home.term, FIRST_TERM)
+            ends = common_ends(was, order.term, self.tracker.line(name)) if order is not None else ()
+            has_moved = offset is not None and number < len(ends) and offset < ends[number]
+            self._decided(call, None if has_moved else KafkaError(KafkaError._PURGE_INFLIGHT))
 
     def _delivered(self, cluster: str, kept: PendingSend, error: KafkaError | None, message: Message) -> None:
         """Handle a failed or spooled call, in the router thread."""
@@ -423,18 +460,18 @@ class ProducerRouter:
         held = self.tracker.held()  # before the orders: a hold read between the two counts in both
         with self.gate:
             topics = {*self.routes, *self.pending.topics(), *self._at}
-        orders = {topic: self.tracker.order(topic) for topic in topics}
-        goes = {one: order.cluster for one, order in orders.items() if isinstance(order, WriteTo)}
+        orders = {topic: self.order(topic) for topic in topics}
+        goes = {one: order for one, order in orders.items() if isinstance(order, WriteTo)}
         with self.gate:
             refused = {refusal.kept.topic for refusal in self._refusals}  # later calls of these wait
             for topic in (self.routes.keys() - goes.keys()) | (self.routes.keys() & refused):
                 del self.routes[topic]
-            self.until_s = min((until_s[cluster] for cluster in goes.values()), default=0.0)
+            self.until_s = min((until_s[order.cluster] for order in goes.values()), default=0.0)
             self.direct_until_s = min(self.direct_until_s, self.until_s)
         self._settle(topics, held)
-        for topic, cluster in goes.items():
+        for topic, order in goes.items():
             if all(topic != refusal.kept.topic for refusal in self._refusals):
-                self._go(topic, cluster)
+                self._go(topic, order)
         if self.tracker.moving():
             self._warm_up()
         self.pending.tend()
@@ -466,11 +503,12 @@ class ProducerRouter:
             self.tracker.parked(topic)
         # Topics that stay get their routes back in this turn.
 
-    def _go(self, topic: str, cluster: str) -> None:
+    def _go(self, topic: str, order: WriteTo) -> None:
         """Send a topic's kept calls to its home, then open the route."""
-        before = self._at.get(topic)
+        before, cluster = self._at.get(topic), order.cluster
         if before is not None and before != cluster:
             self._leave(topic, before)
+            self._take_back(topic, order)
         producer = self.client(cluster)
         self._at[topic] = cluster
         if self.pending.outlives and producer.is_silent():
@@ -478,7 +516,9 @@ class ProducerRouter:
         self.pending.prepare(topic)
         with self.gate:
             route = producer.way(topic)
-            if self.routes.get(topic) is route and self.pending.is_empty(topic):
+            route.home, route.reports = order, self.reports if self.reports.gate.holds(topic) else None
+            may_open = route.reports is None or producer.has_all_acks
+            if may_open and self.routes.get(topic) is route and self.pending.is_empty(topic):
                 return None
             if not self._is_at_home(topic, cluster):
                 return None  # a switch began during this turn
@@ -490,7 +530,7 @@ class ProducerRouter:
                     self.pending.begin(topic)
                     return None
             has_room = self._send_kept(route)
-            if self.pending.is_empty(topic):
+            if may_open and self.pending.is_empty(topic):
                 self.pending.end(topic)
                 self.routes[topic] = route
                 if self.unconfirmed is not None:
@@ -508,6 +548,10 @@ class ProducerRouter:
             kept = self.pending.head(topic)
             if kept is None:
                 return True
+            if route.reports is not None and not route.producer.has_all_acks:
+                why = f"topic {topic} is protected, which needs acks=all"
+                self._set_aside(kept, KafkaError(KafkaError._INVALID_ARG, why))
+                continue
             if self.unconfirmed is not None and self.unconfirmed.has_arrived(kept):
                 self._pass_over(kept, self.unconfirmed.record(kept))
                 continue
@@ -609,7 +653,10 @@ class ProducerRouter:
                 self._give_up(cluster, producer)
         if self.stopping.is_set():
             return
+        self._take_back()
         self.tracker.stop()
+        self.reports.gate.release()
+        self.reports.gate = share_gate(self._name, self._discovery.sites)
         with self.gate:
             self._never_heard += sum(producer.ends() for producer in self._clients.values())
             self._clients.clear()

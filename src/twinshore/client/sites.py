@@ -6,7 +6,7 @@ import logging
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -113,11 +113,16 @@ def _site(name: str, given: Mapping[str, Any] | Cluster, shared: Mapping[str, An
 
 def _must_be_answered(name: str, every: Mapping[str, Any]) -> None:
     """Refuse acks=0: a switch would be told that no call is unanswered while records still arrive."""
+    for key, value in acks_of(every):
+        if not _ANSWERED.fullmatch(value):
+            raise ConfigError("client.acks-needed", cluster=name, key=key, value=value)
+
+
+def acks_of(every: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the settings that say how many brokers acknowledge a record."""
     of_topics = every.get("default.topic.config")
     for some in (every, of_topics if isinstance(of_topics, Mapping) else {}):
-        for key in ("acks", "request.required.acks"):
-            if key in some and not _ANSWERED.fullmatch(str(some[key])):
-                raise ConfigError("client.acks-needed", cluster=name, key=key, value=str(some[key]))
+        yield from ((key, str(some[key])) for key in ("acks", "request.required.acks") if key in some)
 
 
 def _security(name: str, given: Mapping[str, Any]) -> Security:

@@ -51,8 +51,8 @@ GOAL_INTERVAL_S = 0.5
 class PendingWrite:
     """A write that is not answered to its client. `topic_id`, `epoch`: the home's when it was sent, empty and -1 if
     unknown. `twin_had`: the twin's watermark known then. `last`: its last offset, -1 until it is known. `is_committed`:
-    a transaction's end, whose offset is below the home's next watermark. `twin_heard_s`: when the twin `twin_id`
-    answered that it has an offset above `last`, -1 before.
+    a transaction's end, whose offset is below the home's next watermark. `is_tied`: whether `epoch` is of the write's
+    history. `twin_heard_s`: when the twin `twin_id` answered that it has an offset above `last`, -1 before.
     """
 
     sent_s: float
@@ -63,6 +63,7 @@ class PendingWrite:
     twin_had: int
     last: int = -1
     is_committed: bool = False
+    is_tied: bool = True
     answered_s: float = 0.0
     twin_id: str = ""
     twin_heard_s: float = -1.0
@@ -135,6 +136,16 @@ class PartitionGate:
         if (pending := self._writes.get(write)) is not None:
             pending.is_committed, pending.answered_s = True, now_s
 
+    def reported(self, write: int, last: int, now_s: float) -> list[GateCommand]:
+        """The home has a write, up to offset `last`, -1 if that is not told. When and in which epoch it was sent is not
+        known: it belongs to the history of the home's next answer, if that has the offset. It is held without end.
+        """
+        topic_id = self._home.topic_id if self._home else ""
+        self._writes[write] = PendingWrite(
+            now_s, math.inf, True, topic_id, -1, -1, last, is_tied=False, answered_s=now_s
+        )
+        return self._decide(now_s)
+
     # -- what is learned
 
     def on_home(self, view: SideView) -> list[GateCommand]:
@@ -149,7 +160,21 @@ class PartitionGate:
                 is_history = (view.topic_id, view.epoch) == (pending.topic_id, pending.epoch)
                 if pending.is_committed and pending.last < 0 and is_history and view.asked_s >= pending.answered_s:
                     pending.last = view.watermark - 1
-        return self._fell(view) + self._decide(view.heard_s)
+        return self._tie(view) + self._fell(view) + self._decide(view.heard_s)
+
+    def _tie(self, view: SideView) -> list[GateCommand]:
+        """Ties reported writes to the history that the home answers with, or refuses them: the home has lost them."""
+        lost: list[GateCommand] = []
+        for write, pending in list(self._writes.items()):
+            if pending.is_tied or view.asked_s < pending.answered_s:
+                continue
+            pending.last = view.watermark - 1 if pending.last < 0 else pending.last
+            if pending.topic_id in ("", view.topic_id) and pending.last < view.watermark:
+                pending.topic_id, pending.epoch, pending.is_tied = view.topic_id, view.epoch, True
+            else:
+                del self._writes[write]
+                lost.append(RefuseWrite(write, Code.NOT_LEADER_OR_FOLLOWER, WaitCause.EPOCH))
+        return lost
 
     def on_twin(self, view: SideView) -> list[GateCommand]:
         """As `on_home`."""
