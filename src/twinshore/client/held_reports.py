@@ -6,8 +6,8 @@ thread. After a switch a report is its producer's again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import queue
 import socket
 import threading
 from collections import deque
@@ -46,15 +46,14 @@ class SharedGate:
 
     def __init__(self, name: str, clusters: Mapping[str, Cluster]) -> None:
         self.clusters, self.users = clusters, 0
-        self._calls = queue.SimpleQueue[Callable[[], None]]()
-        self.call, self._later = self._calls.put, list[Callable[[], None]]()
+        self._loop, self._later = asyncio.SelectorEventLoop(), list[Callable[[], None]]()
         place, client_id = f"{socket.gethostname()}/{token_hex(4)}", f"{FOLLOWER_CLIENT_ID_PREFIX}{name}"
-        self.keeper = GateKeeper(place, clusters.values(), client_id, self.home_of, self.call)
+        self.keeper = GateKeeper(place, clusters.values(), client_id, self.home_of, self._loop)
         self._homes: dict[str, WriteTo] = {}  # of protected topics that producers write
         self._partitions: dict[str, set[int]] = {}
         self._open: dict[str, str] = {}  # by topic: the cluster where it may be written
         self._knows_levels, self._looked_s = False, 0.0
-        self._stopping = threading.Event()
+        self._faults = RepeatFilter(log)
         client_thread("protects", name, self._run).start()
 
     def why_not(self, topic: str, order: WriteTo) -> str:
@@ -79,6 +78,11 @@ class SharedGate:
         home = self._homes.get(topic)
         return home.cluster if home is not None else None
 
+    def call(self, act: Callable[[], None]) -> None:
+        """Has this called in the gate's thread."""
+        with suppress(RuntimeError):  # the last producer is closed
+            self._loop.call_soon_threadsafe(act)
+
     def later(self, act: Callable[[], None]) -> None:
         """Calls this in the next turn."""
         self._later.append(act)
@@ -88,21 +92,21 @@ class SharedGate:
             self.users -= 1
             if not self.users:
                 _shared.remove(self)
-                self._stopping.set()
+                self.call(self._loop.stop)
 
     def _run(self) -> None:
-        faults, ticked_s = RepeatFilter(log), 0.0
         self.keeper.start()
-        while not self._stopping.is_set():
-            try:
-                with suppress(queue.Empty):
-                    self._calls.get(timeout=TICK_S)()
-                if steady_s() >= ticked_s + TICK_S:
-                    ticked_s = steady_s()
-                    self._turn()
-            except Exception as error:  # no report is confirmed without the next turns
-                faults.say(f"reports of protected topics wait: {describe_error(error)}")
+        self._loop.call_soon(self._tick)
+        self._loop.run_forever()
         self.keeper.stop()
+        self._loop.close()
+
+    def _tick(self) -> None:
+        self._loop.call_later(TICK_S, self._tick)
+        try:
+            self._turn()
+        except Exception as error:  # no report is confirmed without the next turns
+            self._faults.say(f"reports of protected topics wait: {describe_error(error)}")
 
     def _turn(self) -> None:
         self.keeper.tick()

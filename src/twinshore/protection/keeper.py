@@ -115,7 +115,11 @@ class GateKeeper:
             name: WatermarkQueries(side.kafka, client_id, loop, partial(self._take_views, name))
             for name, side in self._sides.items()
         }
-        self._readers = ThreadPoolExecutor(len(self._sides), "protection-reads")
+        # Daemons: an application that closes nothing ends all the same.
+        self._readers = [
+            threading.Thread(target=self._read, args=(one,), name=f"twinshore-protection {one}", daemon=True)
+            for one in self._sides
+        ]
         self._partitions: dict[TopicPartition, ProtectedPartition] = {}
         self._waiting: set[TopicPartition] = set()
         self._polls: asyncio.Handle | None = None
@@ -123,7 +127,8 @@ class GateKeeper:
         self._numbers = itertools.count()
         self._stopped = threading.Event()
         self._recorded_s = 0.0
-        self._tried: set[str] = set()
+        # By cluster that was asked for its records: why they could not be read, empty if they were.
+        self._tried: dict[str, str] = {}
         self.levels: dict[str, TopicProtection] = {}
         self.reads_both: frozenset[str] = frozenset()
         self._mixing: dict[str, dict[str, float]] = {}
@@ -133,15 +138,16 @@ class GateKeeper:
     # -- life
 
     def start(self) -> None:
-        for name in self._sides:
-            self._readers.submit(self._read, name)
+        for reader in self._readers:
+            reader.start()
 
     def stop(self) -> None:
         """Call once the loop's thread calls nothing else any more; it may be called in another."""
         self._stopped.set()
         for queries in self._queries.values():
             queries.close()
-        self._readers.shutdown(wait=True, cancel_futures=True)
+        for reader in self._readers:
+            reader.join()
         for side in self._sides.values():
             side.writer.shutdown(wait=True, cancel_futures=True)
             side.kafka.close()
@@ -160,7 +166,7 @@ class GateKeeper:
                 found = side.topic.read().copy()
             except Exception as error:  # what was read stays as it was
                 side.outage.say(f"protection is not read: {describe_error(error)}")
-                self._post(partial(self._tried.add, name))
+                self._post(partial(self._tried.__setitem__, name, describe_error(error)))
             else:
                 side.outage.well("protection is read again")
                 self._post(partial(self._take_records, name, found, alone, asked_s))
@@ -171,7 +177,11 @@ class GateKeeper:
     def has_read_levels(self) -> bool:
         """Whether `levels` can be relied on: each cluster was asked, and one answered. Commands write to all."""
         has_answered = any(side.asked_s for side in self._sides.values())
-        return has_answered and self._tried >= self._sides.keys()
+        return has_answered and self._tried.keys() >= self._sides.keys()
+
+    def trouble(self) -> str:
+        """Returns why clusters' records cannot be read; empty for none."""
+        return "; ".join(why for _, why in sorted(self._tried.items()) if why)
 
     def refusal(self, topic: str, partitions: Iterable[int]) -> Code | None:
         """Returns the error for a write that is not to be sent; None to send it."""
@@ -204,6 +214,22 @@ class GateKeeper:
             return
         self._do(partition, protected, protected.gate.appended(write, last, steady_s()))
 
+    def reported(self, partition: TopicPartition, last: int, decided: Decided) -> ProtectedPartition | None:
+        """The home has a write that was not announced by `sent`. Returns who holds it, without end; None while the twin
+        is unknown.
+        """
+        protected = self._protected(partition)
+        if protected is not None:
+            write = next(self._numbers)
+            protected.waiting[write] = decided
+            self._do(partition, protected, protected.gate.reported(write, last, steady_s()))
+            self._poll_for(partition)
+        return protected
+
+    def has(self, partition: TopicPartition, protected: ProtectedPartition) -> bool:
+        """False once the topic has moved, or its protection has changed."""
+        return self._partitions.get(partition) is protected
+
     def hold(self, partitions: Sequence[TopicPartition]) -> HeldCommit:
         """A transaction that wrote there is about to be committed; none of them is refused."""
         return HeldCommit(self, partitions)
@@ -214,19 +240,20 @@ class GateKeeper:
             protected.gate.committed(write, steady_s())
             self._ask([partition], of_home=True)
 
+    def partitions_of(self, topics: Iterable[str]) -> set[TopicPartition]:
+        """Returns the partitions of these topics whose twins are known."""
+        at_home = {(topic, home) for topic in topics if (home := self._home_of(topic)) in self._sides}
+        wanted = {(self._sides[home].cluster_id, topic) for topic, home in at_home}
+        return {
+            TopicPartition(topic, number)
+            for side in self._sides.values()
+            for cluster_id, topic, number in side.log.reached
+            if (cluster_id, topic) in wanted
+        }
+
     def protected_partitions(self) -> list[TopicPartition]:
         """Returns the partitions of protected topics whose twins are known."""
-        return [
-            TopicPartition(topic, partition)
-            for topic, protection in self.levels.items()
-            if protection.holds and (home := self._home_of(topic)) in self._sides
-            for partition in {
-                number
-                for side in self._sides.values()
-                for cluster_id, name, number in side.log.reached
-                if (cluster_id, name) == (self._sides[home].cluster_id, topic)
-            }
-        ]
+        return list(self.partitions_of(topic for topic, protection in self.levels.items() if protection.holds))
 
     def note_mixing(self, topics: Iterable[str], client_id: str) -> None:
         """The client writes to these topics, and on the same connection to topics without a protection."""
@@ -322,7 +349,7 @@ class GateKeeper:
     def _take_records(self, name: str, found: ProtectionLog, alone: frozenset[tuple[str, int]], asked_s: float) -> None:
         side = self._sides[name]
         side.log, side.alone, side.asked_s = found, alone, asked_s
-        self._tried.add(name)
+        self._tried[name] = ""
         levels = current_levels(side.log for side in self._sides.values())
         if levels != self.levels:
             changed = {topic for topic in {*levels, *self.levels} if levels.get(topic) != self.levels.get(topic)}

@@ -237,6 +237,7 @@ class PartitionGate:
         asked_s = self._home.asked_s if self._home else -1.0
         return any(
             (pending.is_committed and pending.last < 0)
+            or not pending.is_tied
             or (pending.twin_heard_s >= 0 and asked_s < max(pending.twin_heard_s, pending.answered_s))
             for pending in self._writes.values()
         )
@@ -326,7 +327,7 @@ class PartitionGate:
 
     def _is_lost(self, pending: PendingWrite) -> bool:
         home = self._home
-        is_answered = pending.last >= 0 or pending.is_committed
+        is_answered = pending.is_tied and (pending.last >= 0 or pending.is_committed)
         return (
             home is not None
             and is_answered
