@@ -52,7 +52,20 @@ class Log:
 
 
 class World:
-    def __init__(self, seed: int, level: ProtectionLevel, module: ModuleType = shipped, for_s: float = 40.0) -> None:
+    """`reports`: the client tells the gate only of what the home has acknowledged, as the library does. What it writes
+    belongs to the epoch of the gate's next look, so the home elects no leader uncleanly there.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        level: ProtectionLevel,
+        module: ModuleType = shipped,
+        for_s: float = 40.0,
+        *,
+        reports: bool = False,
+    ) -> None:
+        self.reports = reports
         self.chance = random.Random(f"{seed} {level}")
         self.module, self.for_s, self.level = module, for_s, level
         self.now_s, self.home_lag_s = 0.0, self.chance.choice((0.005, 0.01, 0.3))
@@ -113,7 +126,8 @@ class World:
             return
         write, gate = next(self._numbers), self.gate
         self.writes[write] = record, idempotent, self.now_s
-        gate.sent(write, self.now_s, HOLD_S, has_producer=idempotent)
+        if not self.reports:
+            gate.sent(write, self.now_s, HOLD_S, has_producer=idempotent)
         self.after(self.lag_s(), lambda: self._append(write, record, idempotent, tries, gate))
 
     def _append(self, write: int, record: int, idempotent: bool, tries: int, gate: shipped.PartitionGate) -> None:
@@ -138,7 +152,9 @@ class World:
     def _answered(self, write: int, offset: int, gate: shipped.PartitionGate) -> None:
         if gate is not self.gate:
             return
-        if self.chance.random() < 0.2:
+        if self.reports:
+            self._do(gate.reported(write, offset if self.chance.random() < 0.8 else -1, self.now_s))
+        elif self.chance.random() < 0.2:
             gate.committed(write, self.now_s)  # as a transaction's end, whose offset is not told
         else:
             self._do(gate.appended(write, offset, self.now_s))
@@ -298,6 +314,8 @@ class World:
         self.say(f"the home elects a leader: epoch {self.home.epoch}")
 
     def _unclean(self) -> None:
+        if self.reports:
+            return
         self.home.cut(max(0, len(self.home.records) - self.chance.choice((0, 1, 3, 20))))
         self._clean()
         self.say(f"uncleanly: it ends at {len(self.home.records)}")

@@ -61,6 +61,10 @@ class Stage:
         self.gate.sent(WRITE, at_s, 15.0, has_producer=has_producer)
         self.take(self.gate.appended(WRITE, last, at_s + 0.5))
 
+    def reports(self, *, at_s: float = 1.5, last: int = 5) -> None:
+        """The home has a write that was sent at an unknown time."""
+        self.take(self.gate.reported(WRITE, last, at_s))
+
     def ticks(self, from_s: float, to_s: float) -> None:
         for turn in range(int((to_s - from_s) * 10)):
             self.take(self.gate.tick(from_s + turn / 10))
@@ -376,3 +380,40 @@ def test_a_bound_refuses_writes_while_the_twin_lacks_older_records_and_never_for
     assert gate.refusal() is Code.NOT_ENOUGH_REPLICAS, "another topic's end"
     gate.on_twin(SideView("t1", 0, 99, 58.4, 58.5))
     assert gate.refusal() is None
+
+
+@pytest.mark.parametrize("last", [5, -1], ids=["offset told", "not told"])
+def test_a_reported_write_belongs_to_the_home_s_next_answer(last: int) -> None:
+    stage = Stage()
+    stage.reports(last=last)
+    stage.twin(at_s=1.6, ends=6)
+    assert stage.gate.awaits_home()
+    stage.home(at_s=1.4, ends=6)
+    assert not stage.done, "that was asked before the report"
+    stage.home(at_s=1.65, ends=6)
+    stage.twin(at_s=1.7, ends=6)
+    stage.home(at_s=1.75, ends=6)
+    assert stage.done == [Confirm(WRITE)]
+
+
+@pytest.mark.parametrize(("id", "ends"), [("s2", 9), ("s1", 5)], ids=["made again", "shorter"])
+def test_a_reported_write_is_refused_if_the_home_s_next_answer_cannot_have_it(id: str, ends: int) -> None:
+    stage = Stage()
+    stage.reports()
+    stage.twin(at_s=1.6, ends=9)
+    stage.home(at_s=1.65, id=id, epoch=1, ends=ends)
+    assert stage.done[0] == RefuseWrite(WRITE, Code.NOT_LEADER_OR_FOLLOWER, WaitCause.EPOCH)
+    assert not stage.confirmed
+
+
+def test_a_reported_write_that_came_after_an_election_is_confirmed_and_is_held_without_end() -> None:
+    stage = Stage(level=ProtectionLevel.STRICT)
+    stage.home(at_s=1.0, epoch=0, ends=5)
+    stage.reports()
+    stage.home(at_s=1.6, epoch=1, ends=6)
+    stage.ticks(2, 60)
+    assert not stage.done
+    stage.take(stage.gate.on_reached(ReachedEpoch("s1", "t1", 1), 60, 60))
+    stage.twin(at_s=60.1, ends=6)
+    stage.home(at_s=60.2, epoch=1, ends=6)
+    assert stage.done == [Confirm(WRITE)]

@@ -14,11 +14,12 @@ SEEDS = int(os.environ.get("TWINSHORE_SEEDS", "60"))
 
 
 @pytest.mark.claim("protection", "seeds", "seeded histories of faults: nothing is confirmed that the twin lacks")
+@pytest.mark.parametrize("reports", [False, True], ids=["proxy", "library"])
 @pytest.mark.parametrize("level", [ProtectionLevel.SYNC, ProtectionLevel.STRICT])
-def test_nothing_is_confirmed_that_the_twin_lacks(level: ProtectionLevel) -> None:
+def test_nothing_is_confirmed_that_the_twin_lacks(level: ProtectionLevel, reports: bool) -> None:
     counts: Counter[str] = Counter()
     for seed in range(SEEDS):
-        world = World(seed, level)
+        world = World(seed, level, reports=reports)
         violation = world.run()
         assert not violation, f"seed {seed}, {level}: {violation}\n" + "\n".join(world.story[-30:])
         counts.update(world.counts)
