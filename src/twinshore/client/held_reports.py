@@ -46,7 +46,7 @@ class SharedGate:
 
     def __init__(self, name: str, clusters: Mapping[str, Cluster]) -> None:
         self.clusters, self.users = clusters, 0
-        self._loop, self._later = asyncio.SelectorEventLoop(), list[Callable[[], None]]()
+        self._loop = asyncio.SelectorEventLoop()
         place, client_id = f"{socket.gethostname()}/{token_hex(4)}", f"{FOLLOWER_CLIENT_ID_PREFIX}{name}"
         self.keeper = GateKeeper(place, clusters.values(), client_id, self.home_of, self._loop)
         self._homes: dict[str, WriteTo] = {}  # of protected topics that producers write
@@ -84,8 +84,8 @@ class SharedGate:
             self._loop.call_soon_threadsafe(act)
 
     def later(self, act: Callable[[], None]) -> None:
-        """Calls this in the next turn."""
-        self._later.append(act)
+        """Calls this some moments later."""
+        self._loop.call_later(TICK_S, act)
 
     def release(self) -> None:
         with _sharing:
@@ -119,9 +119,6 @@ class SharedGate:
             for one in self.keeper.partitions_of(homes):
                 self._partitions[one.topic].add(one.partition)
         self._open = {topic: order.cluster for topic, order in homes.items() if self._takes_records(topic)}
-        later, self._later = self._later, []
-        for act in later:
-            act()
 
     def _takes_records(self, topic: str) -> bool:
         """Asked of each partition: the first question makes its gate."""
@@ -132,9 +129,8 @@ class SharedGate:
 class HeldReports:
     """One producer's. `decided` gets each call, in the gate's thread; with an error unless both sides have it."""
 
-    def __init__(self, decided: Callable[[AckedCall, KafkaError | None], None]) -> None:
-        self.gate: SharedGate
-        self._decided = decided
+    def __init__(self, gate: SharedGate, decided: Callable[[AckedCall, KafkaError | None], None]) -> None:
+        self.gate, self._decided = gate, decided
         self._guard = threading.Lock()
         self._held: dict[int, AckedCall] = {}
         self._came = deque[AckedCall]()
@@ -164,8 +160,7 @@ class HeldReports:
 
     def _take_up(self) -> None:
         """Calls of one partition are decided together, by the last one's offset."""
-        self._is_posted = False
-        groups: dict[tuple[TopicPartition, WriteTo], list[AckedCall]] = {}
+        self._is_posted, groups = False, dict[tuple[TopicPartition, WriteTo], list[AckedCall]]()
         while self._came:
             one = self._came.popleft()
             partition = TopicPartition(one.kept.topic, one.message.partition() or 0)
@@ -194,9 +189,8 @@ class HeldReports:
                 again()  # the topic has moved, or another level counts
 
         offsets = [one.message.offset() for one in calls]  # a broker may not know that of an old retry
-        last = max((one for one in offsets if one is not None), default=-1) if None not in offsets else -1
-        protected = keeper.reported(partition, last, decided)
-        if protected is None:
+        last = -1 if None in offsets else max(one or 0 for one in offsets)
+        if (protected := keeper.reported(partition, last, decided)) is None:
             gate.later(again)
         return None
 
@@ -211,7 +205,7 @@ class HeldReports:
 
 
 def unconfirmed_error(one: AckedCall, cluster: str) -> KafkaError:
-    """The record may be there, as after librdkafka's own errors of this code."""
+    """Says as librdkafka does that the record may be there."""
     place = f"topic {one.kept.topic}, partition {one.message.partition()}, offset {one.message.offset()}"
     why = f"{cluster} acknowledged the record and may have lost it since, so its twin confirms nothing: {place}"
     return KafkaError(KafkaError._TIMED_OUT, why)

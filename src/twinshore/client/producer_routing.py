@@ -290,7 +290,6 @@ class ProducerRouter:
         self.answers, self._answers_max = DeliveryReports(), answers_max
         self.stopping, self.wake = threading.Event(), wake
         self._never_heard = 0
-        self.reports = HeldReports(self._decided)
         self._at: dict[str, str] = {}
         self._late_until_s: dict[str, float] = {}  # by cluster: until then purged calls may arrive there
         # A switch announces its hold before ACLs fence writers: so a refusal is final only after a later read of that
@@ -303,7 +302,7 @@ class ProducerRouter:
         with suppress(KafkaException):  # connects while the homes are read
             self.client(self._discovery.begin)
         self.tracker = self._discovery.ask(self._name, self._topics, self._lease_s)
-        self.reports.gate = share_gate(self._name, self._discovery.sites)
+        self.reports = HeldReports(share_gate(self._name, self._discovery.sites), self._decided)
         self._thread.start()
 
     def stop(self, *, goodbye: bool, killed: bool = False) -> None:
@@ -656,7 +655,7 @@ class ProducerRouter:
         self._take_back()
         self.tracker.stop()
         self.reports.gate.release()
-        self.reports.gate = share_gate(self._name, self._discovery.sites)
+        self.reports = HeldReports(share_gate(self._name, self._discovery.sites), self._decided)
         with self.gate:
             self._never_heard += sum(producer.ends() for producer in self._clients.values())
             self._clients.clear()
