@@ -81,6 +81,9 @@ class ProtectedPartition:
     alone_since: int = -1
     read_until_s: float = 0.0
 
+    def waits(self, now_s: float) -> bool:
+        return bool(self.waiting) or now_s < self.read_until_s
+
 
 class _Side:
     """One cluster: its connections, and its records as last read."""
@@ -302,7 +305,6 @@ class GateKeeper:
                 self._record(topic, lambda _: None)
         for queries in self._queries.values():
             queries.tick()
-        self._waiting = {p for p, one in self._partitions.items() if one.waiting or now_s < one.read_until_s}
         if now_s - self._asked_all_s >= IDLE_SPACING_S:
             self._asked_all_s = now_s
             self._ask(self._partitions, of_home=False)
@@ -317,6 +319,8 @@ class GateKeeper:
 
     def _poll(self) -> None:
         """Asks the twins at the short spacing while writes or consumers wait."""
+        now_s, known = steady_s(), self._partitions
+        self._waiting = {p for p in self._waiting if p in known and known[p].waits(now_s)}
         self._ask(self._waiting, of_home=False)
         self._polls = self._loop.call_later(SPACING_S, self._poll) if self._waiting else None
 
