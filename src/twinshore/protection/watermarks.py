@@ -273,7 +273,7 @@ class WatermarkQueries:
     # -- failures
 
     def _fail(self, error: Exception) -> None:
-        """The next ask begins anew; meanwhile nothing is confirmed."""
+        """The next ask starts again; until then nothing is confirmed."""
         if not self._is_closed:
             self._outage.say(f"watermarks are not read: {describe_error(error)}")
         self._rests_until_s = steady_s() + IDLE_SPACING_S / 2
