@@ -9,10 +9,9 @@ import typer
 from twinshore.cli import options
 from twinshore.cli.app import get_operator_name, load_cli_settings, print_result, run_steps
 
-TOPICS = typer.Argument(help="Topics, or regular expressions for whole topic names.")
-SHOWN = typer.Argument(None, help="Only these topics, or regular expressions for whole topic names.")
+TOPICS = typer.Argument(None, help="Topics, or regular expressions for whole topic names.")
 TOPIC = typer.Argument(help="The topic.")
-LEVEL = typer.Option(..., "--level", help="async, sync or strict.")
+LEVEL = typer.Option("", "--level", help="async, sync or strict.")
 ALONE_AFTER = typer.Option(
     5.0, "--alone-after", min=3.0, help="sync: seconds to wait for the twin before the home alone acknowledges."
 )
@@ -23,6 +22,13 @@ TWIN = typer.Option("", "--twin", help="The cluster whose twin counts, if there 
 READ = typer.Option(
     "home", "--read", help="home: consumers read all that the home has. both: only what home and twin have."
 )
+AFTER_FAILOVER = typer.Option(
+    "alone",
+    "--after-failover",
+    help="Until a forced switch's new home has a twin: it acknowledges `alone`, or writes `wait`.",
+)
+FROM_SETTINGS = typer.Option(False, "--as-settings", help="Take levels from the settings file, for all that it names.")
+AS_SETTINGS = typer.Option(False, "--as-settings", help="Print them as sections of a settings file.")
 EVEN_WEAK = typer.Option(False, "--even-weak", help="Also if the loss of one broker may lose records of the twin.")
 
 
@@ -35,12 +41,14 @@ def register(app: typer.Typer) -> None:
 
 
 def set_level(
-    topics: list[str] = TOPICS,
+    topics: list[str] | None = TOPICS,
     level: str = LEVEL,
     alone_after: float = ALONE_AFTER,
     loss_at_most: float = LOSS,
     twin: str = TWIN,
     read: str = READ,
+    after_failover: str = AFTER_FAILOVER,
+    as_settings: bool = FROM_SETTINGS,
     even_weak: bool = EVEN_WEAK,
     settings: Path = options.SETTINGS,
     dry_run: bool = options.DRY_RUN,
@@ -50,32 +58,46 @@ def set_level(
     async: the home has the record. sync: home and twin have it; the home alone once the twin has been away for
     --alone-after and that is written down. strict: home and twin have it, else the write is refused.
     """
-    from twinshore.replication.operations.protection import ProtectionRequest, act, parse_level, parse_read, plan
+    from twinshore.replication.operations.protection import (
+        ProtectionRequest,
+        act,
+        parse_after_failover,
+        parse_level,
+        parse_read,
+        plan,
+    )
     from twinshore.state.opening import open_to_change
 
     loaded = load_cli_settings(settings)
     request = ProtectionRequest(
-        tuple(topics),
-        parse_level(level),
+        tuple(topics or ()),
+        parse_level(level, as_settings=as_settings),
         alone_after,
         twin,
-        loss_at_most_s=loss_at_most,
-        even_weak=even_weak,
-        read=parse_read(read),
+        parse_after_failover(after_failover),
+        loss_at_most,
+        even_weak,
+        parse_read(read),
+        as_settings,
     )
     with open_to_change(loaded, dry_run=dry_run) as store:
         planned = plan(request, loaded, store)
         run_steps(planned, act(planned, loaded, store, by=get_operator_name()), dry_run=dry_run)
 
 
-def show(topics: list[str] | None = SHOWN, settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
-    """Shows which topics are protected, and from which offset on the home alone acknowledged."""
+def show(
+    topics: list[str] | None = TOPICS,
+    as_settings: bool = AS_SETTINGS,
+    settings: Path = options.SETTINGS,
+    json_output: bool = options.JSON,
+) -> None:
+    """Shows what acknowledgements of topics mean now and since when, and what waits."""
     from twinshore.replication.operations.protection import show as read
 
     found = read(topics or (), load_cli_settings(settings))
-    lines = [one.sentence() for one in found.topics]
-    lines += [f"{name} does not answer: {error}" for name, error in found.away]
-    print_result(found.as_values(), lines, as_json=json_output, none="no topic has a protection")
+    lines = list(found.as_settings()) if as_settings else [one.sentence() for one in found.topics]
+    lines += [f"# {name} does not answer: {error}" for name, error in found.away]
+    print_result(found.as_values(), lines, as_json=json_output, none="# no topic has a protection")
 
 
 def explain(topic: str = TOPIC, settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:

@@ -194,10 +194,8 @@ MESSAGES = {
     ),
     "replication.no-source-topic": Message("{cluster} has no topic {topic} now: there is nothing to begin with"),
     "replication.no-such-incident": Message("--kind: no such incident {kind!r}", "one of: {known}"),
-    "replication.no-such-level": Message("--level: no such level {level!r}", "one of: {known}"),
     "replication.no-such-link": Message("there is no link {link!r}{near}"),
     "replication.no-such-override": Message("operators cannot change {name!r}{near}"),
-    "replication.no-such-read": Message("--read: consumers cannot read {read!r}", "one of: {known}"),
     "replication.not-protected": Message("topic {topic} is not protected", "`twinshore protection show` lists all"),
     "replication.not-resumed": Message("not resumed: {reasons}", "docs/incidents.md says what to do about each"),
     "replication.not-stopped": Message("no incident stops {place}{near}", "`twinshore status` shows what is open"),
@@ -205,7 +203,9 @@ MESSAGES = {
     "replication.protection-away": Message(
         "{level} counts once every cluster has it, and these do not take it: {clusters}", "run it again once they do"
     ),
-    "replication.protection-no-topic": Message("no link replicates a topic {topic!r}"),
+    "replication.protection-no-topic": Message(
+        "no link replicates a topic {topic!r}", "with --as-settings the section `protection` must name it too"
+    ),
     "replication.protection-no-twin": Message(
         "topic {topic} has no twin, or none on the cluster of --twin", "a link must replicate it first"
     ),

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import statistics
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -65,20 +66,30 @@ READ_WAIT_S: Final = 0.5
 # A client that has not mixed topics for so long is named no more.
 MIXING_S: Final = 600.0
 EPOCH_MAX: Final = (1 << 31) - 1
+DELAYS_KEPT: Final = 100
 
 # Is called once with the error to answer with, `Code.NONE` for a confirmation.
 Decided = Callable[[Code], None]
 
 
 @dataclass(slots=True)
+class _Waiting:
+    """A write that is not decided. `answered_s`: when the home had it, 0 before."""
+
+    decided: Decided
+    answered_s: float = 0.0
+
+
+@dataclass(slots=True)
 class ProtectedPartition:
-    """A gate, the clusters that it compares, and who waits for it."""
+    """A gate, the clusters that it compares, and who waits for it. `delays_s`: how long the last answers waited."""
 
     gate: PartitionGate
     home: str
     twin: str
-    waiting: dict[int, Decided] = field(default_factory=dict)
+    waiting: dict[int, _Waiting] = field(default_factory=dict)
     alone_since: int = -1
+    delays_s: deque[float] = field(default_factory=lambda: deque(maxlen=DELAYS_KEPT))
     read_until_s: float = 0.0
 
     def waits(self, now_s: float) -> bool:
@@ -202,7 +213,7 @@ class GateKeeper:
         """A write goes to the home now. Returns its number; `decided` is called within `hold_s`, unless it `failed`."""
         write = next(self._numbers)
         protected = self._partitions[partition]
-        protected.waiting[write] = decided
+        protected.waiting[write] = _Waiting(decided)
         protected.gate.sent(write, steady_s(), hold_s, has_producer=has_producer)
         self._poll_for(partition)
         return write
@@ -215,7 +226,8 @@ class GateKeeper:
         protected = self._partitions.get(partition)
         if protected is None or write not in protected.waiting:
             return
-        self._do(partition, protected, protected.gate.appended(write, last, steady_s()))
+        protected.waiting[write].answered_s = now_s = steady_s()
+        self._do(partition, protected, protected.gate.appended(write, last, now_s))
 
     def reported(self, partition: TopicPartition, last: int, decided: Decided) -> ProtectedPartition | None:
         """The home has a write that was not announced by `sent`. Returns who holds it, without end; None while the twin
@@ -224,7 +236,7 @@ class GateKeeper:
         protected = self._protected(partition)
         if protected is not None:
             write = next(self._numbers)
-            protected.waiting[write] = decided
+            protected.waiting[write] = _Waiting(decided, steady_s())
             self._do(partition, protected, protected.gate.reported(write, last, steady_s()))
             self._poll_for(partition)
         return protected
@@ -240,7 +252,8 @@ class GateKeeper:
     def committed(self, partition: TopicPartition, write: int) -> None:
         """The write is a transaction's, and the home has its end."""
         if (protected := self._partitions.get(partition)) and write in protected.waiting:
-            protected.gate.committed(write, steady_s())
+            protected.waiting[write].answered_s = now_s = steady_s()
+            protected.gate.committed(write, now_s)
             self._ask([partition], of_home=True)
 
     def partitions_of(self, topics: Iterable[str]) -> set[TopicPartition]:
@@ -301,7 +314,7 @@ class GateKeeper:
                 self._do(partition, protected, protected.gate.tick(now_s))
         if now_s - self._recorded_s >= RECORD_INTERVAL_S:
             self._recorded_s = now_s
-            for topic in {partition.topic for partition in self._partitions if self.levels[partition.topic].holds}:
+            for topic in {partition.topic for partition in self._partitions}:
                 self._record(topic, lambda _: None)
         for queries in self._queries.values():
             queries.tick()
@@ -451,8 +464,10 @@ class GateKeeper:
             self._ask([partition], of_home=True)
 
     def _decide(self, protected: ProtectedPartition, write: int, code: Code) -> None:
-        if (decided := protected.waiting.pop(write, None)) is not None:
-            decided(code)
+        if (one := protected.waiting.pop(write, None)) is not None:
+            if one.answered_s and code is Code.NONE:
+                protected.delays_s.append(steady_s() - one.answered_s)
+            one.decided(code)
 
     def _write_alone(self, partition: TopicPartition, protected: ProtectedPartition) -> None:
         asked_s, gate = steady_s(), protected.gate
@@ -471,7 +486,14 @@ class GateKeeper:
         """Writes this gate's record of the topic to its twin's cluster."""
         ours = {p.partition: one for p, one in self._partitions.items() if p.topic == topic}
         twins = {one.twin for one in ours.values() if one.twin}
-        ttl_s = max((one.gate.settings.ttl_s for one in ours.values()), default=0.0)
+        if not twins:
+            return
+        ttl_s = max(one.gate.settings.ttl_s for one in ours.values())
+        state = max((one.gate.state for one in ours.values()), key=list(GateState).index)
+        since_s = min(one.gate.since_s for one in ours.values() if one.gate.state is state)
+        waiting = Counter[str]()
+        for one in ours.values():
+            waiting[one.gate.cause()] += len(one.waiting)
         record = GateRecord(
             self.levels[topic].number,
             {number: one.gate.confirmed_end for number, one in ours.items() if one.gate.confirmed_end >= 0},
@@ -479,6 +501,10 @@ class GateKeeper:
             wall_ms(),
             int(1000 * ttl_s),
             tuple(name for name, at_s in self._mixing.get(topic, {}).items() if steady_s() - at_s < MIXING_S),
+            state,
+            wall_ms() - int(1000 * (steady_s() - since_s)),
+            +waiting,  # without zeros
+            round(1000 * _delay_s(ours.values()), 1),
         )
         for twin in twins:
             (home,) = {one.home for one in ours.values()}
@@ -512,6 +538,13 @@ class GateKeeper:
             if one.waiting:
                 found[partition.topic, one.gate.cause()] += len(one.waiting)
         return found
+
+
+def _delay_s(partitions: Collection[ProtectedPartition]) -> float:
+    now_s = steady_s()
+    behind = [one.gate.behind_s(now_s) for one in partitions if isinstance(one.gate, LossBoundGate)]
+    delays = [delay_s for one in partitions for delay_s in one.delays_s]
+    return max(behind) if behind else statistics.median(delays or [0.0])
 
 
 def _gate_of(protection: TopicProtection, now_s: float) -> PartitionGate:

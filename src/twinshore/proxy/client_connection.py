@@ -537,21 +537,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             case model.RespondLater(body, wait_s):
                 slot = self._begin_turn(request)
                 asyncio.get_running_loop().call_later(wait_s, self._answer, slot, body)
-            case model.FanOut(errand, wait_s, topics, protected):
+            case model.FanOut() | model.WaitingFanOut():
                 self._context.counts.errands += 1
-                self._writing.begins(topics)
-                held = self._hold(protected)
-                back = partial(
-                    self._come_back, self._begin_turn(request), topics, self._context.subscription_lapses(topics), held
-                )
-                ask = partial(self._brokers.ask, request.client_id or "", wait_s)
-                self._errand = RunningFanOut(errand, ask, back, self)
-                self._errand.begin()
-            case model.WaitingFanOut(errand, wait_s):
-                back = partial(self._come_back, self._begin_turn(request), (), {}, None)
-                self._errand = RunningFanOut(
-                    errand, partial(self._brokers.ask, request.client_id or "", wait_s), back, self
-                )
+                self._writing.begins(move.topics)
+                leases, held = self._context.subscription_lapses(move.topics), self._hold(move.protected)
+                back = partial(self._come_back, self._begin_turn(request), move.topics, leases, held)
+                ask = partial(self._brokers.ask, request.client_id or "", move.wait_s)
+                self._errand = RunningFanOut(move.errand, ask, back, self)
                 self._errand.begin()
             case model.ParkRequest():
                 self._held.keep(whole, move)

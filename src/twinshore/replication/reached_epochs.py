@@ -1,5 +1,7 @@
 """Tells gates which epoch of the source each protected partition of a link has reached: in `twinshore.protection` on
 the target. Progress in the store says it; a line is written when it changes, so seldom but after elections.
+
+Also gives topics without a level that of the settings.
 """
 
 from __future__ import annotations
@@ -12,16 +14,18 @@ from typing import Final
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import FIRST_TERM, TopicPartition
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
+from twinshore.config.sections.protection import SECTION
 from twinshore.config.sentences import NAMED_MAX, join_names
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.state_topic import KeyValue
 from twinshore.protection.core.gate import REACHED_TTL_S
 from twinshore.protection.core.model import ReachedEpoch
-from twinshore.protection.core.records import GateRecord, gate_line, promoted_line, reached_line
+from twinshore.protection.core.records import GateRecord, ProtectionLog, gate_line, promoted_line, reached_line
 from twinshore.protection.topic import GatesTopic, ProtectionTopic
 from twinshore.replication.core.ownership import pair_name
 from twinshore.replication.incidents.stopped import report_link_incident
+from twinshore.replication.operations.protection import seed
 from twinshore.runtime.endpoints import (
     SHORT_TIMEOUT_CONNECTIONS,
     LinkClients,
@@ -40,6 +44,7 @@ IDLE_INTERVAL_S: Final = 5.0
 CALL_TIMEOUT_S: Final = 3.0
 # A twin that is so many records behind is waited for.
 LEVEL_LAG_MAX: Final = 5_000
+SEED_INTERVAL_S: Final = 15.0
 
 
 class ReachedEpochs:
@@ -47,6 +52,7 @@ class ReachedEpochs:
 
     def __init__(self, context: LinkContext) -> None:
         self._link, self._store, self._active = context.link, context.store, context.active
+        self._settings, self._seeded_s = context.settings, 0.0
         self._clients = LinkClients(
             context.link,
             context.settings,
@@ -59,7 +65,7 @@ class ReachedEpochs:
         self._gates = GatesTopic(self._clients.target)
         self._over_s: dict[str, float] = {}  # when topics ceased to be without a twin
         self._alone: dict[tuple[str, str], _AloneRecord] = {}
-        self._outage = RepeatFilter(LinkLogger(log, context.link.name))
+        self._outage, self._refused = (RepeatFilter(LinkLogger(log, context.link.name)) for _ in range(2))
         ends = context.link.source, context.link.target
         self._task = process_scheduler.every(f"reached {context.link.name}", self._turn, asks=ends)
 
@@ -82,8 +88,10 @@ class ReachedEpochs:
     def _tell(self) -> bool:
         """Writes what has changed. Returns whether the link has protected topics."""
         known = self._topic.read()
+        self._seed(known)
         topics = {name for name, level in known.levels.items() if level.watches}
         if not topics:
+            self._report_alone(())
             return False
         twins = [twin for twin in self._store.twins.active(self._link.name) if twin.topic in topics]
         positions = {(row.topic, row.partition): row for row in self._store.progress.positions(self._link.name)}
@@ -121,12 +129,7 @@ class ReachedEpochs:
         alone no more, so all that it did is below the watermark that the source has then.
         """
         found = {key: one for key, one in self._gates.read().gates.items() if key[0] in topics and one.alone}
-        report_link_incident(
-            self._store,
-            self._link.name,
-            IncidentKind.ACKNOWLEDGED_ALONE,
-            self._describe_alone({key[0] for key in found}),
-        )
+        self._report_alone({key[0] for key in found})
         for key in [key for key, one in self._alone.items() if found.get(key) != one.record]:
             del self._alone[key]
         for key, record in found.items():
@@ -141,13 +144,24 @@ class ReachedEpochs:
             if all(row is not None and row.to_offset >= end for row, end in rows):
                 self._gates.say([gate_line(topic, gate, None)])
 
-    def _describe_alone(self, topics: Collection[str]) -> str:
-        if not topics:
-            return ""
-        return (
+    def _report_alone(self, topics: Collection[str]) -> None:
+        sentence = (
             f"{self._link.source} alone acknowledged records of {join_names(sorted(topics), NAMED_MAX)}:"
             " `twinshore protection show` says from which offset on"
         )
+        kind = IncidentKind.ACKNOWLEDGED_ALONE
+        report_link_incident(self._store, self._link.name, kind, sentence if topics else "")
+
+    def _seed(self, known: ProtectionLog) -> None:
+        """Gives topics without a level that of the settings, once their twins are nearly level."""
+        if not self._settings.of(SECTION) or steady_s() < self._seeded_s + SEED_INTERVAL_S:
+            return
+        self._seeded_s = steady_s()
+        positions = {(row.topic, row.partition): row for row in self._store.progress.positions(self._link.name)}
+        topics = _nearly_level(self._store.twins.active(self._link.name), positions)
+        refused = list(seed(topics - known.levels.keys(), self._settings, self._store))
+        if refused:
+            self._refused.say("; ".join(refused))
 
     def _with_twins(
         self, twins: Sequence[TwinRow], positions: Mapping[tuple[str, int], ReplicatedPosition]
@@ -158,17 +172,22 @@ class ReachedEpochs:
         gates know it `REACHED_TTL_S` later.
         """
         log = self._source_topic.read()
-        for topic in {twin.topic for twin in twins if log.is_without_twin(twin.topic)}:
-            rows = [positions.get((twin.topic, twin.partition)) for twin in twins if twin.topic == topic]
-            if all(row is not None and row.lag_records <= LEVEL_LAG_MAX for row in rows):
-                over = {key: replace(one, is_over=True) for key, one in log.promoted.items() if key[1] == topic}
-                self._source_topic.say([promoted_line(*key, one) for key, one in over.items()])
-                self._over_s[topic] = steady_s()
+        for topic in filter(log.is_without_twin, _nearly_level(twins, positions)):
+            over = {key: replace(one, is_over=True) for key, one in log.promoted.items() if key[1] == topic}
+            self._source_topic.say([promoted_line(*key, one) for key, one in over.items()])
+            self._over_s[topic] = steady_s()
         return [
             twin
             for twin in twins
             if not log.is_without_twin(twin.topic) and steady_s() >= self._over_s.get(twin.topic, 0.0) + REACHED_TTL_S
         ]
+
+
+def _nearly_level(twins: Sequence[TwinRow], positions: Mapping[tuple[str, int], ReplicatedPosition]) -> set[str]:
+    """Returns the topics of which each partition is at most `LEVEL_LAG_MAX` records behind."""
+    rows = [(twin.topic, positions.get((twin.topic, twin.partition))) for twin in twins]
+    behind = {topic for topic, row in rows if row is None or row.lag_records > LEVEL_LAG_MAX}
+    return {topic for topic, _ in rows} - behind
 
 
 @dataclass(slots=True)

@@ -100,7 +100,7 @@ def test_it_is_shown_what_consumers_read_and_explained_which_clients_mix(setting
 def test_what_cannot_be_protected_is_refused_by_name(store: Store) -> None:
     with raises(ConfigError, "replication.no-such-level", level="both"):
         parse_level("both")
-    with raises(ConfigError, "replication.no-such-read", read="twin"):
+    with raises(ConfigError, "config.unknown-choice", option="--read", value="twin"):
         parse_read("twin")
     with raises(ConfigError, "replication.protection-reads"):
         plan(replace(ASYNC, read=ReadFrom.BOTH), settings_of(f'[links."{LINK}"]\n'), store)

@@ -60,8 +60,12 @@ class LossBoundGate(PartitionGate):
         self._copy = reached
         return self.tick(now_s)
 
+    def behind_s(self, now_s: float) -> float:
+        """Returns how old the records may be that the twin lacks."""
+        return now_s - self._level_s
+
     def tick(self, now_s: float) -> list[GateCommand]:
-        is_behind = now_s - self._level_s > self._bound_s
+        is_behind = self.behind_s(now_s) > self._bound_s
         state = GateState.STALLED if is_behind else GateState.PROTECTED
         if state is not self.state:
             self._enter(state, now_s)

@@ -85,6 +85,9 @@ class GateRecord:
     which offset the twin has all that is acknowledged. `alone`: by partition, from which offset on acknowledgements may
     be the home's alone; empty if none are. `ttl_ms`: how long the record holds after it was read. `mixing`: ids of
     clients that write other topics on the same connections.
+
+    For people: `state`, a `GateState`, the worst of its partitions, and since when; `waiting`: writes by `WaitCause`;
+    `delay_ms`: how long answers wait for the twin, at the median; of an `ASYNC` topic how far the twin is behind.
     """
 
     level: Number
@@ -93,6 +96,10 @@ class GateRecord:
     at_ms: Number = 0
     ttl_ms: Number = 0
     mixing: Annotated[tuple[Text, ...], Field(max_length=MIXING_MAX)] = ()
+    state: Text = ""
+    since_ms: Number = 0
+    waiting: dict[Text, Number] = field(default_factory=dict)
+    delay_ms: Annotated[float, Field(ge=0)] = 0.0
 
 
 Value = TypeVar("Value", TopicProtection, GateRecord, ReachedEpoch, PromotedTwin)

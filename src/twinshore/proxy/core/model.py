@@ -410,6 +410,8 @@ class WaitingFanOut(NamedTuple):
 
     errand: WaitingSteps
     wait_s: float
+    topics: tuple[str, ...] = ()
+    protected: ProtectedParts | None = None
 
 
 class ParkRequest(NamedTuple):

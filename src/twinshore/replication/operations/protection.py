@@ -3,28 +3,36 @@
 Levels stand in `twinshore.protection` on each cluster. A higher level counts once every cluster has it, so it is
 refused while one is away. A lower one may be set while a cluster is away: a process that reads only that cluster keeps
 the higher.
+
+The section `protection` of the settings is a seed: mirrors give its levels to topics that have none (`seed`), operators
+to all that it names (`plan_as_settings`).
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from twinshore.config.errors import ConfigError, KafkaError, RefusedError
+from twinshore.config.declaration import setting_rows
+from twinshore.config.errors import ConfigError, KafkaError, RefusedError, TwinshoreError
 from twinshore.config.model import Link, OffsetMode, Plan, TopicPartition
-from twinshore.config.sentences import join_names
+from twinshore.config.schema import parse_member
+from twinshore.config.sections.protection import SECTION, ProtectionSection
+from twinshore.config.sentences import count_phrase, format_time, join_names
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.primitives import to_printable
-from twinshore.protection.core.model import AfterFailover, ProtectionLevel, ReachedEpoch, ReadFrom
+from twinshore.protection.core.model import AfterFailover, GateState, ProtectionLevel, ReachedEpoch, ReadFrom
 from twinshore.protection.core.records import GateLog, ProtectionLog, TopicProtection, current_levels, level_line
 from twinshore.protection.topic import GatesTopic, ProtectionTopic, read_accounts
-from twinshore.replication.links import effective_links
+from twinshore.replication.links import effective_links, load_links
 from twinshore.runtime.endpoints import LinkClients
 from twinshore.state.core.values import AuditRow
 from twinshore.state.store import Store
@@ -36,11 +44,16 @@ LATELY_MS: Final = 60_000
 REPLICAS_MIN: Final = 3
 IN_SYNC_MIN: Final = 2
 _ORDER: Final = list(ProtectionLevel)
+_STATES: Final = [str(one) for one in GateState]
+# A process that runs writes its record each second.
+RECORD_MS_MAX: Final = 15_000
 
 
 @dataclass(frozen=True, slots=True)
 class ProtectionRequest:
-    """`topics`: regular expressions for whole names. `even_weak`: also where a twin may lose what it confirmed."""
+    """`topics`: regular expressions for whole names. `as_settings`: each as the section `protection` has it; without
+    `topics` all that it names. `even_weak`: also where a twin may lose what it confirmed.
+    """
 
     topics: tuple[str, ...]
     level: ProtectionLevel
@@ -50,22 +63,33 @@ class ProtectionRequest:
     loss_at_most_s: float = 0.0
     even_weak: bool = False
     read: ReadFrom = ReadFrom.HOME
+    as_settings: bool = False
+
+    def protection(self) -> TopicProtection:
+        return TopicProtection(
+            self.level,
+            1,
+            alone_after_s=self.alone_after_s,
+            twin=self.twin,
+            after_failover=self.after_failover,
+            loss_at_most_s=self.loss_at_most_s,
+            read=self.read,
+        )
 
 
 def parse_read(text: str) -> ReadFrom:
-    try:
-        return ReadFrom(text)
-    except ValueError:
-        raise ConfigError("replication.no-such-read", read=text, known=join_names(list(ReadFrom), NAMED_MAX)) from None
+    return parse_member(ReadFrom, "--read", text)
 
 
-def parse_level(text: str) -> ProtectionLevel:
-    try:
-        return ProtectionLevel(text)
-    except ValueError:
-        raise ConfigError(
-            "replication.no-such-level", level=text, known=join_names(list(ProtectionLevel), NAMED_MAX)
-        ) from None
+def parse_level(text: str, *, as_settings: bool = False) -> ProtectionLevel:
+    """`as_settings`: none is given."""
+    if as_settings == bool(text):
+        raise ConfigError("replication.one-of-two", one="--level", other="--as-settings")
+    return parse_member(ProtectionLevel, "--level", text or ProtectionLevel.ASYNC)
+
+
+def parse_after_failover(text: str) -> AfterFailover:
+    return parse_member(AfterFailover, "--after-failover", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +131,8 @@ class PartitionAlone:
 @dataclass(frozen=True, slots=True)
 class ProtectedTopic:
     """`gates`: processes that hold acknowledgements of the topic, or did. `mixing`: clients that lately wrote to it and
-    to other topics on one connection.
+    to other topics on one connection. Of processes that run: `state`, the worst, empty if unknown, and since when;
+    `waiting`: writes by cause; `delay_ms`: the longest, see `GateRecord`.
     """
 
     topic: str
@@ -115,18 +140,34 @@ class ProtectedTopic:
     gates: int
     alone: tuple[PartitionAlone, ...]
     mixing: tuple[str, ...] = ()
+    state: str = ""
+    since_ms: int = 0
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    delay_ms: float = 0.0
 
     def sentence(self) -> str:
-        if not self.protection.holds:
-            bound = f"; writes wait while the twin is over {self.protection.loss_at_most_s:g} s behind"
-            return f"{self.topic}: async: acknowledged by the home{bound * self.protection.watches}"
-        said = f"{self.topic}: {self.protection.level}, {self.gates} processes"
-        if not self.alone:
-            read = "; consumers read what both have" * self.protection.reads_both
-            return f"{said}: acknowledged by the home and the twin{read}"
-        places = [f"partition {one.partition} from offset {one.since}" for one in self.alone]
-        read = "; consumers read all that it has there" * self.protection.reads_both
-        return f"{said}: acknowledged by the home alone: {join_names(places, NAMED_MAX)}{read}"
+        writers = f", {self.gates} processes" if self.protection.holds else ""
+        return f"{self.topic}: {self.protection.level}{writers}: {'; '.join(self._parts())}"
+
+    def _parts(self) -> Iterator[str]:
+        since = f" since {format_time(self.since_ms)}" if self.state else ""
+        if self.state == GateState.STALLED:
+            yield f"writes are refused{since}"
+        elif self.alone:
+            places = [f"partition {one.partition} from offset {one.since}" for one in self.alone]
+            yield f"acknowledged by the home alone{since}: {join_names(places, NAMED_MAX)}"
+        else:
+            yield f"acknowledged by the home{' and the twin' * self.protection.holds}{since}"
+        if self.protection.reads_both:
+            yield "consumers read all that it has there" if self.alone else "consumers read what both have"
+        if self.waiting:
+            causes = [f"{cause} ({number})" for cause, number in self.waiting.items()]
+            yield f"{count_phrase(sum(self.waiting.values()), 'write')} waiting: {join_names(causes, NAMED_MAX)}"
+        if self.protection.holds and self.delay_ms:
+            yield f"answers wait {self.delay_ms:g} ms for the twin at the median"
+        elif self.protection.watches and not self.protection.holds:
+            behind = f", and it is {self.delay_ms / 1000:.1f} s" if self.state else ""
+            yield f"refused while the twin is over {self.protection.loss_at_most_s:g} s behind{behind}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +180,15 @@ class ProtectionOverview:
             "topics": [asdict(one) for one in self.topics],
             "unreachable": [{"cluster": name, "error": error} for name, error in self.away],
         }
+
+    def as_settings(self) -> Iterator[str]:
+        """Yields lines of a settings file: the section `protection` that has these levels."""
+        for one in self.topics:
+            yield f"[protection.{json.dumps(one.topic.replace('.', '[.]'))}]"
+            for row in setting_rows(ProtectionSection):
+                value = getattr(one.protection, row.name)
+                if row.name == "level" or value != row.default:
+                    yield f"{row.name} = {json.dumps(value)}"
 
 
 def read_clusters(settings: Settings) -> dict[str, ClusterProtection]:
@@ -173,8 +223,27 @@ def show(topics: Sequence[str], settings: Settings) -> ProtectionOverview:
             for number, since in record.alone.items()
         ]
         mixing = {name for one in records.values() if wall_ms() - one.at_ms < LATELY_MS for name in one.mixing}
-        places = tuple(sorted(alone, key=lambda one: one.partition))
-        shown.append(ProtectedTopic(topic, protection, len(records), places, tuple(map(to_printable, sorted(mixing)))))
+        alone.sort(key=lambda one: one.partition)
+        live = [
+            one
+            for one in records.values()
+            if one.state in _STATES and one.level == protection.number and wall_ms() - one.at_ms < RECORD_MS_MAX
+        ]
+        state = max((one.state for one in live), key=_STATES.index, default="")
+        waiting = sum((Counter(one.waiting) for one in live), Counter[str]())
+        shown.append(
+            ProtectedTopic(
+                topic,
+                protection,
+                len(records),
+                tuple(alone),
+                tuple(map(to_printable, sorted(mixing))),
+                state,
+                min((one.since_ms for one in live if one.state == state), default=0),
+                waiting,
+                max((one.delay_ms for one in live), default=0.0),
+            )
+        )
     return ProtectionOverview(tuple(shown), away)
 
 
@@ -234,11 +303,11 @@ class TopicExplained:
 
 
 def explain(topic: str, settings: Settings, store: Store) -> TopicExplained:
-    """Says why writes to the topic wait, and what a forced switch would lose. ConfigError without a protected twin."""
+    """Says why writes to the topic wait, and what a forced switch would lose. ConfigError if they wait for no twin."""
     shown = show([re.escape(topic)], settings).topics
     links = [one.link for one in effective_links(settings.links, store).values()]
     found = [link for link in links if any(row.topic == topic for row in store.twins.active(link.name))]
-    if not shown or not shown[0].protection.holds:
+    if not shown or not shown[0].protection.watches:
         raise ConfigError("replication.not-protected", topic=topic)
     found = [link for link in found if shown[0].protection.twin in ("", link.target)]
     if not found:
@@ -246,8 +315,12 @@ def explain(topic: str, settings: Settings, store: Store) -> TopicExplained:
     link = found[0]
     with LinkClients(link, settings, patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S) as clients:
         partitions = tuple(_explained(topic, clients.source, clients.target))
-        (account,) = read_accounts(clients.target, [topic])
-    return TopicExplained(link.name, shown[0], partitions, account.sentence(link.source, link.target))
+        accounts = read_accounts(clients.target, [topic])
+    lacking = sum(max(0, one.home_end - one.twin_end) for one in partitions)
+    loss = (
+        accounts[0].sentence(link.source, link.target) if accounts else f"{lacking:,} offsets that {link.target} lacks"
+    )
+    return TopicExplained(link.name, shown[0], partitions, loss)
 
 
 def _explained(topic: str, home: KafkaCluster, twin: KafkaCluster) -> Iterator[PartitionExplained]:
@@ -270,39 +343,92 @@ def _explained(topic: str, home: KafkaCluster, twin: KafkaCluster) -> Iterator[P
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """`twins`: by topic the links that replicate it. `levels`: by topic, of all clusters that answer."""
+
+    twins: Mapping[str, Sequence[Link]]
+    clusters: Mapping[str, ClusterProtection]
+    levels: Mapping[str, TopicProtection]
+
+    def has_everywhere(self, topic: str, wanted: TopicProtection) -> bool:
+        """Whether each cluster that answers has this protection, whatever its number."""
+        current = self.levels.get(topic)
+        if current is None or replace(current, number=wanted.number, by=wanted.by) != wanted:
+            return False
+        return all(one.error or one.protection.levels.get(topic) == current for one in self.clusters.values())
+
+
+def _read_known(settings: Settings, store: Store) -> _Known:
+    twins: dict[str, list[Link]] = {}
+    for one in effective_links(settings.links, store).values():
+        for topic in {row.topic for row in store.twins.active(one.link.name)}:
+            twins.setdefault(topic, []).append(one.link)
+    clusters = read_clusters(settings)
+    return _Known(twins, clusters, current_levels(one.protection for one in clusters.values()))
+
+
 def plan(request: ProtectionRequest, settings: Settings, store: Store) -> Plan[ProtectStep]:
     """Plans the request. RefusedError where a topic has no twin that counts, or a cluster must not be away."""
     if request.read is ReadFrom.BOTH and request.level is ProtectionLevel.ASYNC:
         raise ConfigError("replication.protection-reads")
-    links = {one.link.name: one.link for one in effective_links(settings.links, store).values()}
-    twins: dict[str, list[Link]] = {}
-    for link in links.values():
-        for topic in {row.topic for row in store.twins.active(link.name)}:
-            twins.setdefault(topic, []).append(link)
-    clusters = read_clusters(settings)
-    levels = current_levels(one.protection for one in clusters.values())
+    if not request.topics and not request.as_settings:
+        raise ConfigError("replication.one-of-two", one="topics", other="--as-settings")
+    known = _read_known(settings, store)
+    wanted = {topic: request.protection() for topic in {*known.twins, *known.levels}}
+    if request.as_settings:
+        wanted = {topic: found for topic in wanted if (found := seed_of(topic, settings))}
+    topics = _matched(request.topics, wanted) if request.topics else sorted(wanted)
+    return _plan({topic: wanted[topic] for topic in topics}, known, settings, even_weak=request.even_weak)
+
+
+def _plan(
+    wanted: Mapping[str, TopicProtection], known: _Known, settings: Settings, *, even_weak: bool
+) -> Plan[ProtectStep]:
     steps, remarks = [], []
-    for topic in _matched(request.topics, {*twins, *levels}):
-        before = levels[topic].level if topic in levels else ProtectionLevel.ASYNC
-        number = levels[topic].number + 1 if topic in levels else 1
-        made = TopicProtection(
-            request.level,
-            number,
-            alone_after_s=request.alone_after_s,
-            twin=request.twin,
-            after_failover=request.after_failover,
-            loss_at_most_s=request.loss_at_most_s,
-            read=request.read,
+    for topic, protection in wanted.items():
+        if known.has_everywhere(topic, protection):
+            continue
+        current = known.levels.get(topic)
+        before, number = (current.level, current.number + 1) if current else (ProtectionLevel.ASYNC, protection.number)
+        links = [link for link in known.twins.get(topic, ()) if protection.twin in ("", link.target)]
+        if protection.watches:
+            remarks += _check_twin(topic, links, protection.level, settings, even_weak=even_weak)
+        steps.append(ProtectStep(topic, links[0].name if links else "", before, replace(protection, number=number)))
+    away = {name: one.error for name, one in known.clusters.items() if one.error}
+    if away and (higher := [step.protection.level for step in steps if step.is_higher]):
+        raise RefusedError(
+            "replication.protection-away", clusters=join_names([*away], NAMED_MAX), level=max(higher, key=_ORDER.index)
         )
-        found = [link for link in twins.get(topic, ()) if request.twin in ("", link.target)]
-        if made.watches:
-            remarks += _check_twin(topic, found, request, settings)
-        steps.append(ProtectStep(topic, found[0].name if found else "", before, made))
-    away = [name for name, one in clusters.items() if one.error]
-    if away and any(step.is_higher for step in steps):
-        raise RefusedError("replication.protection-away", clusters=join_names(away, NAMED_MAX), level=request.level)
-    remarks += [f"{name} is away, and is not told: {clusters[name].error}" for name in away]
-    return Plan(tuple(steps), remarks=tuple(remarks))
+    remarks += [f"{name} is away, and is not told: {error}" for name, error in away.items()]
+    return Plan(tuple(steps), shown=() if steps else ("nothing to change",), remarks=tuple(remarks))
+
+
+def seed_of(topic: str, settings: Settings) -> TopicProtection | None:
+    """Returns the protection that the settings have for the topic. Its number is lower than any that a verb gives."""
+    sections = settings.of(SECTION)
+    found = [topic, *(pattern for pattern in sections if re.fullmatch(pattern, topic))]
+    section = next((sections[name] for name in found if name in sections), None)
+    if section is None:
+        return None
+    level, promoted, read = section.level, section.after_failover, section.read
+    words = {"level": ProtectionLevel(level), "after_failover": AfterFailover(promoted), "read": ReadFrom(read)}
+    return TopicProtection(**{**asdict(section), **words, "number": 0})
+
+
+def seed(topics: Iterable[str], settings: Settings, store: Store) -> Iterator[str]:
+    """Gives those of the topics that have no level on any cluster that of the settings. Yields why one gets none."""
+    wanted = {topic: found for topic in sorted(topics) if (found := seed_of(topic, settings))}
+    if not wanted:
+        return
+    settings = settings.with_links(load_links(settings, store).links)
+    known = _read_known(settings, store)
+    for topic in wanted.keys() - known.levels.keys():
+        try:
+            planned = _plan({topic: wanted[topic]}, known, settings, even_weak=False)
+            list(act(planned, settings, store, by="the settings"))
+        except TwinshoreError as error:
+            yield f"topic {topic} does not get its protection of the settings: {error}"
 
 
 def _matched(patterns: Sequence[str], known: Iterable[str]) -> list[str]:
@@ -315,7 +441,9 @@ def _matched(patterns: Sequence[str], known: Iterable[str]) -> list[str]:
     return sorted(found)
 
 
-def _check_twin(topic: str, links: Sequence[Link], request: ProtectionRequest, settings: Settings) -> list[str]:
+def _check_twin(
+    topic: str, links: Sequence[Link], level: ProtectionLevel, settings: Settings, *, even_weak: bool
+) -> list[str]:
     """Returns remarks. RefusedError where no twin, or not one alone, can confirm writes."""
     if not links:
         raise RefusedError("replication.protection-no-twin", topic=topic)
@@ -328,7 +456,7 @@ def _check_twin(topic: str, links: Sequence[Link], request: ProtectionRequest, s
     weak = _weakness(topic, link.target, settings)
     if not weak:
         return []
-    if request.level is ProtectionLevel.STRICT and not request.even_weak:
+    if level is ProtectionLevel.STRICT and not even_weak:
         raise RefusedError("replication.protection-weak", topic=topic, cluster=link.target, why=weak)
     return [f"topic {topic} on {link.target} may lose what it confirmed: {weak}"]
 
@@ -357,7 +485,7 @@ def act(plan: Plan[ProtectStep], settings: Settings, store: Store, *, by: str) -
     have a higher level did not take it: run the command again.
     """
     with ExitStack() as closing:
-        topics = {}
+        topics, made = {}, set[str]()
         for name, cluster in settings.clusters.items():
             kafka = KafkaCluster(cluster, patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S)
             closing.callback(kafka.close)
@@ -367,8 +495,10 @@ def act(plan: Plan[ProtectStep], settings: Settings, store: Store, *, by: str) -
             failed = {}
             for name, (protection, gates) in topics.items():
                 try:
-                    protection.make()
-                    gates.make()
+                    if name not in made:
+                        protection.make()
+                        gates.make()
+                        made.add(name)
                     protection.say([line])
                 except KafkaError as error:
                     failed[name] = str(error)

@@ -1,0 +1,36 @@
+"""Records of `twinshore.gates` that other versions wrote."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from twinshore.protection.core.model import GateState, WaitCause
+from twinshore.protection.core.records import GateLog, GateRecord, gate_line
+
+KEY = b'["gate","orders","proxy-1"]'
+# As processes wrote it that said nothing of their state.
+EARLIER = b'{"level":1,"confirmed":{"0":7},"alone":{"1":3},"at_ms":5,"ttl_ms":10000}'
+
+
+def read(value: bytes | None) -> GateRecord:
+    log = GateLog()
+    log.take(KEY, value)
+    return log.gates["orders", "proxy-1"]
+
+
+def test_a_record_of_an_earlier_version_is_read() -> None:
+    assert read(EARLIER) == GateRecord(1, {0: 7}, {1: 3}, 5, 10_000)
+
+
+@pytest.mark.parametrize("more", [{}, {"later": 1}, {"state": "a later state", "waiting": {"a later cause": 2}}])
+def test_a_record_is_read_as_it_was_written_and_with_what_later_versions_add(more: dict[str, object]) -> None:
+    """A reader that dropped it would not know what was acknowledged alone."""
+    said = GateRecord(1, {0: 7}, {1: 3}, 5, 10_000, GateState.ALONE, 4, {WaitCause.TWIN_AWAY: 2}, 2.5)
+    key, value = gate_line("orders", "proxy-1", said)
+    assert key == KEY
+    assert value is not None
+    found = read(json.dumps({**json.loads(value), **more}).encode())
+    assert (found.level, found.confirmed, found.alone) == (1, {0: 7}, {1: 3})
+    assert more or found == said
