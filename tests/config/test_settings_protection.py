@@ -9,7 +9,7 @@ import pytest
 from twinshore.config.errors import ConfigError
 from twinshore.config.sections.protection import SECTION, ProtectionSection
 from twinshore.config.settings import parse_settings
-from twinshore.protection.core.model import AfterFailover, ProtectionLevel
+from twinshore.protection.core.model import AfterFailover, ProtectionLevel, ReadFrom
 
 CLUSTERS = '[clusters.east]\nbootstrap = ["e:1"]\n[clusters.west]\nbootstrap = ["w:1"]\n'
 
@@ -38,6 +38,7 @@ def test_the_words_are_those_of_the_levels() -> None:
     kinds = get_type_hints(ProtectionSection)
     assert get_args(kinds["level"]) == tuple(ProtectionLevel)
     assert get_args(kinds["after_failover"]) == tuple(AfterFailover)
+    assert get_args(kinds["read"]) == tuple(ReadFrom)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,7 @@ def test_the_words_are_those_of_the_levels() -> None:
         ('[protection.a]\nlevel = "sinc"\n', "level: no such value 'sinc'; did you mean sync?"),
         ('[protection.a]\ntwin = "wets"\n', "twin: no cluster 'wets'; did you mean west?"),
         ("[protection.a]\nalone_after_s = 1\n", "alone_after_s: is 1, the least is 3"),
+        ('[protection.a]\nlevel = "async"\nread = "both"\n', "needs the level sync or strict"),
         ("[protection.a.b]\n", "b: unknown"),
     ],
 )

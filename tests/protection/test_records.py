@@ -27,7 +27,7 @@ def test_a_record_of_an_earlier_version_is_read() -> None:
 @pytest.mark.parametrize("more", [{}, {"later": 1}, {"state": "a later state", "waiting": {"a later cause": 2}}])
 def test_a_record_is_read_as_it_was_written_and_with_what_later_versions_add(more: dict[str, object]) -> None:
     """A reader that dropped it would not know what was acknowledged alone."""
-    said = GateRecord(1, {0: 7}, {1: 3}, 5, 10_000, GateState.ALONE, 4, {WaitCause.TWIN_AWAY: 2}, 2.5)
+    said = GateRecord(1, {0: 7}, {1: 3}, 5, 10_000, ("app",), GateState.ALONE, 4, {WaitCause.TWIN_AWAY: 2}, 2.5)
     key, value = gate_line("orders", "proxy-1", said)
     assert key == KEY
     assert value is not None

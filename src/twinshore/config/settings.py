@@ -291,6 +291,7 @@ def render_settings_page() -> str:
         "",
         "**The sections of links are seeds.** Which links there are stands in the store; a mirror takes these sections",
         "into it when it starts. What operators said since, as by `twinshore link set`, stays: see [links](links.md).",
+        "So are those of [protection](protection.md#levels-in-the-settings): topics that have no level get theirs.",
         "",
         "**Paths** that are relative start where the process was started; only the file of a store in SQLite is",
         "relative to the folder of the settings file, so that it is one store wherever a process is started.",

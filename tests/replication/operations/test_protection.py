@@ -16,7 +16,7 @@ from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
-from twinshore.protection.core.model import ProtectionLevel, ReadFrom
+from twinshore.protection.core.model import AfterFailover, GateState, ProtectionLevel, ReadFrom, WaitCause
 from twinshore.protection.core.records import GateRecord, gate_line
 from twinshore.protection.topic import GatesTopic
 from twinshore.replication.operations.protection import (
@@ -27,6 +27,7 @@ from twinshore.replication.operations.protection import (
     parse_level,
     parse_read,
     plan,
+    seed,
     show,
 )
 from twinshore.state.core.values import TwinRow
@@ -98,12 +99,14 @@ def test_it_is_shown_what_consumers_read_and_explained_which_clients_mix(setting
 
 @pytest.mark.usefixtures("short_patience")
 def test_what_cannot_be_protected_is_refused_by_name(store: Store) -> None:
-    with raises(ConfigError, "replication.no-such-level", level="both"):
+    with raises(ConfigError, "config.unknown-choice", option="--level", value="both"):
         parse_level("both")
     with raises(ConfigError, "config.unknown-choice", option="--read", value="twin"):
         parse_read("twin")
     with raises(ConfigError, "replication.protection-reads"):
         plan(replace(ASYNC, read=ReadFrom.BOTH), settings_of(f'[links."{LINK}"]\n'), store)
+    with raises(ConfigError, "replication.one-of-two", one="--level"):
+        parse_level("sync", as_settings=True)
     same, prefixed = settings_of(f'[links."{LINK}"]\n'), settings_of(f'[links."{LINK}"]\nnaming = "prefix"\n')
     with raises(ConfigError, "replication.protection-no-topic", topic="level-orders"):
         plan(STRICT, same, store)
@@ -131,3 +134,105 @@ def test_a_level_that_a_cluster_does_not_take_is_not_raised_but_lowered(settings
     assert "west is away, and is not told" in lowered.remarks[0]
     (done,) = act(lowered, gone, store, by="anna")
     assert done.protection.level is ProtectionLevel.ASYNC
+
+
+SECTIONS = """
+[protection."level-s.*"]
+alone_after_s = 7
+after_failover = "wait"
+read = "both"
+[protection.level-bound]
+level = "async"
+loss_at_most_s = 20
+[protection.level-strict]
+level = "strict"
+"""
+
+
+def seeded(settings: Settings, store: Store, topics: list[str], labs: tuple[LabCluster, LabCluster]) -> Settings:
+    """The settings with `SECTIONS`, and a twin of each topic."""
+    for topic in topics:
+        store.twins.save([twin(topic)])
+        for lab in labs:
+            if topic not in create_admin_client(lab.cluster).list_topics(timeout=10).topics:
+                lab.create_topic(topic)
+    sections = settings_of(f'[links."{LINK}"]\n{SECTIONS}').values["protection"]
+    return replace(settings, values={**settings.values, "protection": sections})
+
+
+def test_topics_get_the_levels_of_the_settings_and_keep_those_of_operators(
+    settings: Settings, store: Store, east: LabCluster, west: LabCluster
+) -> None:
+    topics = ["level-seeded", "level-set", "level-bound", "level-strict"]
+    settings = seeded(settings, store, topics, (east, west))
+    by_verb = replace(ASYNC, topics=("level-set",))
+    list(act(plan(by_verb, settings, store), settings, store, by="anna"))
+    (refused,) = seed([*topics, "level-orders"], settings, store)
+    assert "topic level-strict" in refused
+    assert "3 are needed" in refused
+    found = {one.topic: one.protection for one in show(topics, settings).topics}
+    assert {topic: (one.level, one.number) for topic, one in found.items()} == {
+        "level-seeded": (ProtectionLevel.SYNC, 0),
+        "level-set": (ProtectionLevel.ASYNC, 1),
+        "level-bound": (ProtectionLevel.ASYNC, 0),
+    }
+    one = found["level-seeded"]
+    assert (one.alone_after_s, one.after_failover, one.read) == (7.0, AfterFailover.WAIT, ReadFrom.BOTH)
+    # A verb's level is the settings' again by a verb alone, and then nothing is left to do.
+    asked = ProtectionRequest(("level-s.*", "level-bound"), ProtectionLevel.ASYNC, even_weak=True, as_settings=True)
+    planned = plan(asked, settings, store)
+    assert [(step.topic, step.before) for step in planned.steps] == [
+        ("level-set", ProtectionLevel.ASYNC),
+        ("level-strict", ProtectionLevel.ASYNC),
+    ]
+    list(act(planned, settings, store, by="anna"))
+    assert plan(asked, settings, store).steps == ()
+    with raises(ConfigError, "replication.protection-no-topic", topic="level-orders"):
+        plan(replace(asked, topics=("level-orders",)), settings, store)
+    with raises(ConfigError, "replication.one-of-two", one="topics"):
+        plan(replace(STRICT, topics=()), settings, store)
+    # What is shown as settings has the levels that are shown.
+    text = "\n".join(show(topics, settings).as_settings())
+    sections = settings_of(text).values["protection"]
+    again = replace(settings, values={**settings.values, "protection": sections})
+    assert plan(replace(asked, topics=tuple(topics)), again, store).steps == ()
+
+
+def test_it_is_shown_what_a_topic_s_writers_say_now(
+    settings: Settings, store: Store, east: LabCluster, west: LabCluster
+) -> None:
+    settings = seeded(settings, store, ["level-said"], (east, west))
+    assert list(seed(["level-said"], settings, store)) == []
+    kafka = KafkaCluster(west.cluster)
+    now_ms = wall_ms()
+    records = {
+        "one": GateRecord(0, {0: 5}, at_ms=now_ms, state=GateState.PROTECTED, since_ms=7, delay_ms=2.5),
+        "two": GateRecord(
+            0,
+            {0: 5},
+            at_ms=now_ms,
+            state=GateState.STALLED,
+            since_ms=now_ms - 60_000,
+            waiting={WaitCause.TWIN_AWAY: 3},
+            delay_ms=1.5,
+        ),
+        "ended": GateRecord(0, {}, at_ms=now_ms - 60_000, state=GateState.ALONE, since_ms=1, delay_ms=99),
+        "earlier version": GateRecord(0, {0: 4}, at_ms=now_ms),
+    }
+    GatesTopic(kafka).say([gate_line("level-said", gate, record) for gate, record in records.items()])
+    kafka.close()
+    (found,) = show(["level-said"], settings).topics
+    assert (found.gates, found.state, found.since_ms) == (4, GateState.STALLED, now_ms - 60_000)
+    assert (found.waiting, found.delay_ms) == ({WaitCause.TWIN_AWAY: 3}, 2.5)
+    assert "writes are refused since" in found.sentence()
+
+
+def test_of_an_async_topic_with_a_bound_it_is_explained_how_far_the_twin_is_behind(
+    settings: Settings, store: Store, east: LabCluster, west: LabCluster
+) -> None:
+    settings = seeded(settings, store, ["level-bound"], (east, west))
+    bounded = replace(ASYNC, topics=("level-bound",), loss_at_most_s=20.0)
+    list(act(plan(bounded, settings, store), settings, store, by="anna"))
+    found = explain("level-bound", settings, store)
+    assert "over 20 s behind" in found.topic.sentence()
+    assert found.loss == "0 offsets that west lacks"

@@ -1,0 +1,66 @@
+"""What a mirror says beside a link of two clusters: levels of the settings, and what a home alone acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.mirror_rig import settings_text, until
+from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.settings import parse_settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.lab.cluster import LabCluster
+from twinshore.protection.core.model import ProtectionLevel
+from twinshore.protection.core.records import GateRecord, TopicProtection, gate_line, level_line
+from twinshore.protection.topic import GatesTopic, ProtectionTopic
+from twinshore.replication.reached_epochs import start_reached_epochs
+from twinshore.runtime.endpoints import LinkContext
+from twinshore.runtime.logging import OutageLog
+from twinshore.state.core.values import LinkIdentity, ProgressRecord, TwinRow
+from twinshore.state.store import Store, open_store
+
+LINK, TOPIC, BEHIND = "east->west", "reached-orders", "reached-behind"
+WITHIN_S = 60.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as found:
+        yield found
+
+
+def test_a_topic_gets_its_level_once_level_and_the_incident_ends_with_the_protection(
+    east: LabCluster, west: LabCluster, store: Store, tmp_path: Path
+) -> None:
+    home, target = KafkaCluster(east.cluster), KafkaCluster(west.cluster)
+    for topic, lag in ((TOPIC, 0), (BEHIND, 1_000_000)):
+        east.create_topic(topic)
+        west.create_topic(topic)
+        store.twins.save([TwinRow(LINK, topic, 0, "aa" * 16, "bb" * 16, 0, 0, 1)])
+        store.progress.record([ProgressRecord(LINK, topic, 0, 0, 0, 0, 0, 0, lag, 0, 1, lag_records=lag)])
+    store.links.save_identity(LinkIdentity(LINK, 1, 0, home.cluster_id(), target.cluster_id()))
+    text = settings_text(tmp_path, [east.cluster, west.cluster], {LINK: "reached-.*"})
+    settings = parse_settings(f'{text}[protection."reached-.*"]\n', name="settings", env={})
+    topic, gates = ProtectionTopic(target), GatesTopic(target)
+
+    def open_incidents() -> int:
+        rows = store.incidents.rows(LINK, open_only=True)
+        return sum(row.incident.kind is IncidentKind.ACKNOWLEDGED_ALONE for row in rows)
+
+    service = start_reached_epochs(LinkContext(settings.links[0], settings, store, lambda: True, OutageLog()))
+    try:
+        until(lambda: TOPIC in topic.read().levels, WITHIN_S, "the topic gets its level")
+        assert topic.read().levels[TOPIC] == TopicProtection(ProtectionLevel.SYNC, 0)
+        assert BEHIND not in topic.read().levels
+        gates.say([gate_line(TOPIC, "proxy", GateRecord(0, {}, {0: 0}, ttl_ms=600_000))])
+        until(lambda: open_incidents() == 1, WITHIN_S, "what was acknowledged alone is reported")
+        topic.say([level_line(TOPIC, TopicProtection(ProtectionLevel.ASYNC, 1))])
+        until(lambda: open_incidents() == 0, WITHIN_S, "the last protected topic is lowered")
+        assert topic.read().levels[TOPIC].number == 1, "an operator's level stays"
+    finally:
+        service.close()
+        gates.say([gate_line(TOPIC, "proxy", None)])
+        home.close()
+        target.close()
