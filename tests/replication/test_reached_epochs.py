@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,16 @@ def test_a_topic_gets_its_level_once_level_and_the_incident_ends_with_the_protec
         east.create_topic(topic)
         west.create_topic(topic)
         store.twins.save([TwinRow(LINK, topic, 0, "aa" * 16, "bb" * 16, 0, 0, 1)])
-        store.progress.record([ProgressRecord(LINK, topic, 0, 0, 0, 0, 0, 0, lag, 0, 1, lag_records=lag)])
+        spot: dict[str, Any] = {"link": LINK, "topic": topic, "partition": 0, "from_offset": 0, "to_offset": 0}
+        counts: dict[str, Any] = {
+            "records": 0,
+            "bytes": 0,
+            "batches": 0,
+            "source_end": lag,
+            "first_ms": 0,
+            "last_ms": 1,
+        }
+        store.progress.record([ProgressRecord(**spot, **counts, lag_records=lag)])
     store.links.save_identity(LinkIdentity(LINK, 1, 0, home.cluster_id(), target.cluster_id()))
     text = settings_text(tmp_path, [east.cluster, west.cluster], {LINK: "reached-.*"})
     settings = parse_settings(f'{text}[protection."reached-.*"]\n', name="settings", env={})
