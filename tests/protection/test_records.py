@@ -6,8 +6,15 @@ import json
 
 import pytest
 
-from twinshore.protection.core.model import GateState, WaitCause
-from twinshore.protection.core.records import GateLog, GateRecord, gate_line
+from twinshore.protection.core.model import GateState, ProtectionLevel, WaitCause
+from twinshore.protection.core.records import (
+    GateLog,
+    GateRecord,
+    ProtectionLog,
+    TopicProtection,
+    gate_line,
+    level_line,
+)
 
 KEY = b'["gate","orders","proxy-1"]'
 # As processes wrote it that said nothing of their state.
@@ -34,3 +41,12 @@ def test_a_record_is_read_as_it_was_written_and_with_what_later_versions_add(mor
     found = read(json.dumps({**json.loads(value), **more}).encode())
     assert (found.level, found.confirmed, found.alone) == (1, {0: 7}, {1: 3})
     assert more or found == said
+
+
+def test_a_level_of_the_settings_never_replaces_an_operators_that_was_written_meanwhile() -> None:
+    log, strict = ProtectionLog(), TopicProtection(ProtectionLevel.STRICT, 1)
+    for protection in (strict, TopicProtection(ProtectionLevel.SYNC, 0)):
+        log.take(*level_line("orders", protection))
+    assert log.levels == {"orders": strict}
+    log.take(level_line("orders", strict)[0], None)
+    assert log.levels == {}

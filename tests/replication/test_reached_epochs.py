@@ -53,7 +53,7 @@ def test_a_topic_gets_its_level_once_level_and_the_incident_ends_with_the_protec
     store.links.save_identity(LinkIdentity(LINK, 1, 0, home.cluster_id(), target.cluster_id()))
     text = settings_text(tmp_path, [east.cluster, west.cluster], {LINK: "reached-.*"})
     settings = parse_settings(f'{text}[protection."reached-.*"]\n', name="settings", env={})
-    topic, gates = ProtectionTopic(target), GatesTopic(target)
+    levels, gates = ProtectionTopic(target), GatesTopic(target)
 
     def open_incidents() -> int:
         rows = store.incidents.rows(LINK, open_only=True)
@@ -61,14 +61,14 @@ def test_a_topic_gets_its_level_once_level_and_the_incident_ends_with_the_protec
 
     service = start_reached_epochs(LinkContext(settings.links[0], settings, store, lambda: True, OutageLog()))
     try:
-        until(lambda: TOPIC in topic.read().levels, WITHIN_S, "the topic gets its level")
-        assert topic.read().levels[TOPIC] == TopicProtection(ProtectionLevel.SYNC, 0)
-        assert BEHIND not in topic.read().levels
+        until(lambda: TOPIC in levels.read().levels, WITHIN_S, "the topic gets its level")
+        assert levels.read().levels[TOPIC] == TopicProtection(ProtectionLevel.SYNC, 0)
+        assert BEHIND not in levels.read().levels
         gates.say([gate_line(TOPIC, "proxy", GateRecord(0, {}, {0: 0}, ttl_ms=600_000))])
         until(lambda: open_incidents() == 1, WITHIN_S, "what was acknowledged alone is reported")
-        topic.say([level_line(TOPIC, TopicProtection(ProtectionLevel.ASYNC, 1))])
+        levels.say([level_line(TOPIC, TopicProtection(ProtectionLevel.ASYNC, 1))])
         until(lambda: open_incidents() == 0, WITHIN_S, "the last protected topic is lowered")
-        assert topic.read().levels[TOPIC].number == 1, "an operator's level stays"
+        assert levels.read().levels[TOPIC].number == 1, "an operator's level stays"
     finally:
         service.close()
         gates.say([gate_line(TOPIC, "proxy", None)])

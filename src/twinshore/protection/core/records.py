@@ -158,7 +158,10 @@ class ProtectionLog:
                 if value is not None and isinstance(read_line(value), NewerLine):
                     self.levels[topic] = TopicProtection(ProtectionLevel.STRICT, NEWER_NUMBER)
                 else:
+                    before = self.levels.get(topic)
                     _keep(self.levels, topic, _LEVEL, value)
+                    if before and topic in self.levels and self.levels[topic].number < before.number:
+                        self.levels[topic] = before  # a mirror gave its settings' level while an operator set one
             case [frozen.REACHED_LINE, str(cluster_id), str(topic), int(partition)] if partition >= 0:
                 _keep(self.reached, (cluster_id, topic, partition), _REACHED, value)
             case [frozen.PROMOTED_LINE, str(cluster_id), str(topic)]:

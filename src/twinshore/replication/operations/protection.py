@@ -5,7 +5,7 @@ refused while one is away. A lower one may be set while a cluster is away: a pro
 the higher.
 
 The section `protection` of the settings is a seed: mirrors give its levels to topics that have none (`seed`), operators
-to all that it names (`plan_as_settings`).
+to all that it names (`--as-settings`).
 """
 
 from __future__ import annotations
@@ -153,6 +153,8 @@ class ProtectedTopic:
         since = f" since {format_time(self.since_ms)}" if self.state else ""
         if self.state == GateState.STALLED:
             yield f"writes are refused{since}"
+        elif self.alone and self.state == GateState.CATCHING_UP:
+            yield f"acknowledged by the home and the twin{since}; the twin still lacks what the home alone acknowledged"
         elif self.alone:
             places = [f"partition {one.partition} from offset {one.since}" for one in self.alone]
             yield f"acknowledged by the home alone{since}: {join_names(places, NAMED_MAX)}"
@@ -370,14 +372,14 @@ def _read_known(settings: Settings, store: Store) -> _Known:
 
 def plan(request: ProtectionRequest, settings: Settings, store: Store) -> Plan[ProtectStep]:
     """Plans the request. RefusedError where a topic has no twin that counts, or a cluster must not be away."""
-    if request.read is ReadFrom.BOTH and request.level is ProtectionLevel.ASYNC:
+    if request.read is ReadFrom.BOTH and request.level is ProtectionLevel.ASYNC and not request.as_settings:
         raise ConfigError("replication.protection-reads")
     if not request.topics and not request.as_settings:
         raise ConfigError("replication.one-of-two", one="topics", other="--as-settings")
     known = _read_known(settings, store)
     wanted = {topic: request.protection() for topic in {*known.twins, *known.levels}}
     if request.as_settings:
-        wanted = {topic: found for topic in wanted if (found := seed_of(topic, settings))}
+        wanted = {topic: replace(one, number=1) for topic in wanted if (one := seed_of(topic, settings))}
     topics = _matched(request.topics, wanted) if request.topics else sorted(wanted)
     return _plan({topic: wanted[topic] for topic in topics}, known, settings, even_weak=request.even_weak)
 
