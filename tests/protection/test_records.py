@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from pydantic import ValidationError
 
+from twinshore.protection.core.account import is_covered
 from twinshore.protection.core.model import GateState, ProtectionLevel, WaitCause
 from twinshore.protection.core.records import (
     GateLog,
@@ -50,3 +52,23 @@ def test_a_level_of_the_settings_never_replaces_an_operators_that_was_written_me
     assert log.levels == {"orders": strict}
     log.take(level_line("orders", strict)[0], None)
     assert log.levels == {}
+
+
+def test_a_level_that_readers_would_ignore_is_not_written() -> None:
+    with pytest.raises(ValidationError):
+        level_line("orders", TopicProtection(ProtectionLevel.SYNC, 1, alone_after_s=90_000))
+
+
+@pytest.mark.parametrize(
+    ("others", "number", "covered"),
+    [
+        ([], 2, False),
+        ([GateRecord(2, {0: 7})], 2, False),
+        ([GateRecord(2, {0: 7, 1: 3})], 2, True),
+        ([GateRecord(2, {0: 9}), GateRecord(2, {1: 3})], 2, True),
+        ([GateRecord(1, {0: 7, 1: 3})], 2, False),
+        ([], 3, True),
+    ],
+)
+def test_an_ended_process_says_no_more_than_others(others: list[GateRecord], number: int, covered: bool) -> None:
+    assert is_covered(GateRecord(2, {0: 7, 1: 3}), others, number) is covered

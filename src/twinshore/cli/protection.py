@@ -9,14 +9,23 @@ import typer
 from twinshore.cli import options
 from twinshore.cli.app import get_operator_name, load_cli_settings, print_result, run_steps
 
+SECONDS_MAX = 86_400.0
 TOPICS = typer.Argument(None, help="Topics, or regular expressions for whole topic names.")
 TOPIC = typer.Argument(help="The topic.")
 LEVEL = typer.Option("", "--level", help="async, sync or strict.")
 ALONE_AFTER = typer.Option(
-    5.0, "--alone-after", min=3.0, help="sync: seconds to wait for the twin before the home alone acknowledges."
+    5.0,
+    "--alone-after",
+    min=3.0,
+    max=SECONDS_MAX,
+    help="sync: seconds to wait for the twin before the home alone acknowledges.",
 )
 LOSS = typer.Option(
-    0.0, "--loss-at-most", min=0.0, help="async: refuse writes while the twin is so many seconds behind; 0: never."
+    0.0,
+    "--loss-at-most",
+    min=0.0,
+    max=SECONDS_MAX,
+    help="async: refuse writes while the twin is so many seconds behind; 0: never.",
 )
 TWIN = typer.Option("", "--twin", help="The cluster whose twin counts, if there are several.")
 READ = typer.Option(

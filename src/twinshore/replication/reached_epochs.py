@@ -19,9 +19,17 @@ from twinshore.config.sentences import NAMED_MAX, join_names
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.state_topic import KeyValue
+from twinshore.protection.core.account import is_covered
 from twinshore.protection.core.gate import REACHED_TTL_S
 from twinshore.protection.core.model import ReachedEpoch
-from twinshore.protection.core.records import GateRecord, ProtectionLog, gate_line, promoted_line, reached_line
+from twinshore.protection.core.records import (
+    GateRecord,
+    ProtectionLog,
+    TopicProtection,
+    gate_line,
+    promoted_line,
+    reached_line,
+)
 from twinshore.protection.topic import GatesTopic, ProtectionTopic
 from twinshore.replication.core.ownership import pair_name
 from twinshore.replication.incidents.stopped import report_link_incident
@@ -64,7 +72,7 @@ class ReachedEpochs:
         self._source_topic = ProtectionTopic(self._clients.source)
         self._gates = GatesTopic(self._clients.target)
         self._over_s: dict[str, float] = {}  # when topics ceased to be without a twin
-        self._alone: dict[tuple[str, str], _AloneRecord] = {}
+        self._ended: dict[tuple[str, str], _UnchangedRecord] = {}
         self._outage, self._refused = (RepeatFilter(LinkLogger(log, context.link.name)) for _ in range(2))
         ends = context.link.source, context.link.target
         self._task = process_scheduler.every(f"reached {context.link.name}", self._turn, asks=ends)
@@ -117,32 +125,47 @@ class ReachedEpochs:
                 lines.append(reached_line(cluster_id, twin.topic, twin.partition, reached))
         if lines:
             self._topic.say(lines)
-        self._clear_ended_gates(topics, positions)
+        self._clear_ended_gates({name: known.levels[name] for name in topics}, positions)
         return True
 
     def _clear_ended_gates(
-        self, topics: Collection[str], positions: Mapping[tuple[str, int], ReplicatedPosition]
+        self, levels: Mapping[str, TopicProtection], positions: Mapping[tuple[str, int], ReplicatedPosition]
     ) -> None:
-        """Removes the records of processes that ended while they acknowledged alone, once the twin has all of it.
+        """Removes the records of processes that ended: of those that acknowledged alone once the twin has all of it, of
+        others once a record that stays says as much.
 
         A live process changes its record each second. `ttl_ms` after a record's last change its process acknowledges
         alone no more, so all that it did is below the watermark that the source has then.
         """
-        found = {key: one for key, one in self._gates.read().gates.items() if key[0] in topics and one.alone}
-        self._report_alone({key[0] for key in found})
-        for key in [key for key, one in self._alone.items() if found.get(key) != one.record]:
-            del self._alone[key]
+        found = {key: one for key, one in self._gates.read().gates.items() if key[0] in levels}
+        self._report_alone({key[0] for key, one in found.items() if one.alone})
+        for key in [key for key, one in self._ended.items() if found.get(key) != one.record]:
+            del self._ended[key]
         for key, record in found.items():
-            self._alone.setdefault(key, _AloneRecord(record, steady_s()))
-        for (topic, gate), alone in self._alone.items():
-            if steady_s() < alone.since_s + alone.record.ttl_ms / 1000 + CALL_TIMEOUT_S:
+            self._ended.setdefault(key, _UnchangedRecord(record, steady_s()))
+        for key, one in list(self._ended.items()):
+            if steady_s() < one.since_s + one.record.ttl_ms / 1000 + CALL_TIMEOUT_S:
                 continue
-            partitions = [TopicPartition(topic, number) for number in alone.record.alone]
-            if not alone.ends:
-                alone.ends = self._clients.source.list_offsets(partitions, OffsetKind.HIGH_WATERMARK)
-            rows = [(positions.get((one.topic, one.partition)), alone.ends[one]) for one in partitions]
-            if all(row is not None and row.to_offset >= end for row, end in rows):
-                self._gates.say([gate_line(topic, gate, None)])
+            if one.record.alone:
+                is_over = self._has_all(key[0], one, positions)
+            else:
+                others = [record for other, record in found.items() if other[0] == key[0] and other != key]
+                is_over = is_covered(one.record, others, levels[key[0]].number)
+            if is_over:
+                self._gates.say([gate_line(*key, None)])
+                del found[key]
+
+    def _has_all(
+        self, topic: str, one: _UnchangedRecord, positions: Mapping[tuple[str, int], ReplicatedPosition]
+    ) -> bool:
+        """Whether the twin has all that was acknowledged alone."""
+        partitions = [TopicPartition(topic, number) for number in one.record.alone]
+        if not one.ends:
+            one.ends = self._clients.source.list_offsets(partitions, OffsetKind.HIGH_WATERMARK)
+        rows = [
+            (positions.get((partition.topic, partition.partition)), one.ends[partition]) for partition in partitions
+        ]
+        return all(row is not None and row.to_offset >= end for row, end in rows)
 
     def _report_alone(self, topics: Collection[str]) -> None:
         sentence = (
@@ -191,7 +214,7 @@ def _nearly_level(twins: Sequence[TwinRow], positions: Mapping[tuple[str, int], 
 
 
 @dataclass(slots=True)
-class _AloneRecord:
+class _UnchangedRecord:
     """A gate's record as it has stood since `since_s`. `ends`: of the source, once its process has surely ended."""
 
     record: GateRecord

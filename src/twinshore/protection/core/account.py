@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from twinshore.config.sentences import NAMED_MAX, join_names
@@ -59,3 +59,11 @@ def account_of(
     short = {number: end for number, end in confirmed.items() if end > ends.get(number, 0)}
     unknown = tuple(sorted(ends.keys() - confirmed.keys()))
     return LossAccount(topic, protection.level, alone, short, unknown)
+
+
+def is_covered(record: GateRecord, others: Iterable[GateRecord], number: int) -> bool:
+    """Whether the record says nothing more than the others to a forced switch. `number`: of the topic's level."""
+    same = [other for other in others if other.level == record.level]
+    return record.level < number or all(
+        any(other.confirmed.get(partition, -1) >= end for other in same) for partition, end in record.confirmed.items()
+    )

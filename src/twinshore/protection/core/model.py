@@ -108,7 +108,6 @@ class GateState(StrEnum):
 
 
 class ProtectionIncidentKind(StrEnum):
-    ALONE = "alone since"
     TOO_EARLY = "too early"
     WATERMARK_FELL = "watermark fell"
 

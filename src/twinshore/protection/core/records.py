@@ -108,7 +108,10 @@ _PROMOTED = TypeAdapter(PromotedTwin)
 
 
 def level_line(topic: str, protection: TopicProtection) -> KeyValue:
-    return encode_json([LEVEL_LINE, topic]), line_value(_LEVEL.dump_python(protection, mode="json"))
+    """ValidationError if readers would ignore it."""
+    value = _LEVEL.dump_python(protection, mode="json")
+    _LEVEL.validate_python(value)
+    return encode_json([LEVEL_LINE, topic]), line_value(value)
 
 
 def gate_line(topic: str, gate: str, record: GateRecord | None) -> KeyValue:

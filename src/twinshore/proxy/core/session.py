@@ -68,7 +68,7 @@ from twinshore.proxy.core.transaction_requests import (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     TXN_OFFSET_COMMIT,
-    RefusedTransactions,
+    TransactionEnds,
     route_add_offsets,
 )
 from twinshore.state.core.proxy_values import BreakerKind, BreakerPolicy, BreakerRow
@@ -363,7 +363,7 @@ class ClientSession:
         self._reads = records.reads
         self._fused = BreakerFilter(records, breakers or CircuitBreakers())
         self._committed = OffsetRequests(self._counting)
-        self._refused = RefusedTransactions(protection)
+        self._refused = TransactionEnds(protection)
         at_work, resets = at_work or ActiveMembers(), resets or OffsetResets()
         self._members = ClientMembers(at_work)
         self._newer = ConsumerProtocolGroups(at_work, resets.holds, news)

@@ -88,10 +88,11 @@ def _init_known(request: Request, asked: Any, place: BrokerId) -> FanOutSteps:
     return encode_message(answer)
 
 
-class RefusedTransactions:
-    """One client's transactions that were refused before they began.
+class TransactionEnds:
+    """The ends of one client's transactions: of those that were refused before they began, and of those that wrote to
+    protected topics.
 
-    The coordinator does not know them, and its error to EndTxn would end librdkafka clients.
+    The coordinator does not know refused ones, and its error to EndTxn would end librdkafka clients.
     """
 
     def __init__(self, protection: Protection | None = None) -> None:
@@ -134,7 +135,8 @@ class RefusedTransactions:
             return build_error_response(request, state.error)
         written = [TopicPartition(*one) for one in state.partitions]
         if state.state in (_PREPARE_COMMIT, _COMPLETE_COMMIT):
-            written = self._committed.get(name) or written or self._protection.protected_partitions()
+            unknown = written or self._protection.protected_partitions()
+            written = self._committed.get(name, unknown)
         levels = self._protection.levels
         protected = [one for one in written if one.topic in levels and levels[one.topic].holds]
         if any(self._protection.refusal(one.topic, [one.partition]) is not None for one in protected):

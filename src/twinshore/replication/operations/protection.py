@@ -132,7 +132,7 @@ class PartitionAlone:
 class ProtectedTopic:
     """`gates`: processes that hold acknowledgements of the topic, or did. `mixing`: clients that lately wrote to it and
     to other topics on one connection. Of processes that run: `state`, the worst, empty if unknown, and since when;
-    `waiting`: writes by cause; `delay_ms`: the longest, see `GateRecord`.
+    `waiting`: writes by cause; `delay_ms`: the longest, see `GateRecord`. `has_twin`: none since a forced switch.
     """
 
     topic: str
@@ -144,6 +144,7 @@ class ProtectedTopic:
     since_ms: int = 0
     waiting: Mapping[str, int] = field(default_factory=dict)
     delay_ms: float = 0.0
+    has_twin: bool = True
 
     def sentence(self) -> str:
         writers = f", {self.gates} processes" if self.protection.holds else ""
@@ -151,6 +152,11 @@ class ProtectedTopic:
 
     def _parts(self) -> Iterator[str]:
         since = f" since {format_time(self.since_ms)}" if self.state else ""
+        if self.protection.holds and not self.has_twin:
+            is_alone = self.protection.after_failover is AfterFailover.ALONE
+            what = "acknowledged by the home alone" if is_alone else "writes are refused"
+            yield f"{what}, since a forced switch left it without a twin"
+            return
         if self.state == GateState.STALLED:
             yield f"writes are refused{since}"
         elif self.alone and self.state == GateState.CATCHING_UP:
@@ -207,7 +213,7 @@ def read_clusters(settings: Settings) -> dict[str, ClusterProtection]:
 
 
 def show(topics: Sequence[str], settings: Settings) -> ProtectionOverview:
-    """Returns the topics that have a protection, or those of them that match. ConfigError if no cluster answers."""
+    """Returns the topics that have a protection, or those of them that match. KafkaError if no cluster answers."""
     clusters = read_clusters(settings)
     away = tuple((name, one.error) for name, one in clusters.items() if one.error)
     if len(away) == len(clusters):
@@ -244,6 +250,7 @@ def show(topics: Sequence[str], settings: Settings) -> ProtectionOverview:
                 min((one.since_ms for one in live if one.state == state), default=0),
                 waiting,
                 max((one.delay_ms for one in live), default=0.0),
+                not any(one.protection.is_without_twin(topic) for one in clusters.values()),
             )
         )
     return ProtectionOverview(tuple(shown), away)
