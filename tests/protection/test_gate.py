@@ -296,6 +296,20 @@ def test_sync_goes_alone_once_that_is_written_and_comes_back_when_the_twin_has_i
     assert stage.state() is GateState.PROTECTED
 
 
+def test_a_permission_that_came_too_late_is_removed() -> None:
+    stage = Stage()
+    stage.writes()
+    stage.ticks(1.5, 7.0)
+    assert stage.done == [WriteAlone(5, WaitCause.REPLICATION)]
+    stage.gate.on_alone_failed(6.7)
+    stage.reads(at_s=6.9)
+    stage.twin(at_s=7.0, ends=6)
+    stage.home(at_s=7.1, ends=6)
+    assert stage.done[1:] == [Confirm(WRITE), ClearAlone()]
+    assert stage.state() is GateState.PROTECTED
+    assert stage.gate.on_alone_written(6.8, 7.2) == [ClearAlone()]
+
+
 def test_a_late_answer_is_no_fall_of_the_watermark_and_a_fall_is_reported() -> None:
     stage = Stage()
     stage.twin(at_s=1.0, ends=9, heard_s=1.1)
@@ -367,6 +381,7 @@ def test_under_load_the_twin_is_level_with_what_the_home_had_a_moment_ago() -> N
 
 def test_a_bound_refuses_writes_while_the_twin_lacks_older_records_and_never_for_what_it_has() -> None:
     gate = LossBoundGate(10.0, 0.0)
+    assert gate.refusal() is Code.NOT_ENOUGH_REPLICAS, "how far the twin is behind is not known yet"
     gate.on_reached(ReachedEpoch("s1", "t1", 0), 0.0, 0.0)
     for turn in range(100):
         gate.on_home(SideView("s1", 0, turn, turn / 2, turn / 2 + 0.01))

@@ -69,6 +69,10 @@ def test_a_topic_gets_its_level_once_level_and_the_incident_ends_with_the_protec
         levels.say([level_line(TOPIC, TopicProtection(ProtectionLevel.ASYNC, 1))])
         until(lambda: open_incidents() == 0, WITHIN_S, "the last protected topic is lowered")
         assert levels.read().levels[TOPIC].number == 1, "an operator's level stays"
+        at_home = ProtectionTopic(home)
+        until(lambda: at_home.read().levels[TOPIC].number == 1, WITHIN_S, "the other end gets it")
+        at_home.say([level_line(TOPIC, TopicProtection(ProtectionLevel.STRICT, 2))])
+        until(lambda: levels.read().levels[TOPIC].number == 2, WITHIN_S, "and this end")
     finally:
         service.close()
         gates.say([gate_line(TOPIC, "proxy", None)])

@@ -67,9 +67,13 @@ READ_WAIT_S: Final = 0.5
 MIXING_S: Final = 600.0
 EPOCH_MAX: Final = (1 << 31) - 1
 DELAYS_KEPT: Final = 100
+# Stands for an unknown age too.
+BEHIND_S_MAX: Final = 86_400.0
 
 # Is called once with the error to answer with, `Code.NONE` for a confirmation.
 Decided = Callable[[Code], None]
+# Is called once with why a record was not written, None if it was.
+Written = Callable[[Exception | None], None]
 
 
 @dataclass(slots=True)
@@ -140,6 +144,9 @@ class GateKeeper:
         self._asked_all_s = 0.0
         self._numbers = itertools.count()
         self._stopped = threading.Event()
+        # By cluster and topic: the record to be written, and who is told of it.
+        self._unwritten: dict[tuple[str, str], tuple[GateRecord, list[Written]]] = {}
+        self._unwritten_lock = threading.Lock()
         self._recorded_s = 0.0
         # By cluster that was asked for its records: why they could not be read, empty if they were.
         self._tried: dict[str, str] = {}
@@ -385,7 +392,9 @@ class GateKeeper:
     def _protected(self, partition: TopicPartition) -> ProtectedPartition | None:
         """Returns the partition's gate, which begins with its first write; None while its twin is unknown."""
         if (known := self._partitions.get(partition)) is not None:
-            return known
+            if known.home == self._home_of(partition.topic):
+                return known
+            self._forget(partition, known)  # the topic has moved: its old twin must not confirm its own records
         home, protection = self._home_of(partition.topic), self.levels[partition.topic]
         if home not in self._sides:
             return None
@@ -482,7 +491,7 @@ class GateKeeper:
 
         self._record(partition.topic, written)
 
-    def _record(self, topic: str, done: Callable[[Exception | None], None]) -> None:
+    def _record(self, topic: str, done: Written) -> None:
         """Writes this gate's record of the topic to its twin's cluster."""
         ours = {p.partition: one for p, one in self._partitions.items() if p.topic == topic}
         twins = {one.twin for one in ours.values() if one.twin}
@@ -508,13 +517,18 @@ class GateKeeper:
         )
         for twin in twins:
             (home,) = {one.home for one in ours.values()}
-            self._sides[twin].writer.submit(self._write, (home, twin), topic, record, done)
+            with self._unwritten_lock:
+                before = self._unwritten.get((twin, topic))
+                self._unwritten[twin, topic] = record, [*(before[1] if before else ()), done]
+            if before is None:
+                self._sides[twin].writer.submit(self._write, (home, twin), topic)
 
-    def _write(
-        self, ends: tuple[str, str], topic: str, record: GateRecord, done: Callable[[Exception | None], None]
-    ) -> None:
+    def _write(self, ends: tuple[str, str], topic: str) -> None:
+        """Writes the topic's last record. A slow cluster gets no more of them than it takes."""
         home, twin = ends
-        side = self._sides[twin]
+        side, error = self._sides[twin], None
+        with self._unwritten_lock:
+            record, dones = self._unwritten.pop((twin, topic))
         try:
             side.gates.say([gate_line(topic, self._name, record)])
             if record.alone:
@@ -522,11 +536,10 @@ class GateKeeper:
                 if not all(log.reached_of(home_id, topic, number) for number in record.alone):
                     # A forced switch voids the mirror's words, then reads what is alone: perhaps before this record.
                     raise KafkaError(f"the twin of {topic} on {twin} was promoted")
-        except Exception as error:  # it is written again
-            failed = error
-            self._post(lambda: done(failed))
-        else:
-            self._post(lambda: done(None))
+        except Exception as caught:  # it is written again
+            error = caught
+        for done in dones:
+            self._post(partial(done, error))
 
     def states(self) -> Mapping[TopicPartition, GateState]:
         return {partition: one.gate.state for partition, one in list(self._partitions.items())}
@@ -544,7 +557,7 @@ def _delay_s(partitions: Collection[ProtectedPartition]) -> float:
     now_s = steady_s()
     behind = [one.gate.behind_s(now_s) for one in partitions if isinstance(one.gate, LossBoundGate)]
     delays = [delay_s for one in partitions for delay_s in one.delays_s]
-    return max(behind) if behind else statistics.median(delays or [0.0])
+    return min(max(behind), BEHIND_S_MAX) if behind else statistics.median(delays or [0.0])
 
 
 def _gate_of(protection: TopicProtection, now_s: float) -> PartitionGate:

@@ -44,6 +44,9 @@ IDLE_SPACING_S: Final = 0.5
 IN_FLIGHT_MAX: Final = 128
 ANSWER_TIMEOUT_S: Final = 3.0
 METADATA_INTERVAL_S: Final = 1.0
+DIALS_MAX: Final = 4
+# Requests of so many sets of partitions are kept.
+BODIES_MAX: Final = 64
 _VERSION: Final = 7
 _LATEST: Final = -1
 
@@ -78,13 +81,17 @@ class WatermarkQueries:
         heard: Callable[[Views, bool], None],
     ) -> None:
         self._kafka, self._client_id, self._loop, self._heard = kafka, client_id, loop, heard
-        self._work = ThreadPoolExecutor(1, f"leaders of {kafka.name}")
+        # So many: a broker that cannot be reached must not delay others.
+        self._work = ThreadPoolExecutor(DIALS_MAX, f"leaders of {kafka.name}")
         self._brokers: dict[int, _Broker] = {}
+        # Brokers that are being connected to, and until when others are not tried again.
         self._dialled: set[int] = set()
+        self._rest_until_s: dict[int, float] = {}
+        self._is_looking = False
         self._bodies: dict[tuple[int, frozenset[TopicPartition]], tuple[bytes, bytes, int]] = {}
         self._leaders: dict[TopicPartition, tuple[int, int]] = {}
         self._ids: dict[str, str] = {}
-        self._looked_s, self._rests_until_s = -math.inf, -math.inf
+        self._looked_s = -math.inf
         self._outage = RepeatFilter(logging.LoggerAdapter(log, {"cluster": kafka.name}))
         self._is_closed = False
 
@@ -92,31 +99,32 @@ class WatermarkQueries:
         """Call in the loop's thread."""
         self._is_closed = True
         self._work.shutdown(wait=False, cancel_futures=True)
-        self._close_all()
+        while self._brokers:
+            self._close(self._brokers.popitem()[1])
 
     # -- asking
 
     def ask(self, partitions: Iterable[TopicPartition], *, with_ids: bool) -> None:
         """Sends one request to each leader. Leaders are learned first, and then nothing is asked yet."""
         now_s, wanted = steady_s(), frozenset(partitions)
-        if not wanted or now_s < self._rests_until_s or self._is_closed:
+        if not wanted or self._is_closed:
             return
-        if now_s - self._looked_s >= METADATA_INTERVAL_S:
-            self._looked_s = now_s
-            self._run(partial(self._look, {one.topic for one in {*wanted, *self._leaders}}), self._learn)
+        if now_s - self._looked_s >= METADATA_INTERVAL_S and not self._is_looking:
+            self._looked_s, self._is_looking = now_s, True
+            topics = {one.topic for one in {*wanted, *self._leaders}}
+            self._run(partial(self._look, topics), self._learn, self._looked_in_vain)
         by_node: dict[int, set[TopicPartition]] = {}
         for partition in wanted & self._leaders.keys():
             by_node.setdefault(self._leaders[partition][0], set()).add(partition)
         for node, ours in by_node.items():
             broker = self._brokers.get(node)
             if broker is None:
-                self._dial(node)
+                self._dial(node, now_s)
             elif len(broker.asked) < IN_FLIGHT_MAX:
                 try:
                     self._send(broker, node, frozenset(ours), now_s, with_ids=with_ids)
                 except Exception as error:
-                    self._fail(error)
-                    return
+                    self._drop(node, error)
 
     def _send(
         self, broker: _Broker, node: int, partitions: frozenset[TopicPartition], now_s: float, *, with_ids: bool
@@ -125,6 +133,8 @@ class WatermarkQueries:
         if known is None:
             request = metadata_request(sorted({partition.topic for partition in partitions}))
             known = self._encode(partitions), encode_body(request), int(request.__version__)
+            if len(self._bodies) >= BODIES_MAX:
+                self._bodies.clear()
             self._bodies[node, partitions] = known
         body, metadata_body, metadata_version = known
         broker.asked.append((now_s, with_ids))
@@ -135,10 +145,9 @@ class WatermarkQueries:
     def tick(self) -> None:
         """Call several times a second: a leader that does not answer is asked on another connection."""
         now_s = steady_s()
-        for broker in self._brokers.values():
+        for node, broker in list(self._brokers.items()):
             if broker.asked and now_s - broker.asked[0][0] > ANSWER_TIMEOUT_S:
-                self._fail(KafkaError(f"{broker.connection.place}: no answer in time", retriable=True))
-                return
+                self._drop(node, KafkaError(f"{broker.connection.place}: no answer in time", retriable=True))
 
     def ask_epoch_end(
         self, partition: TopicPartition, question: AskEpochEnd, done: Callable[[int, float], None]
@@ -164,7 +173,7 @@ class WatermarkQueries:
         self,
         work: Callable[[], Found],
         done: Callable[[Found], None],
-        failed: Callable[[Exception], None] | None = None,
+        failed: Callable[[Exception], None],
     ) -> None:
         """Has a thread do what blocks; `done` or `failed` is called in the loop's thread."""
 
@@ -172,7 +181,7 @@ class WatermarkQueries:
             try:
                 found = work()
             except Exception as error:
-                self._post(partial(failed or self._fail, error))
+                self._post(partial(failed, error))
             else:
                 self._post(lambda: done(found))
 
@@ -188,6 +197,7 @@ class WatermarkQueries:
 
     def _learn(self, found: Mapping[str, TopicMetadata]) -> None:
         """Takes leaders, epochs and ids."""
+        self._is_looking = False
         leaders = {
             TopicPartition(name, one.partition): (one.leader, one.leader_epoch)
             for name, topic in found.items()
@@ -216,26 +226,27 @@ class WatermarkQueries:
         )
         return encode_body(request)
 
-    def _dial(self, node: int) -> None:
-        if node not in self._dialled:
+    def _dial(self, node: int, now_s: float) -> None:
+        if node not in self._dialled and now_s >= self._rest_until_s.get(node, -math.inf):
             self._dialled.add(node)
-            self._run(partial(self._kafka.dial, node), partial(self._connected, node))
+            self._run(partial(self._kafka.dial, node), partial(self._connected, node), partial(self._drop, node))
 
     def _connected(self, node: int, connection: Connection) -> None:
-        if self._is_closed or node not in self._dialled:
+        self._dialled.discard(node)
+        if self._is_closed:
             connection.close()
             return
         broker = self._brokers[node] = _Broker(connection, connection.hand_over(self._client_id))
-        self._loop.add_reader(connection.transport.fileno(), self._readable, broker)
+        self._loop.add_reader(connection.transport.fileno(), self._readable, node, broker)
 
     # -- answers
 
-    def _readable(self, broker: _Broker) -> None:
+    def _readable(self, node: int, broker: _Broker) -> None:
         try:
             self._receive(broker)
             self._outage.well("watermarks are read again")
         except Exception as error:
-            self._fail(error)
+            self._drop(node, error)
 
     def _receive(self, broker: _Broker) -> None:
         reader, transport = broker.in_flight.frame_reader, broker.connection.transport
@@ -272,18 +283,22 @@ class WatermarkQueries:
 
     # -- failures
 
-    def _fail(self, error: Exception) -> None:
-        """The next ask starts again; until then nothing is confirmed."""
+    def _drop(self, node: int, error: Exception) -> None:
+        """The broker is connected to again; until then nothing that it leads is confirmed."""
         if not self._is_closed:
             self._outage.say(f"watermarks are not read: {describe_error(error)}")
-        self._rests_until_s = steady_s() + IDLE_SPACING_S / 2
-        self._close_all()
-
-    def _close_all(self) -> None:
-        for broker in self._brokers.values():
-            with suppress(ValueError, OSError):
-                self._loop.remove_reader(broker.connection.transport.fileno())
-            broker.connection.close()
-        self._brokers.clear()
-        self._dialled.clear()
+        self._dialled.discard(node)
+        self._rest_until_s[node] = steady_s() + IDLE_SPACING_S / 2
         self._looked_s = -math.inf
+        if (broker := self._brokers.pop(node, None)) is not None:
+            self._close(broker)
+
+    def _looked_in_vain(self, error: Exception) -> None:
+        self._is_looking = False
+        if not self._is_closed:
+            self._outage.say(f"leaders are not known: {describe_error(error)}")
+
+    def _close(self, broker: _Broker) -> None:
+        with suppress(ValueError, OSError):
+            self._loop.remove_reader(broker.connection.transport.fileno())
+        broker.connection.close()

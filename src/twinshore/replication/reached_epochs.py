@@ -23,10 +23,13 @@ from twinshore.protection.core.account import is_covered
 from twinshore.protection.core.gate import REACHED_TTL_S
 from twinshore.protection.core.model import ReachedEpoch
 from twinshore.protection.core.records import (
+    NEWER_NUMBER,
     GateRecord,
     ProtectionLog,
     TopicProtection,
+    current_levels,
     gate_line,
+    level_line,
     promoted_line,
     reached_line,
 )
@@ -95,13 +98,18 @@ class ReachedEpochs:
 
     def _tell(self) -> bool:
         """Writes what has changed. Returns whether the link has protected topics."""
-        known = self._topic.read()
-        self._seed(known)
-        topics = {name for name, level in known.levels.items() if level.watches}
+        known, home = self._topic.read(), self._source_topic.read()
+        levels = current_levels([known, home])
+        self._seed(levels)
+        every = self._store.twins.active(self._link.name) if levels else ()
+        ours = {twin.topic: levels[twin.topic] for twin in every if twin.topic in levels}
+        self._copy_levels(ours, self._topic, known)
+        self._copy_levels(ours, self._source_topic, home)
+        topics = {name for name, level in levels.items() if level.watches}
         if not topics:
             self._report_alone(())
             return False
-        twins = [twin for twin in self._store.twins.active(self._link.name) if twin.topic in topics]
+        twins = [twin for twin in every if twin.topic in topics]
         positions = {(row.topic, row.partition): row for row in self._store.progress.positions(self._link.name)}
         cluster_id = self._clients.source.cluster_id()
         stopping = {
@@ -112,20 +120,20 @@ class ReachedEpochs:
         homes = self._store.homes.of(pair_name(self._link))
         lines: list[KeyValue] = []
         for twin in self._with_twins(twins, positions):
-            row, home = positions.get((twin.topic, twin.partition)), homes.get(twin.topic)
+            row, at_home = positions.get((twin.topic, twin.partition)), homes.get(twin.topic)
             is_stopped = twin.topic in stopping or (row is not None and row.state is not PartitionState.FLOWING)
             reached = ReachedEpoch(
                 twin.source_topic_id,
                 twin.target_topic_id,
                 row.source_epoch if row else -1,
                 is_stopped,
-                max(home.term if home else 0, FIRST_TERM),
+                max(at_home.term if at_home else 0, FIRST_TERM),
             )
             if known.reached.get((cluster_id, twin.topic, twin.partition)) != reached:
                 lines.append(reached_line(cluster_id, twin.topic, twin.partition, reached))
         if lines:
             self._topic.say(lines)
-        self._clear_ended_gates({name: known.levels[name] for name in topics}, positions)
+        self._clear_ended_gates({name: levels[name] for name in topics}, positions)
         return True
 
     def _clear_ended_gates(
@@ -175,14 +183,25 @@ class ReachedEpochs:
         kind = IncidentKind.ACKNOWLEDGED_ALONE
         report_link_incident(self._store, self._link.name, kind, sentence if topics else "")
 
-    def _seed(self, known: ProtectionLog) -> None:
+    def _copy_levels(self, levels: Mapping[str, TopicProtection], topic: ProtectionTopic, log: ProtectionLog) -> None:
+        """A cluster that was away when an operator set a level, or was made since, gets it."""
+        lines = [
+            level_line(name, level)
+            for name, level in levels.items()
+            if log.levels.get(name) != level and level.number < NEWER_NUMBER
+        ]
+        if lines:
+            topic.make()
+            topic.say(lines)
+
+    def _seed(self, levels: Mapping[str, TopicProtection]) -> None:
         """Gives topics without a level that of the settings, once their twins are nearly level."""
         if not self._settings.of(SECTION) or steady_s() < self._seeded_s + SEED_INTERVAL_S:
             return
         self._seeded_s = steady_s()
         positions = {(row.topic, row.partition): row for row in self._store.progress.positions(self._link.name)}
         topics = _nearly_level(self._store.twins.active(self._link.name), positions)
-        refused = list(seed(topics - known.levels.keys(), self._settings, self._store))
+        refused = list(seed(topics - levels.keys(), self._settings, self._store))
         if refused:
             self._refused.say("; ".join(refused))
 

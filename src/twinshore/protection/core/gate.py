@@ -96,6 +96,7 @@ class PartitionGate:
         # Until when acknowledgements may be the home's alone; 0 while that is written nowhere.
         self._alone_until_s = 0.0
         self._alone_due_s = 0.0  # when the permission may be asked for
+        self._is_alone_asked = False
         self._alone_through = -1
 
     # -- writes
@@ -200,6 +201,8 @@ class PartitionGate:
     def on_alone_written(self, asked_s: float, now_s: float) -> list[GateCommand]:
         """`WriteAlone`, asked at `asked_s`, is written. The permission ends `ttl_s` later."""
         self._alone_due_s = now_s
+        if self.state is GateState.PROTECTED:
+            return [ClearAlone()]  # the twin came back before it was written
         self._alone_until_s = asked_s + self.settings.ttl_s
         if self.state is GateState.STALLED:
             self._enter(GateState.ALONE, now_s)
@@ -379,8 +382,10 @@ class PartitionGate:
         if self.state is GateState.PROTECTED:
             return []
         if self.state is not GateState.CATCHING_UP:
-            self._enter(GateState.CATCHING_UP if self._alone_until_s else GateState.PROTECTED, now_s)
-            return []
+            state = GateState.CATCHING_UP if self._alone_until_s else GateState.PROTECTED
+            self._enter(state, now_s)
+            is_asked, self._is_alone_asked = self._is_alone_asked, False
+            return [ClearAlone()] if is_asked and state is GateState.PROTECTED else []
         assert self._twin is not None
         if self._twin.watermark <= self._alone_through or self._twin.asked_s < self.since_s:
             return []
@@ -421,6 +426,7 @@ class PartitionGate:
         if not is_due and not renews:
             return []
         self._alone_due_s = math.inf  # until it is answered
+        self._is_alone_asked = True
         return [WriteAlone(self._twin.watermark if self._twin else 0, self.cause())]
 
     def _enter(self, state: GateState, now_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import Final
 
@@ -25,8 +26,9 @@ class LossBoundGate(PartitionGate):
     def __init__(self, bound_s: float, now_s: float) -> None:
         super().__init__(ProtectionSettings(ProtectionLevel.ASYNC), now_s)
         self._bound_s = bound_s
-        # Up to then the twin has all that the home had.
-        self._level_s = now_s
+        # Up to then the twin has all that the home had: unknown at first, so writes are refused.
+        self._level_s = -math.inf
+        self.state = GateState.STALLED
         self._homes: deque[SideView] = deque(maxlen=SAMPLES_MAX)
         self._copy: ReachedEpoch | None = None
 

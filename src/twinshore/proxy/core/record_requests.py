@@ -408,13 +408,15 @@ class RecordRequests:
         self._note_mixing(request, protected, any(str(one.topic) not in protected for one in asked.batches))
         if not protected:
             return self._produce(request, place, table, asked)
+        parts = tuple(_protected_part(one) for one in asked.batches if str(one.topic) in protected)
+        if len({part.partition for part in parts}) < len(parts):  # each has one answer
+            return self._refused(request, asked, Code.INVALID_REQUEST)
         decision = self._produce(request, place, table, asked._replace(acks=ACKS_ALL))
         if not isinstance(decision, ForwardRequest | FanOut):
             return decision
         if isinstance(decision, ForwardRequest) and asked.acks != ACKS_ALL and decision.body is None:
             body = produce.write_produce_request(request.version, asked._replace(acks=ACKS_ALL))
             decision = decision._replace(body=body)
-        parts = tuple(_protected_part(one) for one in asked.batches if str(one.topic) in protected)
         return decision._replace(protected=ProtectedParts(parts, asked.timeout_ms, request.version))
 
     def _note_mixing(self, request: Request, protected: set[str], has_others: bool) -> None:
