@@ -53,7 +53,8 @@ class Log:
 
 class World:
     """`reports`: the client tells the gate only of what the home has acknowledged, as the library does. What it writes
-    belongs to the epoch of the gate's next look, so the home elects no leader uncleanly there.
+    belongs to the topic and epoch of the gate's next look, so there the home elects no leader uncleanly, and no topic is
+    made again.
     """
 
     def __init__(
@@ -321,7 +322,7 @@ class World:
         self.say(f"uncleanly: it ends at {len(self.home.records)}")
 
     def _recreate(self) -> None:
-        if self.chance.random() < 0.5:
+        if self.reports or self.chance.random() < 0.5:
             return
         epoch = self.chance.choice((0, self.home.epoch))
         self.home = Log(self._id("s"), epoch, is_away=self.home.is_away)

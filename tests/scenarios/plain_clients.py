@@ -59,6 +59,9 @@ class PlainWriter:
                     self._producer.produce(self._topic, f"{number}", key, on_delivery=partial(self._heard, key, number))
                 except BufferError:
                     break
+                except KafkaException as error:  # fatal: an idempotent producer ends
+                    self.failed.append(error.args[0].str())
+                    return
                 self.sent += 1
             self._producer.poll(0.005)
         self._producer.flush(60)
