@@ -53,8 +53,8 @@ class Log:
 
 class World:
     """`reports`: the client tells the gate only of what the home has acknowledged, as the library does. What it writes
-    belongs to the topic and epoch of the gate's next look, so there the home elects no leader uncleanly, and no topic is
-    made again.
+    belongs to the topic and epoch of the gate's next look, so there the home elects no leader uncleanly, and makes no
+    topic again.
     """
 
     def __init__(
