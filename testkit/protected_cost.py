@@ -19,6 +19,7 @@ from testkit.switch_under_load import until
 from testkit.verbs import run_verb
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import create_admin_client
+from twinshore.lab.errors import LabError
 from twinshore.lab.mirror_process import MirrorProcess, VerbProcess, settings_of
 from twinshore.lab.ports import free_port_range
 
@@ -55,7 +56,18 @@ def protected_stage(command: str) -> Iterator[tuple[Cluster, psutil.Process]]:
         stack.callback(mirror.end)
         admin = create_admin_client(west.cluster)
         until(lambda: set(LEVELS) <= admin.list_topics(timeout=10).topics.keys(), READY_S, "the twins are there")
-        run_verb(["protection", "set", "sync", "--level", "sync"], mirror.settings, command=command, within_s=60)
+
+        def protects() -> bool:
+            """The store may not have the twin yet."""
+            try:
+                run_verb(
+                    ["protection", "set", "sync", "--level", "sync"], mirror.settings, command=command, within_s=60
+                )
+            except LabError:
+                return False
+            return True
+
+        until(protects, READY_S, "the topic is protected")
         proxy = VerbProcess(("proxy", "run"), mirror.settings, folder / "proxy.log", command=command)
         proxy.start()
         stack.callback(proxy.end)
