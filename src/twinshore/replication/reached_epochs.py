@@ -119,7 +119,7 @@ class ReachedEpochs:
         }
         homes = self._store.homes.of(pair_name(self._link))
         lines: list[KeyValue] = []
-        for twin in self._with_twins(twins, positions):
+        for twin in self._with_twins(twins, positions, home):
             row, at_home = positions.get((twin.topic, twin.partition)), homes.get(twin.topic)
             is_stopped = twin.topic in stopping or (row is not None and row.state is not PartitionState.FLOWING)
             reached = ReachedEpoch(
@@ -206,22 +206,21 @@ class ReachedEpochs:
             self._refused.say("; ".join(refused))
 
     def _with_twins(
-        self, twins: Sequence[TwinRow], positions: Mapping[tuple[str, int], ReplicatedPosition]
+        self, twins: Sequence[TwinRow], positions: Mapping[tuple[str, int], ReplicatedPosition], home: ProtectionLog
     ) -> list[TwinRow]:
-        """Returns the partitions that may be told to gates.
+        """Returns the partitions that may be told to gates. `home`: the source's records.
 
         After a forced switch acknowledgements are the source's alone until a twin is nearly level. That ends first; all
         gates know it `REACHED_TTL_S` later.
         """
-        log = self._source_topic.read()
-        for topic in filter(log.is_without_twin, _nearly_level(twins, positions)):
-            over = {key: replace(one, is_over=True) for key, one in log.promoted.items() if key[1] == topic}
+        for topic in filter(home.is_without_twin, _nearly_level(twins, positions)):
+            over = {key: replace(one, is_over=True) for key, one in home.promoted.items() if key[1] == topic}
             self._source_topic.say([promoted_line(*key, one) for key, one in over.items()])
             self._over_s[topic] = steady_s()
         return [
             twin
             for twin in twins
-            if not log.is_without_twin(twin.topic) and steady_s() >= self._over_s.get(twin.topic, 0.0) + REACHED_TTL_S
+            if not home.is_without_twin(twin.topic) and steady_s() >= self._over_s.get(twin.topic, 0.0) + REACHED_TTL_S
         ]
 
 
