@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from twinshore.config.errors import KafkaError
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import FIRST_TERM, TopicPartition
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
@@ -98,7 +99,13 @@ class ReachedEpochs:
 
     def _tell(self) -> bool:
         """Writes what has changed. Returns whether the link has protected topics."""
-        known, home = self._topic.read(), self._source_topic.read()
+        known = self._topic.read()
+        try:
+            home = self._source_topic.read()
+        except KafkaError:
+            if any(level.watches for level in known.levels.values()):
+                raise
+            return False  # without a protected topic the source may be away
         levels = current_levels([known, home])
         self._seed(levels)
         every = self._store.twins.active(self._link.name) if levels else ()
