@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 from typer.testing import CliRunner
 
@@ -142,6 +143,16 @@ class Rig:
         finally:
             store.close()
 
+    def stored(self) -> str:
+        """Each link's status and progress, for the message of a test that falls."""
+        store = open_store(self._store, Secret())
+        try:
+            statuses = store.links.statuses()
+            positions = [at for status in statuses for at in store.progress.positions(status.link)]
+            return "\n".join([str(each) for each in (*statuses, *positions)])
+        finally:
+            store.close()
+
 
 def until(holds: Callable[[], bool], within_s: float, what: str, rig: Rig | None = None) -> float:
     """Returns how long it took to come true."""
@@ -151,7 +162,8 @@ def until(holds: Callable[[], bool], within_s: float, what: str, rig: Rig | None
     while not holds():
         said = rig.process.said[-3000:] if rig else ""
         assert not rig or rig.process.child.alive(), f"the mirror has ended: {said}"
-        assert time.monotonic() - began_s < within_s, f"not within {within_s} s: {what}\n{said}"
+        if time.monotonic() - began_s >= within_s:
+            pytest.fail(f"not within {within_s} s: {what}\n{said}\n{rig.stored() if rig else ''}")
         time.sleep(0.05)
     return time.monotonic() - began_s
 

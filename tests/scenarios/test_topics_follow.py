@@ -106,7 +106,7 @@ def test_settings_partitions_and_topics_that_end_or_begin_anew(
     settings_follow(rig, east.cluster, west.cluster, orders)
     add_partitions(east.cluster, orders, 4)
     produce(east.cluster, orders, 3, 50)
-    until(lambda: same_ends(east.cluster, west.cluster, orders, 4), 5, "grown partitions are carried", rig)
+    until(lambda: same_ends(east.cluster, west.cluster, orders, 4), 15, "grown partitions are carried", rig)
     # What has no receipt yet when its topic goes is for ever "not carried", and then the twin is not deleted unasked.
     until(lambda: rig.told(LINK).get((orders, 3)) == 50, 30, "the receipts say so", rig)
     made_again_stops_alone(rig, east.cluster, west.cluster, orders, bills)
