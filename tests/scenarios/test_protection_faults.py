@@ -275,7 +275,8 @@ def of_librdkafka(stage: ProtectionStage, topic: str, settings: dict[str, Any]) 
 
 
 def of_java(stage: ProtectionStage, topic: str, in_flight: int) -> float:
-    own = {"max.in.flight.requests.per.connection": in_flight, "batch.size": 2_048}
+    # What waits is written until the end: a buffer of the default size would take minutes.
+    own = {"max.in.flight.requests.per.connection": in_flight, "batch.size": 2_048, "buffer.memory": 524_288}
     writer = stage.java(topic, -1, **own)
     found = per_s(lambda: len(writer.acked()))
     writer.stop()
