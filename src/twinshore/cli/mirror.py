@@ -1,5 +1,5 @@
 """`twinshore mirror`: runs the links or previews a run; manages twins (resume, recreate, forget, keep, delete,
-rebuild); looks up offsets on the other side.
+rebuild); looks up offsets and records on the other side.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ TARGET_OFFSET = typer.Option(None, "--target-offset", help="Find this target off
 MOST = typer.Option(
     20, "--most", help="Without an offset: number of offset runs to show, the last ones.", min=1, max=100_000
 )
+OFFSET = typer.Option(..., "--offset", help="The record's offset on the source.", min=0)
+VALUES = typer.Option(False, "--values", help="Show keys, values and headers too, which may be confidential.")
 REBUILT = typer.Argument(help="The link of the twins, as east->west or east..west.", metavar="LINK")
 TOPICS = typer.Argument(help="Topic names.", metavar="TOPIC...")
 ANYWAY = typer.Option(False, "--anyway", help="Even if consumer groups have members there, or clients write there.")
@@ -38,7 +40,7 @@ ANYWAY = typer.Option(False, "--anyway", help="Even if consumer groups have memb
 
 def register(app: typer.Typer) -> None:
     mirror = typer.Typer(help="Replicate topics from one cluster to another, offset by offset.", no_args_is_help=True)
-    for verb in (run, plan, forget, recreate, keep, delete, resume, offset_map, rebuild):
+    for verb in (run, plan, forget, recreate, keep, delete, resume, offset_map, records, rebuild):
         mirror.command(verb.__name__.replace("_", "-"))(verb)
     app.add_typer(mirror, name="mirror")
 
@@ -216,6 +218,32 @@ def offset_map(
         )
         found = look_up_offsets(query, loaded, store)
     print_result([one.as_values() for one in found], [one.sentence() for one in found], as_json=json_output, indent=2)
+
+
+def records(
+    topic: str = typer.Argument(help="The source topic."),
+    partition: int = options.PARTITION,
+    offset: int = OFFSET,
+    values: bool = VALUES,
+    settings: Path = options.SETTINGS,
+    link: list[str] = options.LINKS,
+    json_output: bool = options.JSON,
+) -> None:
+    """Shows a record of both sides beside each other. Each look is in the audit.
+
+    Exit code 1: the two sides differ.
+    """
+    from twinshore.proof.record_pair import RecordPairRequest, show_record_pairs
+    from twinshore.state.opening import open_existing
+
+    loaded = load_cli_settings(settings)
+    with open_existing(loaded) as store:
+        request = RecordPairRequest(topic, partition, offset, link, values=values)
+        found = show_record_pairs(request, loaded, store, by=get_operator_name())
+    lines = [line for pair in found for line in pair.lines(values=values)]
+    print_result([pair.as_values() for pair in found], lines, as_json=json_output)
+    if not all(pair.is_same for pair in found):
+        raise typer.Exit(1)
 
 
 def rebuild(
