@@ -18,6 +18,7 @@ from twinshore.state.link_store import LinkControls, LinkRows, LinkStore
 from twinshore.state.log import Audit, LinkStateStore, Revisions
 from twinshore.state.mirrors import KeyCheckStore, OffsetRuns, Proofs, Twins
 from twinshore.state.monitoring import DelayStore
+from twinshore.state.platform import JobStore, PeopleStore, SnapshotStore
 from twinshore.state.progress import ProgressStore
 from twinshore.state.proxies import ProxyResets, ProxyStore, PushStore, TrafficStore
 from twinshore.state.schema_version import create_or_check_tables, has_tables
@@ -102,6 +103,9 @@ class Store:
         self.proofs = Proofs(database)
         self.key_checks = KeyCheckStore(database)
         self.delay = DelayStore(database)
+        self.people = PeopleStore(database)
+        self.jobs = JobStore(database)
+        self.snapshots = SnapshotStore(database)
 
     def __enter__(self) -> Store:
         return self

@@ -28,7 +28,8 @@ LENGTHS = {
 _LONG_OF_LINKS = ("after", "before", "outcome", "section", "seed", "sentence", "subject", "value", "words")
 _LONG_OF_PROXIES = ("goals", "members", "partitions", "reason", "text")
 _LONG_OF_OTHERS = ("block", "links", "switch_state", "unreplicated_ends")
-LONG_TEXTS = frozenset((*_LONG_OF_LINKS, *_LONG_OF_PROXIES, *_LONG_OF_OTHERS))
+_LONG_OF_PLATFORM = ("arguments", "plan")
+LONG_TEXTS = frozenset((*_LONG_OF_LINKS, *_LONG_OF_PROXIES, *_LONG_OF_OTHERS, *_LONG_OF_PLATFORM))
 _NUMBERS: dict[object, type[TypeEngine[Any]]] = {bool: Boolean, int: BigInteger, float: Double}
 LINK, PARTITION = ("link",), ("link", "topic", "partition")
 
