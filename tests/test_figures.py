@@ -107,6 +107,11 @@ BOUNDS = {
         "5 seconds": "routing.core.subscribers:SUBSCRIPTION_LEASE_S",
         "500 records": "switch.core.unreplicated:BATCH_RECORDS",
     },
+    "platform": {
+        "2 s": "server.snapshot_writer:ROUND_S",
+        "12 s": "server.worker:TAKEOVER_S",
+        "15 s": "server.snapshot_writer:GROUPS_INTERVAL_S",
+    },
     "topologies": {"10 s": "replication.core.topology_view:HEARTBEAT_FRESH_S"},
 }
 # What no bench measures because it is an example, a size that is asked for, or a bound of others.

@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -106,6 +107,8 @@ def register_verbs() -> None:
     """Adds every verb to `app`, once."""
     for verb in VERBS:
         importlib.import_module(f"twinshore.cli.{verb}").register(app)
+    # By name: the platform is built on the command line, so this package knows nothing of it.
+    importlib.import_module("twinshore.server.commands").register(app)
     app.command("completion")(completion)
 
 
@@ -151,6 +154,8 @@ def main() -> None:
     whole = build_command()  # This takes a while too.
     raise_on_interrupt()
     try:
+        if any(word == "--server" or word.startswith("--server=") for word in sys.argv[1:]):
+            sys.exit(importlib.import_module("twinshore.server.remote").run_command(sys.argv[1:]))
         whole()
     except SystemExit as ended:
         if interrupt := find_interrupt(ended):
@@ -191,6 +196,7 @@ EXAMPLES = {
     "lab status": "lab status --json",
     "lab stop": "lab stop east",
     "lab up": "lab up --clusters north,south > twinshore.toml",
+    "login": "login --server https://twinshore.example",
     "link add": "link add 'east->west' 'topics=[\"orders.*\"]' --dry-run",
     "link filter": "link filter 'east->west' --topics 'orders.*' --exclude '.*-test'",
     "link home": "link home orders east --dry-run",
@@ -213,6 +219,7 @@ EXAMPLES = {
     "mirror keep": "mirror keep orders",
     "mirror plan": "mirror plan --link 'east->west'",
     "mirror rebuild": "mirror rebuild 'east->west' orders --dry-run",
+    "mirror records": "mirror records orders --partition 3 --offset 81204",
     "mirror resume": "mirror resume orders --partition 3",
     "mirror run": "mirror run --settings twinshore.toml",
     "protection explain": "protection explain orders",
@@ -240,6 +247,7 @@ EXAMPLES = {
     "push show": "push show shop",
     "push token": "push token shop",
     "push tokens": "push tokens",
+    "serve": "serve --settings twinshore.toml",
     "simulate explore": "simulate explore --min-insync 2 --records 1",
     "simulate story": "simulate story min-insync-1",
     "simulate topic": "simulate topic orders --cluster east --acks 1",
@@ -348,8 +356,23 @@ def write_text_file(path: Path, text: str) -> None:
         raise ConfigError("cli.unwritable-file", path=str(path), cause=error.strerror) from error
 
 
+@dataclass(slots=True)
+class VerbCaller:
+    """Who runs this process's verbs, where it is not a terminal's user. `on_plan`: is given each plan before the verb
+    acts on it; may raise.
+    """
+
+    name: str = ""
+    on_plan: Callable[[Plan[Any]], None] = lambda _: None
+
+
+verb_caller = VerbCaller()
+
+
 def get_operator_name() -> str:
     """The operator's name for the audit: the user of this terminal."""
+    if verb_caller.name:
+        return verb_caller.name
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -364,6 +387,7 @@ def print_plan(plan: Plan[S], *, steps: bool) -> None:
     print_lines(plan.shown)
     print_lines(f"  {step.sentence(done=False)}" for step in (plan.steps if steps else ()))
     print_lines(plan.remarks)
+    verb_caller.on_plan(plan)
     if plan.refusal:
         raise plan.refusal
 
@@ -374,6 +398,7 @@ def run_steps(plan: Plan[S], doing: Iterable[S], *, dry_run: bool) -> list[S]:
     Raises the plan's refusal at the end.
     """
     print_lines(plan.shown)
+    verb_caller.on_plan(plan)
     steps = []
     for step in plan.steps if dry_run else doing:
         print_lines([step.sentence(done=not dry_run)])  # At once: what is done is known even if the rest fails.

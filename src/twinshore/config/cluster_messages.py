@@ -164,6 +164,9 @@ CLUSTER_MESSAGES = {
         "{partition}: the first {records} records of both sides have none in common",
         "was the target filled by another tool, or has one side lost its start to retention?",
     ),
+    "proof.no-twin": Message(
+        "no link has a twin of topic {topic}", "name the source's topic; `twinshore status --topics`"
+    ),
     "proof.sample-with-behind-max": Message(
         "--behind-max does not apply to a sample", "leave out --sample or --behind-max"
     ),

@@ -633,6 +633,35 @@ MESSAGES = {
     "proxy.users-file-not-toml": Message("[proxy] users_file {file} is not TOML: {cause}"),
     "proxy.users-file-unreadable": Message("[proxy] users_file {file} cannot be read: {cause}"),
     "proxy.users-file-wrong": Message("[proxy] users_file {file}: {errors}"),
+    # server
+    "server.approval-refused": Message("job {job} {why}"),
+    "server.cancel-refused": Message("job {job} {why}"),
+    "server.job-changed": Message("job {job} has changed meanwhile", "look at it again"),
+    "server.job-not-planned": Message("job {job} {why}", "plan it again"),
+    "server.login-refused": Message("name or password is wrong"),
+    "server.login-wait": Message("too many wrong passwords", "try again in {seconds} s"),
+    "server.missing-value": Message("{operation} needs {name}"),
+    "server.name-not-typed": Message("the confirmation must be {name}"),
+    "server.no-job": Message("there is no job {job}"),
+    "server.no-operation": Message("there is no operation {name}", "GET /api/v1/operations lists them"),
+    "server.no-person": Message("there is no person {name}"),
+    "server.no-such-page": Message("there is no such page"),
+    "server.no-token": Message("not logged in", "send a token as Authorization: Bearer, or log in"),
+    "server.not-allowed": Message("{name} has the role {role}, and this needs {needed}"),
+    "server.not-json": Message("the request is not a JSON object of the known keys: {why}"),
+    "server.password-refused": Message("the password {why}"),
+    "server.plan-changed": Message("what the job would do has changed since it was planned: {change}"),
+    "server.remote-and-settings": Message(
+        "--server and --settings cannot be given together", "the platform has settings of its own"
+    ),
+    "server.remote-failed": Message("{url} does not answer: {cause}"),
+    "server.remote-refused": Message("{url}: {cause}"),
+    "server.role-refused": Message("the role must be one of {known}"),
+    "server.session-ended": Message("the form is of another session", "load the page again"),
+    "server.too-long": Message("the request has more than {max} bytes"),
+    "server.unknown-value": Message("{operation} has no value {name}", "known are {known}"),
+    "server.verb-left-out": Message("{verb} cannot be asked of a platform: it {why}"),
+    "server.wrong-value": Message("{name} {why}"),
 }
 
 ERRORS_PAGE_HEAD = """\

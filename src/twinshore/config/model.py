@@ -390,6 +390,16 @@ class PlanStep(Protocol):
         ...
 
 
+# What names the thing that a step changes.
+STEP_NAMES = ("link", "pair", "cluster", "topic", "partition", "group", "switch", "home", "old", "new", "name")
+_OBSERVED = re.compile(r"(?<![\w.\-])\d[\d,.]*(?![\w\-])")
+
+
+def decision_of(step: PlanStep) -> str:
+    names = [f"{name} {getattr(step, name)}" for name in STEP_NAMES if getattr(step, name, "") not in ("", None)]
+    return f"{', '.join(names)}: {_OBSERVED.sub('#', step.sentence(done=False))}"
+
+
 S_co = TypeVar("S_co", bound=PlanStep, covariant=True)
 
 
@@ -403,6 +413,10 @@ class Plan(Generic[S_co]):
     shown: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     refusal: TwinshoreError | None = None
+
+    def decisions(self) -> tuple[str, ...]:
+        """Returns what somebody agrees to: what the steps do, and to what. Offsets and counts are only observed."""
+        return tuple(map(decision_of, self.steps))
 
 
 WRITE_PAUSE_S = 10.0  # the longest pause of writers

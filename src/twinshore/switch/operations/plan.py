@@ -400,6 +400,15 @@ class SwitchPlan(Plan[SwitchStep]):
     takes_over: tuple[SwitchState, ...] = ()
     alive: str = ""
 
+    def decisions(self) -> tuple[str, ...]:
+        if self.state is None:
+            return Plan.decisions(self)
+        moves = [f"topic {move.topic}, ids {move.old_id} and {move.new_id}" for move in self.state.topics]
+        ended = [f"ends switch {other.id}" for other in self.takes_over]
+        group = f" of group {self.state.group}" if self.state.group else ""
+        whole = f"{self.state.kind} switch{group} from {self.state.old} to {self.state.new}"
+        return (whole, *moves, *(f"replicates {topic} back" for topic in self.back_topics), *ended)
+
 
 def plan(request: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "", kept: str = "") -> SwitchPlan:
     """Raises ConfigError if no topic matches; obstacles are `refusal`, in one sentence. `kept`: the cluster that keeps

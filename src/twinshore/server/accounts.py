@@ -1,0 +1,227 @@
+"""People, their logins and tokens. Passwords are kept as Argon2id hashes, other secrets as digests of random bits."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import replace
+
+from cryptography.exceptions import InvalidKey
+from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
+
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.kafka.clock import wall_ms
+from twinshore.server.core.access import (
+    DEVICE_MS,
+    FIRST_ADMIN_MS,
+    SESSION_MS,
+    TOKEN_DAYS_MAX,
+    Caller,
+    login_wait_ms,
+    password_fault,
+    session_caller,
+    token_caller,
+)
+from twinshore.server.core.catalogue import Role
+from twinshore.state.core.platform_values import PersonRow, SessionRow, TokenKind, TokenRow
+from twinshore.state.core.values import AuditRow
+from twinshore.state.platform import digest_of
+from twinshore.state.store import Store
+
+DAY_MS = 86_400_000
+# Letters that are not mistaken for others, for a code that a person compares.
+CODE_LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
+CODE_LENGTH = 8
+
+
+def hash_password(password: str) -> str:
+    made = Argon2id(salt=os.urandom(16), length=32, iterations=2, lanes=1, memory_cost=19_456)
+    return made.derive_phc_encoded(password.encode())
+
+
+def is_password(password: str, hashed: str) -> bool:
+    try:
+        Argon2id.verify_phc_encoded(password.encode(), hashed)
+    except InvalidKey:
+        return False
+    return True
+
+
+# Compared where there is no such person: an answer takes as long as for a wrong password.
+_NO_PERSON = hash_password(secrets.token_hex(16))
+
+
+def read_role(text: str) -> Role:
+    if text not in set(Role):
+        raise ConfigError("server.role-refused", known=", ".join(Role))
+    return Role(text)
+
+
+def _told(kind: str, subject: str, after: str, by: str, before: str = "") -> AuditRow:
+    return AuditRow(wall_ms(), "", kind, subject, before, after, "done", by)
+
+
+class Accounts:
+    """Logs people in and out, and knows who calls."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    # -- who calls
+
+    def by_session(self, secret: str) -> Caller | None:
+        return session_caller(*self._store.people.session(digest_of(secret), wall_ms()))
+
+    def by_token(self, secret: str) -> Caller | None:
+        return token_caller(*self._store.people.token(digest_of(secret), TokenKind.BEARER, wall_ms()))
+
+    # -- logins
+
+    def log_in(self, name: str, password: str) -> str:
+        """Returns the session's secret. Raises RefusedError."""
+        person, now_ms = self._store.people.of(name), wall_ms()
+        if person is not None and (wait_ms := login_wait_ms(person, now_ms)):
+            raise RefusedError("server.login-wait", seconds=1 + wait_ms // 1000)
+        hashed = person.password if person is not None and person.password else _NO_PERSON
+        is_right = is_password(password, hashed)
+        if person is None or not person.password or person.disabled_ms or not is_right:
+            self._store.people.fails(name, now_ms)
+            raise RefusedError("server.login-refused")
+        return self._open_session(person, now_ms)
+
+    def _open_session(self, person: PersonRow, now_ms: int) -> str:
+        secret = secrets.token_urlsafe(32)
+        row = SessionRow(
+            digest=digest_of(secret),
+            person=person.name,
+            role=person.role,
+            csrf=secrets.token_urlsafe(24),
+            made_ms=now_ms,
+            ends_ms=now_ms + SESSION_MS,
+        )
+        self._store.people.log_in(row, now_ms)
+        return secret
+
+    def log_out(self, caller: Caller) -> None:
+        self._store.people.log_out(caller.digest)
+
+    # -- the first admin
+
+    def first_admin_secret(self) -> str | None:
+        """Returns the secret of a link that makes the first admin, once; None where there is one."""
+        if self._store.people.has_admin():
+            return None
+        secret, now_ms = secrets.token_urlsafe(32), wall_ms()
+        row = TokenRow(
+            digest=digest_of(secret),
+            kind=TokenKind.FIRST_ADMIN,
+            name="the first admin's link",
+            person="",
+            role=Role.ADMIN,
+            made_ms=now_ms,
+            ends_ms=now_ms + FIRST_ADMIN_MS,
+        )
+        self._store.people.add_token(row)
+        return secret
+
+    def is_first_admin_link(self, secret: str) -> bool:
+        found, _ = self._store.people.token(digest_of(secret), TokenKind.FIRST_ADMIN, wall_ms())
+        return found is not None and not self._store.people.has_admin()
+
+    def make_first_admin(self, secret: str, name: str, password: str) -> str:
+        """Returns the new admin's session. Raises RefusedError where the link has ended or was used."""
+        person = self._new_person(name, password, Role.ADMIN, "the first admin's link")
+        told = _told("person", name, Role.ADMIN, "the first admin's link")
+        if not self._store.people.first_admin(digest_of(secret), person, told):
+            raise RefusedError("server.login-refused")
+        return self._open_session(person, wall_ms())
+
+    # -- people
+
+    def _new_person(self, name: str, password: str, role: Role, by: str) -> PersonRow:
+        if not name or len(name) > 100 or not name.isprintable() or name != name.strip():
+            raise ConfigError("server.wrong-value", name="name", why="must have 1 to 100 printable characters")
+        if fault := password_fault(password, name):
+            raise ConfigError("server.password-refused", why=fault)
+        return PersonRow(name=name, role=role, password=hash_password(password), made_by=by, made_ms=wall_ms())
+
+    def add_person(self, name: str, password: str, role: Role, caller: Caller) -> None:
+        if self._store.people.of(name) is not None:
+            raise ConfigError("server.wrong-value", name="name", why=f"{name} is there already")
+        person = self._new_person(name, password, role, caller.name)
+        self._store.people.save(person, [_told("person", name, role, caller.name)])
+
+    def change_person(self, name: str, caller: Caller, *, role: Role | None = None, enabled: bool = True) -> None:
+        """Gives a person another role, or disables one, whose sessions and tokens end at once."""
+        person = self._store.people.of(name)
+        if person is None:
+            raise ConfigError("server.no-person", name=name)
+        if name == caller.name:
+            raise RefusedError("server.wrong-value", name="name", why="must be another person than you")
+        disabled_ms = 0 if enabled else person.disabled_ms or wall_ms()
+        changed = replace(person, role=role or person.role, disabled_ms=disabled_ms)
+        before = "disabled" if person.disabled_ms else person.role
+        after = "disabled" if disabled_ms else changed.role
+        self._store.people.save(changed, [_told("person", name, after, caller.name, before)])
+
+    # -- tokens
+
+    def add_token(self, caller: Caller, name: str, role: Role, days: int) -> str:
+        """Returns the token, which is shown once."""
+        if not caller.may(role):
+            raise RefusedError("server.not-allowed", name=caller.name, role=caller.role, needed=role)
+        if not name or len(name) > 100 or not 1 <= days <= TOKEN_DAYS_MAX:
+            why = f"needs a name, and 1 to {TOKEN_DAYS_MAX} days"
+            raise ConfigError("server.wrong-value", name="token", why=why)
+        secret, now_ms = secrets.token_urlsafe(32), wall_ms()
+        row = TokenRow(
+            digest=digest_of(secret),
+            kind=TokenKind.BEARER,
+            name=name,
+            person=caller.name,
+            role=role,
+            made_ms=now_ms,
+            ends_ms=now_ms + days * DAY_MS,
+        )
+        self._store.people.add_token(row, [_told("token", name, f"{role}, {days} days", caller.name)])
+        return secret
+
+    def end_token(self, caller: Caller, digest: str) -> None:
+        mine = {row.digest: row for row in self._store.people.tokens_of(caller.name, wall_ms())}
+        if digest in mine:
+            self._store.people.end_token(digest, [_told("token", mine[digest].name, "ended", caller.name)])
+
+    # -- a command line's login
+
+    def begin_device(self) -> tuple[str, str]:
+        """Returns the secret that the command line keeps, and the code that a person confirms."""
+        secret, now_ms = secrets.token_urlsafe(32), wall_ms()
+        code = "".join(secrets.choice(CODE_LETTERS) for _ in range(CODE_LENGTH))
+        row = TokenRow(
+            digest=digest_of(code),
+            kind=TokenKind.DEVICE,
+            name=digest_of(secret),
+            person="",
+            role="",
+            made_ms=now_ms,
+            ends_ms=now_ms + DEVICE_MS,
+        )
+        self._store.people.add_token(row)
+        return secret, code
+
+    def confirm_device(self, code: str, caller: Caller) -> bool:
+        """Lets the command line that shows this code act for the caller."""
+        found, _ = self._store.people.token(digest_of(code), TokenKind.DEVICE, wall_ms())
+        if found is None:
+            return False
+        confirmed = TokenRow(
+            digest=found.name,
+            kind=TokenKind.BEARER,
+            name="command line",
+            person=caller.name,
+            role=caller.role,
+            made_ms=found.made_ms,
+            ends_ms=wall_ms() + 30 * DAY_MS,
+        )
+        told = [_told("token", "command line", f"{caller.role}, 30 days", caller.name)]
+        return self._store.people.confirm_device(found.digest, confirmed, told)

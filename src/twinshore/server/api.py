@@ -1,0 +1,305 @@
+"""The REST API: what pages show and do, for programs. Callers send a token; errors are problem+json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from twinshore import __version__
+from twinshore.config.errors import CodedError, ConfigError, TwinshoreError
+from twinshore.server.core.access import Caller
+from twinshore.server.core.catalogue import Operation
+from twinshore.server.core.jobs import JobPlan
+from twinshore.server.requests import JobRequests, job_command
+from twinshore.server.verbs import operation_of, operations
+from twinshore.state.core.platform_values import JobRow, JobState, SnapshotKind, SnapshotRow
+from twinshore.state.platform import JobFilter, SnapshotFilter, digest_of
+from twinshore.state.store import Store
+
+API = "/api/v1"
+LIMIT_MAX = 100
+PROBLEM = "application/problem+json"
+KINDS = {"links": SnapshotKind.LINK, "topics": SnapshotKind.TOPIC, "groups": SnapshotKind.GROUP}
+
+
+def problem(status: int, error: TwinshoreError, **more: object) -> JSONResponse:
+    """An error as RFC 9457 says, with its code and values."""
+    code, values = (error.code, error.values) if isinstance(error, CodedError) else ("", {})
+    body = {
+        "type": f"https://twinshore.invalid/errors#{code}" if code else "about:blank",
+        "title": error.message,
+        "status": status,
+        "detail": error.hint,
+        "code": code,
+        "values": {name: str(value) for name, value in values.items()},
+        **more,
+    }
+    return JSONResponse(body, status, media_type=PROBLEM)
+
+
+def job_values(row: JobRow) -> dict[str, Any]:
+    values = asdict(row)
+    del values["key"], values["revision"]
+    values["arguments"] = json.loads(row.arguments)
+    values["plan"] = json.loads(row.plan) if row.plan else None
+    values["command"] = job_command(row)
+    return values
+
+
+def operation_values(one: Operation) -> dict[str, Any]:
+    rule = {"role": str(one.rule.role), "effect": str(one.rule.effect), "title": one.rule.title}
+    return {"name": one.name, "path": one.path, "summary": one.summary, "arguments": one.schema(), **rule}
+
+
+def snapshot_values(row: SnapshotRow) -> dict[str, Any]:
+    shown = {"subject": row.subject, "link": row.link, "state": row.state, "rank": row.rank, "as_of_ms": row.at_ms}
+    return {**shown, "lag_records": None if row.lag < 0 else row.lag, "value": json.loads(row.value)}
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCall:
+    """One request. `key`: the caller's, so that the request sent again does nothing twice."""
+
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Mapping[str, Any]
+    caller: Caller
+    key: str = ""
+
+
+class Api:
+    """Each method answers one route, for a caller that is known."""
+
+    def __init__(self, store: Store, requests: JobRequests) -> None:
+        self._store, self._requests = store, requests
+
+    def routes(self) -> Mapping[tuple[str, str], Callable[[ApiCall], Response]]:
+        return {
+            ("GET", "/operations"): self.operations,
+            ("POST", "/operations/{operation}"): self.ask,
+            ("GET", "/overview"): self.overview,
+            ("GET", "/snapshots/{kind}"): self.snapshots,
+            ("GET", "/jobs"): self.jobs,
+            ("GET", "/jobs/{job}"): self.job,
+            ("GET", "/jobs/{job}/lines"): self.lines,
+            ("POST", "/jobs/{job}/apply"): self.apply,
+            ("POST", "/jobs/{job}/approve"): self.approve,
+            ("POST", "/jobs/{job}/cancel"): self.cancel,
+            ("GET", "/me"): self.me,
+        }
+
+    def operations(self, _: ApiCall) -> Response:
+        return JSONResponse([operation_values(one) for one in operations().values()])
+
+    def me(self, call: ApiCall) -> Response:
+        return JSONResponse({"name": call.caller.name, "role": str(call.caller.role), "by": call.caller.by})
+
+    def ask(self, call: ApiCall) -> Response:
+        key = call.key
+        one = operation_of(call.path["operation"])
+        row = self._requests.ask(one.name, call.body, call.caller, key)
+        return JSONResponse(job_values(row), 202, {"Location": f"{API}/jobs/{row.id}"})
+
+    def overview(self, _: ApiCall) -> Response:
+        row = self._store.snapshots.of(SnapshotKind.OVERVIEW, "all")
+        return JSONResponse(snapshot_values(row) if row else None)
+
+    def snapshots(self, call: ApiCall) -> Response:
+        query = call.query
+        kind = KINDS.get(call.path["kind"])
+        if kind is None:
+            raise ConfigError("server.no-such-page")
+        after = None
+        if given := query.get("after"):
+            parts = given.split(",")
+            try:
+                after = int(parts[0]), int(parts[1]), parts[2]
+            except (IndexError, ValueError):
+                raise ConfigError("server.wrong-value", name="after", why="is not of a page before") from None
+        wanted = SnapshotFilter(kind, query.get("link", ""), query.get("state", ""), query.get("search", ""), after)
+        found, limit = [*self._store.snapshots.page(wanted, limit=_limit(query))], _limit(query)
+        last = found[-1] if len(found) == limit else None
+        onward = f"{last.rank},{last.lag},{digest_of(last.subject)}" if last else None
+        return JSONResponse({"items": [snapshot_values(row) for row in found], "after": onward})
+
+    def jobs(self, call: ApiCall) -> Response:
+        query = call.query
+        state = query.get("state", "")
+        if state and state not in set(JobState):
+            raise ConfigError("server.wrong-value", name="state", why=f"must be one of {', '.join(JobState)}")
+        wanted = JobFilter([JobState(state)] if state else [], query.get("by", ""), query.get("before", ""))
+        found = self._store.jobs.page(wanted, limit=_limit(query))
+        seen = [row for row in found if row.requested_by == call.caller.name or self._may_see(row, call.caller)]
+        return JSONResponse({"items": [job_values(row) for row in seen], "before": found[-1].id if found else None})
+
+    def _may_see(self, row: JobRow, caller: Caller) -> bool:
+        return caller.may(operation_of(row.operation).rule.role)
+
+    def job(self, call: ApiCall) -> Response:
+        return JSONResponse(job_values(self._requests.job(call.path["job"], call.caller)))
+
+    def lines(self, call: ApiCall) -> Response:
+        """Lines after a number, and the job's state as read before them: a job that has ended prints no more."""
+        row = self._requests.job(call.path["job"], call.caller)
+        after = call.query.get("after", "-1")
+        if not after.lstrip("-").isdigit():
+            raise ConfigError("server.wrong-value", name="after", why="must be a number")
+        found = self._store.jobs.lines(row.id, int(after))
+        lines = [{"number": line.number, "at_ms": line.at_ms, "text": line.text} for line in found]
+        return JSONResponse({"lines": lines, "state": row.state, "exit_code": row.exit_code})
+
+    def apply(self, call: ApiCall) -> Response:
+        digest, reason = _texts(call.body, "digest", "reason")
+        return self._changed(call, lambda job: self._requests.apply(job, digest, reason, call.caller))
+
+    def approve(self, call: ApiCall) -> Response:
+        (digest,) = _texts(call.body, "digest")
+        return self._changed(call, lambda job: self._requests.approve(job, digest, call.caller))
+
+    def cancel(self, call: ApiCall) -> Response:
+        return self._changed(call, lambda job: self._requests.cancel(job, call.caller))
+
+    def _changed(self, call: ApiCall, change: Callable[[str], JobRow]) -> Response:
+        job = call.path["job"]
+        try:
+            return JSONResponse(job_values(change(job)), 202)
+        except ConfigError:
+            raise
+        except TwinshoreError as error:
+            if isinstance(error, CodedError) and error.code == "server.job-not-planned":
+                row = self._requests.job(job, call.caller)
+                plan = asdict(JobPlan.from_json(row.plan)) if row.plan else None
+                return problem(409, error, plan=plan, digest=row.digest)
+            raise
+
+
+def _limit(query: Mapping[str, str]) -> int:
+    text = query.get("limit", "50")
+    if not text.isdigit() or not 1 <= int(text) <= LIMIT_MAX:
+        raise ConfigError("server.wrong-value", name="limit", why=f"must be between 1 and {LIMIT_MAX}")
+    return int(text)
+
+
+def _texts(body: Mapping[str, Any], *names: str) -> list[str]:
+    found = []
+    for name in names:
+        value = body.get(name, "")
+        if not isinstance(value, str):
+            raise ConfigError("server.wrong-value", name=name, why="must be text")
+        found.append(value)
+    if unknown := body.keys() - set(names):
+        raise ConfigError("server.not-json", why=f"unknown: {', '.join(sorted(unknown))}")
+    return found
+
+
+def openapi() -> dict[str, Any]:
+    """The description of the API, from the catalogue."""
+    answers = {
+        "202": {"description": "the job", "content": {"application/json": {"schema": {"$ref": _JOB}}}},
+        **{
+            status: {"description": said, "content": {PROBLEM: {"schema": {"$ref": _PROBLEM}}}}
+            for status, said in _PROBLEMS.items()
+        },
+    }
+    paths: dict[str, Any] = {}
+    for one in operations().values():
+        paths[f"{API}/operations/{one.path}"] = {
+            "post": {
+                "operationId": one.path,
+                "summary": one.rule.title,
+                "description": f"{one.summary} Needs the role {one.rule.role}; {one.rule.effect}.",
+                "tags": [one.name.partition(" ")[0]],
+                "parameters": [_parameter("Idempotency-Key", "header", {"type": "string", "maxLength": 200})],
+                "requestBody": {"content": {"application/json": {"schema": one.schema()}}},
+                "responses": answers,
+            }
+        }
+    for path, summary, parameters in _READS:
+        found = {"description": summary, "content": {"application/json": {"schema": {}}}}
+        paths[f"{API}{path}"] = {
+            "get": {
+                "operationId": path.strip("/").replace("/", "-").replace("{", "").replace("}", ""),
+                "summary": summary,
+                "parameters": parameters,
+                "responses": {"200": found, **{status: answers[status] for status in _PROBLEMS}},
+            }
+        }
+    for name, properties in _JOB_CHANGES.items():
+        schema = {"type": "object", "properties": properties, "additionalProperties": False}
+        paths[f"{API}/jobs/{{job}}/{name}"] = {
+            "post": {
+                "operationId": f"job-{name}",
+                "summary": f"{name.capitalize()} a job",
+                "parameters": [_parameter("job", "path", {"type": "string"})],
+                "requestBody": {"content": {"application/json": {"schema": schema}}},
+                "responses": answers,
+            }
+        }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Twinshore", "version": __version__},
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": {"Job": {"type": "object"}, "Problem": {"type": "object", "required": ["title", "status"]}},
+        },
+    }
+
+
+_JOB, _PROBLEM = "#/components/schemas/Job", "#/components/schemas/Problem"
+_PROBLEMS = {
+    "400": "a wrong value",
+    "401": "no token, or one that has ended",
+    "403": "the role is not enough",
+    "404": "there is no such thing",
+    "409": "the thing has changed",
+    "413": "too long",
+    "503": "the store does not answer",
+}
+_TEXT = {"type": "string", "maxLength": 1000}
+_JOB_CHANGES = {"apply": {"digest": _TEXT, "reason": _TEXT}, "approve": {"digest": _TEXT}, "cancel": {}}
+
+
+def _parameter(name: str, place: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": place == "path", "schema": schema}
+
+
+_LIMITED = _parameter("limit", "query", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": 50})
+_READS: tuple[tuple[str, str, list[dict[str, Any]]], ...] = (
+    ("/operations", "What can be asked, by whom, and with which values", []),
+    ("/overview", "The first page's values", []),
+    (
+        "/snapshots/{kind}",
+        "Links, topics or groups, the worst first",
+        [
+            _parameter("kind", "path", {"type": "string", "enum": [*KINDS]}),
+            _parameter("link", "query", {"type": "string"}),
+            _parameter("state", "query", {"type": "string"}),
+            _parameter("search", "query", {"type": "string"}),
+            _parameter("after", "query", {"type": "string"}),
+            _LIMITED,
+        ],
+    ),
+    (
+        "/jobs",
+        "Jobs, the newest first",
+        [
+            _parameter("state", "query", {"type": "string", "enum": [*map(str, JobState)]}),
+            _parameter("by", "query", {"type": "string"}),
+            _parameter("before", "query", {"type": "string"}),
+            _LIMITED,
+        ],
+    ),
+    ("/jobs/{job}", "One job", [_parameter("job", "path", {"type": "string"})]),
+    (
+        "/jobs/{job}/lines",
+        "What a job has printed",
+        [_parameter("job", "path", {"type": "string"}), _parameter("after", "query", {"type": "integer"})],
+    ),
+    ("/me", "Who the token is of", []),
+)

@@ -1,0 +1,42 @@
+"""`twinshore serve` and `twinshore login`: the platform, and a command line that asks it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from twinshore.cli import options
+from twinshore.cli.app import load_settings_file, server_log
+
+WEB = typer.Option(False, "--web", help="Only pages and API; needs the store alone.")
+WORKER = typer.Option(False, "--worker", help="Only take jobs; needs the settings of the clusters.")
+SERVER = typer.Option(..., "--server", help="The platform's address, such as https://twinshore.example.")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("serve")(serve)
+    app.command("login")(login)
+
+
+def serve(web: bool = WEB, worker: bool = WORKER, settings: Path = options.SETTINGS) -> None:
+    """Serves pages and an API, and runs the jobs that they ask for, until stopped. Any number may share a store."""
+    from twinshore.server.serve import serve_both, serve_web, serve_worker
+
+    loaded = load_settings_file(settings)
+    with server_log(loaded):
+        if web and not worker:
+            serve_web(loaded)
+        elif worker and not web:
+            serve_worker(settings)
+        else:
+            serve_both(settings.absolute(), loaded)
+
+
+def login(server: str = SERVER) -> None:
+    """Logs this command line in to a platform: shows a code that you confirm on its pages. Verbs with --server then act
+    for you.
+    """
+    from twinshore.server.remote import log_in
+
+    log_in(server)

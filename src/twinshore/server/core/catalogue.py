@@ -1,0 +1,338 @@
+"""What can be asked of the platform: each verb of the command line, who may ask it, and with which values.
+
+The verbs themselves say what values they take (`verbs.py`); the table here says the rest. A verb that is in neither
+list fails a test.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from twinshore.config.errors import ConfigError
+
+
+class Role(StrEnum):
+    """Each may do all that the ones before may. APPROVER: also approve what others ask. ADMIN: also people, tokens,
+    settings and secrets.
+    """
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    APPROVER = "approver"
+    ADMIN = "admin"
+
+    def covers(self, other: Role) -> bool:
+        return _RANKS[self] >= _RANKS[other]
+
+
+_RANKS = {role: number for number, role in enumerate(Role)}
+
+
+def lower_role(one: Role, other: Role) -> Role:
+    return min(one, other, key=_RANKS.__getitem__)
+
+
+class Effect(StrEnum):
+    """READS: changes nothing. CHANGES: can be taken back. DESTROYS: deletes something, or may lose records: where the
+    settings want four eyes, another person approves it.
+    """
+
+    READS = "reads"
+    CHANGES = "changes"
+    DESTROYS = "destroys"
+
+
+@dataclass(frozen=True, slots=True)
+class VerbRule:
+    """Who may ask a verb, and what it does. `resumes`: the verb that goes on with what a dead job began, by the job's
+    subject. `worse_with`: options with which it does more. `withheld`: options that no platform takes. `title`: for
+    people.
+    """
+
+    role: Role
+    effect: Effect
+    title: str
+    resumes: str = ""
+    worse_with: tuple[tuple[str, Effect], ...] = ()
+    withheld: frozenset[str] = frozenset()
+
+
+def _reads(title: str, role: Role = Role.VIEWER, withheld: Sequence[str] = ()) -> VerbRule:
+    return VerbRule(role, Effect.READS, title, withheld=frozenset(withheld))
+
+
+def _changes(title: str, role: Role = Role.OPERATOR) -> VerbRule:
+    return VerbRule(role, Effect.CHANGES, title)
+
+
+def _destroys(title: str, resumes: str = "") -> VerbRule:
+    return VerbRule(Role.OPERATOR, Effect.DESTROYS, title, resumes)
+
+
+_SWITCH = "switch resume"
+
+RULES: Mapping[str, VerbRule] = {
+    "advise": VerbRule(Role.OPERATOR, Effect.READS, "Advise on a cluster", worse_with=(("fix", Effect.CHANGES),)),
+    "advise settings": _reads("Choose settings for needs"),
+    "audit": _reads("List changes"),
+    "delay": _reads("Show delays"),
+    "delay alarms": _reads("List alarms"),
+    "delay check": _reads("Check one delay"),
+    "delay forget": _changes("Forget a lag monitor"),
+    "groups": _reads("Show consumer groups on both sides"),
+    "groups move": _changes("Commit a group's offsets on the other side"),
+    "groups translate": _reads("Translate offsets"),
+    "incidents": _reads("List incidents"),
+    "link add": _changes("Add a link", Role.ADMIN),
+    "link filter": _changes("Change a link's filters"),
+    "link home": _changes("Set a topic's home"),
+    "link homes": _reads("List homes of topics"),
+    "link list": _reads("List links"),
+    "link pause": _changes("Pause a link or topics"),
+    "link priority": _changes("Set topics' priority"),
+    "link recover": _destroys("Restore a link from its target"),
+    "link remove": _changes("Remove a link", Role.ADMIN),
+    "link reset": _changes("Take a link's values from the settings"),
+    "link resume": _changes("Resume a link or topics"),
+    "link reverse": _changes("Reverse a link", Role.ADMIN),
+    "link set": _changes("Change a link", Role.ADMIN),
+    "link throttle": _changes("Limit a link's throughput"),
+    "mirror delete": _destroys("Allow the deletion of a twin"),
+    "mirror forget": _destroys("Forget a topic"),
+    "mirror keep": _changes("Keep a twin"),
+    "mirror offset-map": _reads("Look up offsets on the other side"),
+    "mirror plan": _reads("Preview a run", Role.OPERATOR),
+    "mirror rebuild": _destroys("Rebuild twins", _SWITCH),
+    "mirror recreate": _destroys("Begin a twin again"),
+    "mirror records": VerbRule(
+        Role.OPERATOR, Effect.READS, "Records of both sides", worse_with=(("values", Effect.CHANGES),)
+    ),
+    "mirror resume": _changes("Resume stopped partitions"),
+    "protection explain": _reads("Explain a topic's protection"),
+    "protection set": _changes("Protect topics"),
+    "protection show": _reads("Show protected topics"),
+    "prove": _reads("Compare both sides", Role.OPERATOR, ("continuous", "every", "here", "metrics_port")),
+    "proxy breaker close": _changes("Close a circuit breaker"),
+    "proxy breaker drops": _reads("List dropped records"),
+    "proxy breaker limit": _changes("Set a circuit breaker's limits"),
+    "proxy breaker list": _reads("List circuit breakers"),
+    "proxy breaker open": _changes("Open a circuit breaker"),
+    "proxy client-audit": _reads("Audit clients", Role.OPERATOR, ("here",)),
+    "proxy groups": VerbRule(
+        Role.OPERATOR, Effect.CHANGES, "Move the groups of proxies' clients", worse_with=(("force", Effect.DESTROYS),)
+    ),
+    "proxy list": _reads("List proxies"),
+    "proxy offsets": _changes("Reset a group's offsets"),
+    "proxy plan": _reads("Show what clients would see", Role.OPERATOR),
+    "proxy traffic": _reads("Show traffic"),
+    "push list": _reads("List pushed clients"),
+    "push remove": _changes("Remove a pushed client", Role.ADMIN),
+    "push revoke": _changes("Revoke a push token", Role.ADMIN),
+    "push show": _reads("Show a pushed client"),
+    "push tokens": _reads("List push tokens", Role.ADMIN),
+    "simulate explore": _reads("Search for losses", Role.OPERATOR),
+    "simulate story": _reads("Tell how a record is lost"),
+    "simulate topic": _reads("Search for a topic's losses", Role.OPERATOR),
+    "status": _reads("Show the status of links"),
+    "switch drill": VerbRule(Role.OPERATOR, Effect.CHANGES, "Rehearse a switch"),
+    "switch failback": _destroys("Make an old home a twin again", _SWITCH),
+    "switch free": _changes("Remove what a dead switch left"),
+    "switch history": _reads("List switches"),
+    "switch plan": _reads("Plan a switch", Role.OPERATOR),
+    "switch rescue list": _reads("List rescued records", Role.OPERATOR),
+    "switch resume": VerbRule(Role.OPERATOR, Effect.CHANGES, "Go on with a switch", _SWITCH),
+    "switch rollback": _changes("Roll a switch back"),
+    "switch run": VerbRule(
+        Role.OPERATOR,
+        Effect.CHANGES,
+        "Switch topics or a group",
+        _SWITCH,
+        (("force", Effect.DESTROYS), ("without_data", Effect.DESTROYS)),
+    ),
+    "switch status": _reads("Show open switches"),
+    "topology": _reads("Show the topology"),
+}
+
+# Why verbs are not asked of a platform.
+_REASONS: Mapping[str, Sequence[str]] = {
+    "runs until it is stopped": (
+        "mirror run",
+        "proxy run",
+        "delay watch",
+        "delay watch-watchers",
+        "push serve",
+        "serve",
+    ),
+    "works on this machine alone": ("lab up", "lab down", "lab start", "lab stop", "lab status", "lab fill"),
+    "reads a producer's local files": ("spool show", "spool send", "spool drop"),
+    "reads or writes local files": ("migrate", "migrate mm2", "push set", "proxy user"),
+    "has files of its own": ("switch rescue export", "switch rescue show", "switch rescue reinject"),
+    "prints a secret, which no job may hold": ("push token",),
+    "starts clusters of its own": ("demo",),
+    "measures this machine": ("delay simulate",),
+    "is for a shell": ("completion",),
+    "is how a command line logs in": ("login",),
+}
+LEFT_OUT: Mapping[str, str] = {name: why for why, names in _REASONS.items() for name in names}
+
+
+class ValueKind(StrEnum):
+    TEXT = "text"
+    INTEGER = "integer"
+    NUMBER = "number"
+    FLAG = "flag"
+
+
+# The longest text and list that a request may have.
+TEXT_MAX, LIST_MAX = 1_000, 200
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A value that a verb takes. `option`: as on the command line; empty: by its place."""
+
+    name: str
+    kind: ValueKind
+    help: str
+    option: str = ""
+    is_many: bool = False
+    is_required: bool = False
+    default: str | int | float | bool | None = None
+    low: float = -math.inf
+    high: float = math.inf
+
+    def read(self, value: object) -> list[str]:
+        """Returns the value's words on the command line. Raises ConfigError for one that does not fit."""
+        values = value if self.is_many and isinstance(value, list) else [value]
+        if len(values) > LIST_MAX:
+            raise self._refuse(f"has {len(values)} values, the most is {LIST_MAX}")
+        if self.kind is ValueKind.FLAG:
+            if not isinstance(value, bool):
+                raise self._refuse("must be true or false")
+            on, _, off = self.option.partition("/")
+            return [on] if value else [off] if off else []
+        words = [self._word(one) for one in values]
+        if not self.option:
+            return words
+        return [f"{self.option}={word}" for word in words]
+
+    def _word(self, value: object) -> str:
+        if self.kind is ValueKind.TEXT:
+            if not isinstance(value, str) or "\0" in value:
+                raise self._refuse("must be text")
+            if len(value) > TEXT_MAX:
+                raise self._refuse(f"has {len(value)} characters, the most is {TEXT_MAX}")
+            return value
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        is_number = whole or (self.kind is ValueKind.NUMBER and isinstance(value, float) and math.isfinite(value))
+        if not is_number:
+            raise self._refuse(f"must be {'a whole number' if self.kind is ValueKind.INTEGER else 'a number'}")
+        assert isinstance(value, int | float)
+        if not self.low <= value <= self.high:
+            raise self._refuse(f"must be between {self.low:g} and {self.high:g}")
+        return str(value)
+
+    def _refuse(self, why: str) -> ConfigError:
+        return ConfigError("server.wrong-value", name=self.name, why=why)
+
+    def schema(self) -> dict[str, Any]:
+        """Returns the JSON schema."""
+        kinds = {"text": "string", "flag": "boolean"}
+        one: dict[str, Any] = {"type": kinds.get(self.kind, str(self.kind))}
+        if self.kind is ValueKind.TEXT:
+            one["maxLength"] = TEXT_MAX
+        if math.isfinite(self.low):
+            one["minimum"] = self.low
+        if math.isfinite(self.high):
+            one["maximum"] = self.high
+        found: dict[str, Any] = {"type": "array", "items": one, "maxItems": LIST_MAX} if self.is_many else one
+        found["description"] = self.help
+        if self.default is not None and not self.is_many:
+            found["default"] = self.default
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A verb as it can be asked. `asks`: it wants `--yes` before it changes anything."""
+
+    name: str
+    rule: VerbRule
+    summary: str
+    parameters: tuple[Parameter, ...]
+    has_dry_run: bool
+    asks: bool
+    prints_json: bool
+
+    @property
+    def plans(self) -> bool:
+        """Whether it can say first what it would change."""
+        return self.has_dry_run or self.asks
+
+    @property
+    def plan_options(self) -> list[str]:
+        return ["--dry-run"] if self.has_dry_run else []
+
+    @property
+    def act_options(self) -> list[str]:
+        return ["--yes"] if self.asks else []
+
+    @property
+    def path(self) -> str:
+        """The name in addresses."""
+        return self.name.replace(" ", "-")
+
+    def effect(self, arguments: Mapping[str, object]) -> Effect:
+        worse = (effect for name, effect in self.rule.worse_with if arguments.get(name) not in (False, None, "", []))
+        return max([self.rule.effect, *worse], key=list(Effect).index)
+
+    def confirmation(self, arguments: Mapping[str, object]) -> str:
+        """Returns the name that a person types to agree: the new home, or the first thing that the verb is given."""
+        given = arguments.get("to") or next(
+            (value for one in self.parameters if not one.option and (value := arguments.get(one.name))), ""
+        )
+        return str(given[0] if isinstance(given, list) else given or self.name)
+
+    def words(self, arguments: Mapping[str, object], own: Sequence[str] = ()) -> list[str]:
+        """Returns the command's words, with the platform's `own` options. Raises ConfigError for what the verb does not
+        take.
+        """
+        known = {parameter.name: parameter for parameter in self.parameters}
+        for name in arguments:
+            if name not in known:
+                raise ConfigError("server.unknown-value", operation=self.name, name=name, known=", ".join(known))
+        placed: list[str] = []
+        options: list[str] = []
+        for name, parameter in known.items():
+            value = arguments.get(name)
+            if value is None or value == [] or (value == "" and not parameter.is_required):
+                if parameter.is_required:
+                    raise ConfigError("server.missing-value", operation=self.name, name=name)
+                continue
+            (options if parameter.option else placed).extend(parameter.read(value))
+        return [*self.name.split(), *own, *options, *(["--", *placed] if placed else [])]
+
+    def schema(self) -> dict[str, Any]:
+        """Returns the JSON schema of the arguments."""
+        return {
+            "type": "object",
+            "properties": {parameter.name: parameter.schema() for parameter in self.parameters},
+            "required": [parameter.name for parameter in self.parameters if parameter.is_required],
+            "additionalProperties": False,
+        }
+
+
+def command_line(words: Sequence[str]) -> str:
+    """Returns the command that does the same, for a shell."""
+    kept = list(words)
+    # What cannot be taken for an option needs no separator.
+    if "--" in kept:
+        at = kept.index("--")
+        if not any(word.startswith("-") for word in kept[at + 1 :]):
+            del kept[at]
+    return shlex.join(["twinshore", *kept])

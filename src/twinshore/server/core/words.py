@@ -1,0 +1,110 @@
+"""Words and figures for pages: times, amounts, and the sentence that stands above all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from twinshore.config.sentences import count_phrase, format_age, join_names
+from twinshore.server.core.snapshots import BEHIND, DIFFERS, FINE, PAUSED, TROUBLE, UNKNOWN
+
+RANK_WORDS: Mapping[int, str] = {
+    FINE: "fine",
+    PAUSED: "paused",
+    BEHIND: "behind",
+    UNKNOWN: "unknown",
+    TROUBLE: "trouble",
+    DIFFERS: "differs",
+}
+# A snapshot that is older is said to be old.
+OLD_MS = 60_000
+
+
+def utc(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def iso(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def amount(number: float | None, unit: str = "") -> str:
+    if number is None or number < 0:
+        return "unknown"
+    for size, sign in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if number >= size:
+            return f"{number / (1e3 if sign == 'k' else size):.1f} {sign}{unit}"
+    return f"{number:,.0f}{f' {unit}' if unit else ''}"
+
+
+def seconds(value: float | None) -> str:
+    return "unknown" if value is None else format_age(value)
+
+
+def verdict(values: Mapping[str, Any] | None) -> str:
+    """Answers the first page's question: is everything the same everywhere, and what would be lost now?"""
+    if values is None:
+        return "Nothing is known yet: no worker has looked at the links. Start `twinshore serve` with its settings."
+    if not values["link_count"]:
+        return "There is no link yet: `twinshore link add` makes one, or the settings file does."
+    ranks, links = values["ranks"], values["link_ranks"]
+    if ranks[DIFFERS] or links[DIFFERS]:
+        many = count_phrase(ranks[DIFFERS], "topic") if ranks[DIFFERS] else count_phrase(links[DIFFERS], "link")
+        return f"The two sides differ: {many}. {_loss(values)}"
+    if ranks[TROUBLE] or links[TROUBLE]:
+        many = count_phrase(ranks[TROUBLE], "topic") if ranks[TROUBLE] else count_phrase(links[TROUBLE], "link")
+        return f"Not everything is replicated: {many}. {_loss(values)}"
+    if links[UNKNOWN]:
+        return f"Of {count_phrase(links[UNKNOWN], 'link')} nothing is known now. {_loss(values)}"
+    return f"Everything is replicated; {_proof(values)}. {_loss(values)}"
+
+
+def _proof(values: Mapping[str, Any]) -> str:
+    if values["topic_count"] and values["proven_topics"] == values["topic_count"]:
+        return f"both sides were compared, and are the same, as of {utc(values['proven_ms'])}"
+    proven, whole = values["proven_topics"], count_phrase(values["topic_count"], "topic")
+    return f"both sides were compared of {proven} of {whole}"
+
+
+def _loss(values: Mapping[str, Any]) -> str:
+    if values["unknown_lags"]:
+        return f"What a loss of a source would cost now is unknown for {count_phrase(values['unknown_lags'], 'link')}."
+    if not values["lag"]:
+        return "If a source is lost now, no record that it acknowledged is missing on its twin."
+    worst = values["recovery_point_s"]
+    oldest = f", the oldest {format_age(worst)} old" if worst is not None else ""
+    return f"If every source is lost now, {count_phrase(values['lag'], 'record')} are missing on twins{oldest}."
+
+
+def hold_sentence(hold: Mapping[str, Any], now_ms: int) -> str:
+    """What an open switch does to writers."""
+    topics = count_phrase(hold["topics"], "topic")
+    where = f"{topics} from {hold['old']} to {hold['new']}"
+    if hold["held_ms"]:
+        return f"Writers of {where} wait {format_age((now_ms - hold['held_ms']) / 1000)}: {hold['step']}"
+    return f"A switch of {where} is under way: {hold['step']}"
+
+
+def topic_sentence(values: Mapping[str, Any], state: str, link: str) -> str:
+    """Answers a topic page's question."""
+    source, _, target = link.partition("->")
+    topic, lag = values["topic"], values["lag_records"]
+    if state == "differs":
+        return f"{topic} differs between {source} and {target}: see its incidents below."
+    if state in ("refused", "stopped", "incident"):
+        kinds = join_names(sorted({one["kind"] for one in values["incidents"]})) or state
+        return f"{topic} is not replicated whole: {kinds}."
+    if state in ("paused", "excluded"):
+        return f"{topic} is {state}: nothing is replicated."
+    if lag is None:
+        return f"How far {target} is behind with {topic} is unknown."
+    if not lag:
+        return f"{target} has every record of {topic} that {source} had when it was last asked."
+    late = values["recovery_point_s"]
+    oldest = f", the oldest for {format_age(late)}" if late else ""
+    return f"{target} lacks {count_phrase(lag, 'record')} of {topic}{oldest}."
+
+
+def named(names: Sequence[str]) -> str:
+    return join_names(names, 5)

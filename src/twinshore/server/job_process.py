@@ -1,0 +1,295 @@
+"""One job in a process of its own: it runs the verb, as the command line does, and writes down what the verb prints.
+
+The process holds the job's lease. So the job goes on when its worker dies, and another worker takes it over only when
+this process is dead too.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from twinshore.cli.app import build_command, verb_caller
+from twinshore.config.errors import RefusedError, StoreError, TwinshoreError
+from twinshore.config.model import Plan
+from twinshore.config.sentences import escape_line
+from twinshore.config.settings import load_settings
+from twinshore.kafka.clock import wall_ms
+from twinshore.runtime.lease_keeper import exclusive
+from twinshore.runtime.process import raise_on_interrupt
+from twinshore.server.core.catalogue import Effect, Operation
+from twinshore.server.core.jobs import JobPlan, ended, has_ended, plan_differences, planned
+from twinshore.server.verbs import operation_of
+from twinshore.state.core.platform_values import JobLine, JobRow, JobState
+from twinshore.state.opening import open_or_create
+from twinshore.state.platform import JOB_LEASE
+from twinshore.state.store import Store
+from twinshore.switch.core.steps import ENDED_STATUSES, SwitchState
+
+log = logging.getLogger(__name__)
+
+FLUSH_S: Final = 0.2
+STORE_RETRY_S: Final = 1.0
+# How long a job that has ended tries to say so.
+END_TIMEOUT_S: Final = 900
+INTERRUPTED: Final = 130
+
+
+def job_lease(job: str) -> str:
+    return f"{JOB_LEASE}{job}"
+
+
+def run_job(settings: str, job: str, worker: str) -> None:
+    """The process's whole work. `settings`: the file's path."""
+    os.setpgid(0, 0)  # a signal to the worker's terminal is not for its jobs
+    raise_on_interrupt()
+    loaded = load_settings(Path(settings), os.environ)
+    with open_or_create(loaded) as store, exclusive(job_lease(job), store, worker):
+        row = store.jobs.of(job)
+        if row is None or has_ended(row) or row.worker != worker:
+            return
+        printer = JobPrinter(store, job, holds=row.state is JobState.PLANNING)
+        sys.stdout = sys.stderr = printer
+        printer.start()
+        try:
+            exit_code, sentence, plan = JobRun(store, row, settings).result()
+            if plan is not None and not exit_code:
+                printer.forget()  # the plan has the same sentences
+        finally:
+            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+            printer.close()
+        finish(store, job, exit_code, sentence, plan)
+
+
+class JobPrinter(io.TextIOBase):
+    """Takes what the verb prints, and writes it to the store line by line. While the store is away lines are kept. Also
+    hears that the job is cancelled, and interrupts the verb as Ctrl-C does.
+    """
+
+    def __init__(self, store: Store, job: str, *, holds: bool = False) -> None:
+        """`holds`: nothing is written before the end."""
+        self._store, self._job, self._holds = store, job, holds
+        self._number = store.jobs.last_line(job)
+        self._part = ""
+        self._lines: queue.SimpleQueue[JobLine] = queue.SimpleQueue()
+        self._unwritten: list[JobLine] = []
+        self._closed = threading.Event()
+        self._is_interrupted = False
+        self._thread = threading.Thread(target=self._work, name="job lines", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def isatty(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        *whole, self._part = (self._part + text).split("\n")
+        for line in whole:
+            self._put(line)
+        return len(text)
+
+    def _put(self, line: str) -> None:
+        self._number += 1
+        self._lines.put(JobLine(self._job, self._number, wall_ms(), escape_line(line)))
+
+    def forget(self) -> None:
+        """Drops what was held."""
+        self._part = ""
+        self._lines = queue.SimpleQueue()
+
+    def close(self) -> None:
+        if self._part:
+            self._put(self._part)
+            self._part = ""
+        self._closed.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        give_up_ms = 0
+        while True:
+            closing = self._closed.wait(FLUSH_S)
+            while not self._lines.empty() and (closing or not self._holds):
+                self._unwritten.append(self._lines.get())
+            try:
+                if self._unwritten:
+                    self._store.jobs.print_lines(self._unwritten)
+                    self._unwritten = []
+                if closing:
+                    return
+                self._hear_cancel()
+            except StoreError:
+                if closing:
+                    give_up_ms = give_up_ms or wall_ms() + 1000 * END_TIMEOUT_S
+                    if wall_ms() > give_up_ms:
+                        return
+                    threading.Event().wait(STORE_RETRY_S)
+
+    def _hear_cancel(self) -> None:
+        if self._is_interrupted:
+            return
+        row = self._store.jobs.of(self._job)
+        if row is not None and row.cancelled_by:
+            self._is_interrupted = True
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+class JobRun:
+    """Runs the verb of a job, to plan it or to act."""
+
+    def __init__(self, store: Store, row: JobRow, settings: str) -> None:
+        self._store, self._row, self._settings = store, row, settings
+        self._operation: Operation = operation_of(row.operation)
+        self._plan: JobPlan | None = None
+        self._before = JobPlan.from_json(row.plan) if row.plan else None
+
+    def result(self) -> tuple[int, str, JobPlan | None]:
+        """Returns the exit code, the last sentence, and the plan if the job was only to be planned."""
+        arguments = json.loads(self._row.arguments)
+        is_planning = self._row.state is JobState.PLANNING
+        operation = self._operation
+        verb_caller.name = self._row.requested_by
+        verb_caller.on_plan = self._note if is_planning else self._check
+        if is_planning:
+            exit_code, sentence = run_verb(operation.words(arguments, operation.plan_options), self._settings)
+            return exit_code, sentence, self._plan or JobPlan()
+        goes_on = self._resumption()
+        if isinstance(goes_on, str):
+            return 0, goes_on, None
+        own = [*operation.act_options]
+        if operation.prints_json and operation.effect(arguments) is Effect.READS and arguments.get("json_output"):
+            own.append("--json")
+        exit_code, sentence = run_verb(goes_on or operation.words(arguments, own), self._settings)
+        return exit_code, sentence, None
+
+    def _resumption(self) -> list[str] | str | None:
+        """Returns the words that go on with what a dead process of this job began, or how that has ended since; None:
+        nothing was begun.
+        """
+        if not self._row.subject or not self._operation.rule.resumes:
+            return None
+        found = self._store.switches.of(self._row.subject)
+        if found is None:
+            return None
+        state = SwitchState.from_json(found.switch_state)
+        if state.state in ENDED_STATUSES:
+            return f"switch {state.id[:8]}: {state.state}"
+        verb_caller.on_plan = lambda _: None
+        return [*self._operation.rule.resumes.split(), self._row.subject]
+
+    def _note(self, plan: Plan[Any]) -> None:
+        found = to_job_plan(plan)
+        self._plan = self._plan.joined(found) if self._plan else found
+
+    def _check(self, plan: Plan[Any]) -> None:
+        """Refuses to act on another plan than the one that a person agreed to."""
+        found = to_job_plan(plan)
+        if self._before is not None:
+            self._plan = self._plan.joined(found) if self._plan else found
+            agreed = self._before.decisions[: len(self._plan.decisions)]
+            if self._plan.decisions != agreed:
+                gone, new = plan_differences(self._before, self._plan)
+                change = "; ".join([*(f"no longer {one}" for one in gone), *(f"now also {one}" for one in new)])
+                raise RefusedError("server.plan-changed", change=change or "the order")
+        state = getattr(plan, "state", None)
+        if isinstance(state, SwitchState):
+            self._begin(state.id)
+
+    def _begin(self, subject: str) -> None:
+        """Writes down what the verb is about to begin, before it does."""
+        change_job(self._store, self._row.id, lambda row: replace(row, subject=subject))
+
+
+def to_job_plan(plan: Plan[Any]) -> JobPlan:
+    return JobPlan(
+        tuple(plan.shown),
+        tuple(step.sentence(done=False) for step in plan.steps),
+        tuple(plan.remarks),
+        tuple(plan.decisions()),
+        plan.refusal.message if plan.refusal else "",
+    )
+
+
+def run_verb(words: list[str], settings: str) -> tuple[int, str]:
+    """Runs a verb as the command line does. Returns its exit code and, if it failed, why."""
+    command = build_command()
+    # Options end where a `--` stands.
+    place = words.index("--") if "--" in words else len(words)
+    words = [*words[:place], "--settings", settings, *words[place:]]
+    try:
+        ended_with = command.main(args=words, prog_name="twinshore", standalone_mode=False)
+    except TwinshoreError as error:
+        typer.echo(f"error: {error.message}")
+        if error.hint:
+            typer.echo(f"  try: {error.hint}")
+        return 2, error.message
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("cancelled")
+        return INTERRUPTED, "cancelled"
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 2, ""
+    except Exception as error:
+        if hasattr(error, "format_message"):  # the command line's own: a wrong value
+            typer.echo(f"error: {error.format_message()}")
+            return 2, str(error.format_message())
+        log.exception("a job failed by a mistake of Twinshore's own")
+        typer.echo(f"error: a mistake of Twinshore's own: {type(error).__name__}: {error}")
+        return 70, f"{type(error).__name__}: {error}"
+    return ended_with if isinstance(ended_with, int) else 0, ""
+
+
+def change_job(store: Store, job: str, change: Callable[[JobRow], JobRow]) -> JobRow:
+    """Applies a change to the job as it is now. Raises RefusedError if it has ended or is gone."""
+    while True:
+        row = store.jobs.of(job)
+        if row is None or has_ended(row):
+            raise RefusedError("server.job-changed", job=job)
+        if (saved := store.jobs.swap(row, change(row))) is not None:
+            return saved
+
+
+def finish(store: Store, job: str, exit_code: int, sentence: str, plan: JobPlan | None) -> None:
+    """Writes down how the job ended. While the store is away it tries again."""
+    lines = [line.text for line in _last_lines(store, job)]
+    said = sentence or next((line for line in reversed(lines) if line), "")
+
+    def change(row: JobRow) -> JobRow:
+        if plan is not None and not exit_code:
+            return planned(row, plan, wall_ms())
+        if plan is not None and plan.refusal:
+            return planned(row, replace(plan, refusal=sentence or plan.refusal), wall_ms())
+        return ended(row, exit_code, said, wall_ms())
+
+    until, pause = wall_ms() + 1000 * END_TIMEOUT_S, threading.Event()
+    while True:
+        try:
+            change_job(store, job, change)
+        except StoreError:
+            if wall_ms() > until:
+                raise
+            pause.wait(STORE_RETRY_S)
+        else:
+            return
+
+
+def _last_lines(store: Store, job: str) -> tuple[JobLine, ...]:
+    try:
+        last = store.jobs.last_line(job)
+        return store.jobs.lines(job, max(-1, last - 20))
+    except StoreError:
+        return ()

@@ -1,0 +1,608 @@
+"""The console's pages of links, topics, groups, switches, proxies, incidents and changes. All read the store alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from twinshore.proxy.operations.breakers import list_breakers, list_proxy_instances
+from twinshore.proxy.operations.traffic import parse_query, query_traffic
+from twinshore.server.core.catalogue import Role
+from twinshore.server.core.snapshots import BEHIND, DIFFERS, FINE, TROUBLE, incident_values, topic_subject
+from twinshore.server.core.words import amount, hold_sentence, seconds, topic_sentence, verdict
+from twinshore.server.drawings import cluster_map, offset_bar, rate_line
+from twinshore.server.html import Child, Markup, field, link, render, table, tag
+from twinshore.server.layout import (
+    PAGE_SIZE,
+    Page,
+    Visit,
+    as_of,
+    badge,
+    card,
+    filters,
+    message_page,
+    next_page,
+    path_to,
+    values_table,
+    when,
+)
+from twinshore.state.core.platform_values import SnapshotKind, SnapshotRow
+from twinshore.state.core.values import IncidentRow
+from twinshore.state.incident_log import IncidentFilter
+from twinshore.state.log import AuditFilter
+from twinshore.state.platform import SnapshotFilter, digest_of
+from twinshore.switch.operations.show import list_switches
+
+SERIES_MINUTES = 24 * 60
+SWITCHES_SHOWN = 30
+
+
+def overview_page(visit: Visit) -> Page:
+    """Is everything the same everywhere, and what would I lose now?"""
+    row = visit.store.snapshots.of(SnapshotKind.OVERVIEW, "all")
+    values = json.loads(row.value) if row else None
+    if row is None or values is None:
+        return Page("Overview", verdict(None))
+    holds = [_hold(hold, visit.now_ms) for hold in values["holds"]]
+    drawn = cluster_map(values["links"])
+    links = table(
+        ["Link", "State", "#Records behind", "#Oldest missing"],
+        [
+            [
+                link(path_to("links", one["link"]), one["link"]),
+                badge(one["rank"], one["state"]),
+                amount(one["lag"]),
+                seconds(one["recovery_point_s"]),
+            ]
+            for one in values["links"]
+        ],
+        caption="Links, the worst first",
+    )
+    worst = [
+        [_topic_link(one["subject"]), badge(one["rank"], one["state"]), amount(one["lag"])] for one in values["worst"]
+    ]
+    live = render(
+        tag("p", as_of(row.at_ms, visit.now_ms)),
+        holds,
+        card("Map", drawn) if drawn else None,
+        card("Wrong now", _incident_list(values["incidents"]), table(["Topic", "State", "#Behind"], worst))
+        if worst or values["incidents"]
+        else None,
+        card("Links", links),
+    )
+    return Page("Overview", verdict(values), live, rank=row.rank)
+
+
+def _hold(hold: dict[str, Any], now_ms: int) -> Markup:
+    """Writers that wait: what can be done about it."""
+    said = hold_sentence(hold, now_ms)
+    onward = link(path_to("do", "switch-resume", which=hold["id"]), "Go on")
+    back = link(path_to("do", "switch-rollback", which=hold["id"]), "Roll back")
+    return tag(
+        "div", tag("strong", said), " ", onward, " ", None if hold["committed"] else back, class_="hold", role="alert"
+    )
+
+
+def _topic_link(subject: str) -> Markup:
+    name, _, topic = subject.partition("/")
+    return link(path_to("topics", name, topic), topic, tag("small", f" {name}"))
+
+
+def _incident_list(found: list[dict[str, Any]]) -> Markup | None:
+    items = [
+        tag(
+            "li",
+            badge(DIFFERS if one["differs"] else TROUBLE, one["kind"]),
+            " ",
+            link(path_to("incidents", str(one["id"])), _place(one)),
+            f": {one['sentence']} ",
+            when(one["opened_ms"]),
+        )
+        for one in found
+    ]
+    return tag("ul", items, class_="incidents") if items else None
+
+
+def _place(one: dict[str, Any]) -> str:
+    partition = f"-{one['partition']}" if one["partition"] >= 0 else ""
+    return f"{one['topic']}{partition}" if one["topic"] else one["link"]
+
+
+# -- links
+
+
+def _after(visit: Visit) -> tuple[int, int, str] | None:
+    parts = visit.text("after").split(",")
+    try:
+        return int(parts[0]), int(parts[1]), parts[2]
+    except (IndexError, ValueError):
+        return None
+
+
+def _snapshots(visit: Visit, kind: SnapshotKind) -> tuple[tuple[SnapshotRow, ...], Markup | None]:
+    wanted = SnapshotFilter(kind, visit.text("link"), visit.text("state"), visit.text("search"), _after(visit))
+    found = visit.store.snapshots.page(wanted, limit=PAGE_SIZE)
+    if not found:
+        return found, None
+    last = found[-1]
+    place = f"{last.rank},{last.lag},{digest_of(last.subject)}"
+    return found, next_page(visit, "after", place, len(found))
+
+
+def _narrow(visit: Visit, *names: str) -> Markup:
+    inputs = [field(name.capitalize(), name, value=visit.text(name)) for name in names]
+    return filters(visit, inputs)
+
+
+def links_page(visit: Visit) -> Page:
+    """Which links are there, and how are they?"""
+    found, more = _snapshots(visit, SnapshotKind.LINK)
+    bad = sum(1 for row in found if row.rank >= BEHIND)
+    lead = f"{bad} of the links shown need a look." if bad else "All links shown are fine." if found else "No link."
+    rows: list[list[Child]] = []
+    for row in found:
+        values = json.loads(row.value)
+        rate = amount(values.get("records_per_s"))
+        rows.append(
+            [
+                link(path_to("links", row.link), row.link),
+                badge(row.rank, row.state),
+                amount(row.lag),
+                seconds(values["recovery_point_s"]),
+                rate,
+                values["says"],
+                as_of(row.at_ms, visit.now_ms),
+            ]
+        )
+    heads = ["Link", "State", "#Behind", "#Oldest missing", "#Records/s", "Says", "Seen"]
+    add = link(path_to("do", "link-add"), "Add a link") if visit.caller.may(Role.ADMIN) else None
+    return Page("Links", lead, table(heads, rows, caption="Links"), render(_narrow(visit, "search"), more, add))
+
+
+def link_page(visit: Visit, name: str) -> Page:
+    """How is this link, and what does it carry?"""
+    row = visit.store.snapshots.of(SnapshotKind.LINK, name)
+    if row is None:
+        return message_page(name, f"There is no link {name}, or no worker has looked at it yet.", status=404)
+    values = json.loads(row.value)
+    worst = visit.store.snapshots.page(SnapshotFilter(SnapshotKind.TOPIC, name), limit=20)
+    minute = visit.now_ms // 60_000
+    drawn = rate_line(visit.store.snapshots.series(name, minute - SERIES_MINUTES), minute, SERIES_MINUTES)
+    topics = table(
+        ["Topic", "State", "#Behind"],
+        [[_topic_link(one.subject), badge(one.rank, one.state), amount(one.lag)] for one in worst],
+        none="no topic",
+        caption="Topics, the worst first",
+    )
+    incidents = [incident_values(one) for one in visit.store.incidents.rows(name, open_only=True)[:20]]
+    figures = values_table(
+        [
+            ("State", badge(row.rank, row.state)),
+            ("Records behind", amount(row.lag)),
+            ("Oldest missing record", seconds(values["recovery_point_s"])),
+            ("Records per second", amount(values.get("records_per_s"))),
+            ("Bytes per second", amount(values.get("bytes_per_s"), "B")),
+            ("Latency, 99 of 100", "unknown" if values.get("p99_ms") is None else f"{values['p99_ms']:.1f} ms"),
+            ("Seen", as_of(row.at_ms, visit.now_ms)),
+        ]
+    )
+    live = render(
+        card("Now", figures, drawn),
+        card("Incidents", _incident_list(incidents)) if incidents else None,
+        card("Topics", topics, link(path_to("topics", link=name), "All topics of this link")),
+    )
+    actions = [
+        ("link-pause", "Pause"),
+        ("link-resume", "Resume"),
+        ("link-throttle", "Limit"),
+        ("link-filter", "Filters"),
+        ("prove", "Compare both sides"),
+    ]
+    shown = tag("p", [render(link(path_to("do", one, link=name), title), " ") for one, title in actions])
+    return Page(name, values["says"], live, card("Change", shown), rank=row.rank)
+
+
+def topics_page(visit: Visit) -> Page:
+    """Which topics are there, the worst first?"""
+    found, more = _snapshots(visit, SnapshotKind.TOPIC)
+    rows: list[list[Child]] = []
+    for row in found:
+        values = json.loads(row.value)
+        rows.append(
+            [
+                _topic_link(row.subject),
+                badge(row.rank, row.state),
+                str(values["partitions"]),
+                amount(row.lag),
+                seconds(values["recovery_point_s"]),
+                when(values["proven_ms"]),
+                as_of(row.at_ms, visit.now_ms),
+            ]
+        )
+    bad = sum(1 for row in found if row.rank >= BEHIND)
+    lead = f"{bad} of the topics shown need a look." if bad else "All topics shown are fine." if found else "No topic."
+    heads = ["Topic", "State", "#Partitions", "#Behind", "#Oldest missing", "Compared", "Seen"]
+    shown = table(heads, rows, none="no such topic", caption="Topics")
+    return Page("Topics", lead, shown, render(_narrow(visit, "search", "link", "state"), more))
+
+
+def topic_page(visit: Visit, name: str, topic: str) -> Page:
+    """Is this topic the same on both sides?"""
+    row = visit.store.snapshots.of(SnapshotKind.TOPIC, topic_subject(name, topic))
+    if row is None:
+        return message_page(topic, f"{name} has no topic {topic}, or no worker has looked at it yet.", status=404)
+    values = json.loads(row.value)
+    source, _, target = name.partition("->")
+    parts = [
+        [
+            str(one["partition"]),
+            f"{one['start']:,}",
+            f"{one['twin_end']:,}",
+            f"{one['source_end']:,}",
+            f"{one['source_end'] - one['twin_end']:,}",
+            offset_bar(one),
+            _proof(one),
+            badge(FINE if one["state"] == "flowing" else TROUBLE, one["state"]),
+        ]
+        for one in values["partitions_shown"]
+    ]
+    heads = [
+        "#Partition",
+        "#Start",
+        f"#End on {target}",
+        f"#End on {source}",
+        "#Behind",
+        "Offsets",
+        "Compared",
+        "State",
+    ]
+    hidden = values["partitions"] - len(parts)
+    groups = visit.store.snapshots.page(SnapshotFilter(SnapshotKind.GROUP, name), limit=20)
+    reading = [one for one in groups if topic in {part["topic"] for part in json.loads(one.value)["offsets"]}]
+    live = render(
+        tag("p", as_of(row.at_ms, visit.now_ms)),
+        card("Incidents", _incident_list(values["incidents"])) if values["incidents"] else None,
+        card(
+            "Partitions",
+            table(heads, parts, caption="Offsets of both sides"),
+            tag("p", f"and {hidden} partitions more") if hidden > 0 else None,
+        ),
+        card("Groups", tag("ul", [tag("li", _group_link(one.subject)) for one in reading])) if reading else None,
+    )
+    escaped = topic.replace(".", "\\.")
+    actions = [
+        (path_to("do", "switch-run", topics=escaped, to=target), f"Switch to {target}"),
+        (path_to("do", "switch-drill", topics=escaped, to=target), "Rehearse a switch"),
+        (path_to("do", "prove", topic=topic, link=name), "Compare both sides"),
+        (path_to("do", "mirror-records", topic=topic, link=name), "Records of both sides at one offset"),
+        (path_to("do", "protection-set", topics=topic), "Protect"),
+        (path_to("do", "link-pause", link=name, topic=escaped), "Pause"),
+        (path_to("do", "mirror-resume", topic=topic, link=name), "Resume stopped partitions"),
+        (path_to("audit", topic=topic), "Changes"),
+    ]
+    shown = tag("p", [render(link(where, title), " ") for where, title in actions])
+    return Page(topic, topic_sentence(values, row.state, name), live, card("Change", shown), rank=row.rank)
+
+
+def _proof(one: dict[str, Any]) -> Child:
+    if one["proof"] == "differs":
+        return render(badge(DIFFERS, "differs"), " at ", f"{one['proven_to']:,}")
+    if not one["proven_ms"]:
+        return "not yet"
+    return render(f"identical to {one['proven_to']:,}, read whole ", when(one["proven_ms"]))
+
+
+# -- groups
+
+
+def _group_link(subject: str) -> Markup:
+    name, _, group = subject.partition("/")
+    return link(path_to("groups", name, group), group, tag("small", f" {name}"))
+
+
+def groups_page(visit: Visit) -> Page:
+    """Where does each group stand on both sides?"""
+    found, more = _snapshots(visit, SnapshotKind.GROUP)
+    rows: list[list[Child]] = []
+    for row in found:
+        values = json.loads(row.value)
+        sides = f"{values['source_state']} / {values['target_state']}"
+        shown = [_group_link(row.subject), values["kind"], sides, badge(row.rank, row.state), amount(row.lag)]
+        rows.append([*shown, as_of(row.at_ms, visit.now_ms)])
+    bad = sum(1 for row in found if row.rank > FINE)
+    lead = f"{bad} of the groups shown have other offsets on the two sides." if bad else "All groups shown agree."
+    heads = ["Group", "Kind", "Members here / there", "State", "#Records read again", "Seen"]
+    shown_table = table(heads, rows, none="no group has committed an offset", caption="Groups")
+    return Page("Groups", lead, shown_table, _narrow_groups(visit, more))
+
+
+def _narrow_groups(visit: Visit, more: Child) -> Markup:
+    return render(_narrow(visit, "search", "link"), more)
+
+
+def group_page(visit: Visit, name: str, group: str) -> Page:
+    """If a side is lost now, what does this group read again?"""
+    row = visit.store.snapshots.of(SnapshotKind.GROUP, topic_subject(name, group))
+    if row is None:
+        return message_page(group, f"{name} has no group {group}, or no worker has looked at it yet.", status=404)
+    values = json.loads(row.value)
+    source, _, target = name.partition("->")
+    again = "an unknown number of records" if row.lag < 0 else f"{row.lag:,} records"
+    lead = f"If {source} is lost now, {group} reads {again} again on {target}."
+    parts = [
+        [
+            f"{one['topic']}-{one['partition']}",
+            _offset(one["source"]),
+            _offset(one["expected"]),
+            _offset(one["target"]),
+            _offset(one["behind"]),
+        ]
+        for one in values["offsets"]
+    ]
+    heads = ["Partition", f"#On {source}", f"#So on {target}", f"#Has on {target}", "#Behind"]
+    live = render(
+        tag("p", as_of(row.at_ms, visit.now_ms)),
+        tag("p", values["why"]) if values["why"] else None,
+        card("Offsets", table(heads, parts, caption="Committed offsets")),
+    )
+    actions = [
+        (path_to("do", "groups-move", group=group, link=name), f"Commit on {target} now"),
+        (path_to("do", "proxy-offsets", group=group), "Reset offsets"),
+        (path_to("do", "switch-run", group=group, to=target), f"Move the group to {target}"),
+    ]
+    shown = tag("p", [render(link(where, title), " ") for where, title in actions])
+    return Page(group, lead, live, card("Change", shown), rank=row.rank)
+
+
+def _offset(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+# -- switches
+
+
+def switch_page(visit: Visit) -> Page:
+    """What is being moved, and what was moved?"""
+    found = list_switches(visit.store)[:SWITCHES_SHOWN]
+    opened = [view for view in found if not view.state.ended]
+    lead = f"{len(opened)} switches are under way." if opened else "No switch is under way."
+    holds = [
+        _hold(
+            {
+                "id": view.id,
+                "topics": len(view.state.topics),
+                "old": view.state.old,
+                "new": view.state.new,
+                "step": view.state.step.words,
+                "held_ms": view.state.held_ms if view.state.holds_writers else 0,
+                "committed": view.state.committed,
+            },
+            visit.now_ms,
+        )
+        for view in opened
+    ]
+    rows = [
+        [
+            tag("code", view.id[:8]),
+            str(view.state.kind),
+            f"{view.state.old} -> {view.state.new}",
+            view.state.moves(),
+            badge(FINE if view.done else BEHIND if view.state.ended else TROUBLE, str(view.state.state)),
+            seconds(view.state.held_s) if view.state.held_s else "-",
+            view.state.by,
+            when(view.state.begun_ms),
+        ]
+        for view in found
+    ]
+    heads = ["Switch", "Kind", "Homes", "Topics", "State", "#Writers waited", "By", "Began"]
+    actions = [
+        ("switch-drill", "Rehearse a switch"),
+        ("switch-run", "Switch topics, or a whole link"),
+        ("switch-failback", "Fail back after a forced switch"),
+        ("switch-rescue-list", "Rescued records"),
+        ("switch-history", "Export the history"),
+        ("switch-free", "Remove what a dead switch left"),
+    ]
+    shown = tag("p", [render(link(path_to("do", one), title), " ") for one, title in actions])
+    live = render(holds, card("History", table(heads, rows, none="nothing was switched yet", caption="Switches")))
+    return Page("Switch", lead, live, card("Move", shown), rank=TROUBLE if opened else FINE)
+
+
+# -- proxies
+
+
+def proxies_page(visit: Visit) -> Page:
+    """Which proxies serve, what do they block, who sends how much?"""
+    instances, breakers = list_proxy_instances(visit.store), list_breakers(visit.store)
+    serving = [one for one in instances if one["status"] != "gone"]
+    late = [one for one in serving if one["status"] != "serves"]
+    opened = [one for one in breakers if one["open"] or one["tripped_at"]]
+    lead = f"{len(serving)} proxies serve, {len(late)} of them behind; {len(opened)} circuit breakers are open."
+    actions = [
+        ("proxy-breaker-open", "Open a circuit breaker"),
+        ("proxy-breaker-limit", "Set limits"),
+        ("proxy-offsets", "Reset a group's offsets"),
+        ("proxy-groups", "Move all groups"),
+        ("proxy-client-audit", "Audit clients"),
+    ]
+    links = tag("p", [render(link(path_to("do", one), title), " ") for one, title in actions])
+    live = render(
+        card("Proxies", _proxy_table(instances[:PAGE_SIZE])),
+        card("Circuit breakers", _breaker_table(breakers[:PAGE_SIZE])),
+        card("Traffic", _traffic_table(visit)),
+    )
+    return Page("Proxies", lead, live, card("Change", links), rank=TROUBLE if late else FINE)
+
+
+def _proxy_table(instances: list[dict[str, Any]]) -> Markup:
+    rows = [
+        [
+            one["name"],
+            one["host"],
+            badge(FINE if one["status"] == "serves" else TROUBLE, one["status"]),
+            when(one["started_ms"]),
+            when(one["seen_ms"]),
+        ]
+        for one in instances
+    ]
+    heads = ["Proxy", "Host", "State", "Since", "Heard of"]
+    return table(heads, rows, none="no proxy has reported", caption="Proxies")
+
+
+def _breaker_table(breakers: list[dict[str, Any]]) -> Markup:
+    rows = [
+        [
+            one["topic"],
+            one["client"],
+            one["kind"],
+            badge(TROUBLE if one["open"] else FINE, one["status"]),
+            one["reason"],
+            one["set_by"],
+            f"{one['requests']:,}",
+            link(path_to("do", "proxy-breaker-close", topic=one["topic"], client=one["client"]), "Close"),
+        ]
+        for one in breakers
+    ]
+    heads = ["Topic", "Client", "Of", "State", "Reason", "By", "#Requests", "Change"]
+    return table(heads, rows, none="no circuit breaker", caption="Circuit breakers")
+
+
+def _traffic_table(visit: Visit) -> Markup:
+    found = query_traffic(parse_query(visit.text("by") or "topic", "bytes", "5m", "*", "*", 1, 20), visit.store)
+    rows = [
+        [
+            one["subject"],
+            one["kind"],
+            amount(one["bytes_s"], "B"),
+            amount(one["records_s"]),
+            amount(one["requests_s"]),
+            "-" if one["latency_ms"] is None else f"{one['latency_ms']:.1f}",
+            str(one["clients"]),
+        ]
+        for one in (line.as_values() for line in found.lines)
+    ]
+    heads = ["Subject", "Kind", "#Bytes/s", "#Records/s", "#Requests/s", "#ms", "#Clients"]
+    return table(heads, rows, none="no traffic", caption="Traffic of the last five minutes")
+
+
+# -- logs
+
+
+def incidents_page(visit: Visit) -> Page:
+    """What made the two sides differ, or stopped something?"""
+    before, link_name = visit.text("before"), visit.text("link")
+    wanted = IncidentFilter(
+        (link_name,) if link_name else (),
+        topic=visit.text("topic"),
+        open_only=visit.text("open") != "all",
+        before=int(before) if before.isdigit() else 0,
+    )
+    found = visit.store.incidents.page(wanted, limit=PAGE_SIZE)
+    rows = [_incident_cells(row) for row in found]
+    opened = sum(1 for row in found if row.closed_ms is None)
+    lead = f"{opened} incidents are open." if opened else "No incident is open."
+    more = next_page(visit, "before", str(found[-1].id), len(found)) if found else None
+    every = link(path_to("incidents", open="all"), "Closed ones too")
+    heads = ["#Id", "Kind", "Where", "Offsets", "Says", "Opened", "Closed"]
+    shown = table(heads, rows, none="no incident", caption="Incidents")
+    narrowed = render(_narrow(visit, "link", "topic"), every, more)
+    return Page("Incidents", lead, shown, narrowed, rank=TROUBLE if opened else FINE)
+
+
+def _incident_cells(row: IncidentRow) -> list[Child]:
+    one = incident_values(row)
+    rank = FINE if row.closed_ms is not None else DIFFERS if one["differs"] else TROUBLE
+    offsets = "" if one["from_offset"] < 0 else f"{one['from_offset']:,} to {one['to_offset']:,}"
+    closed = when(row.closed_ms) if row.closed_ms is not None else "open"
+    where = link(path_to("incidents", str(row.id)), _place(one), tag("small", f" {one['link']}"))
+    return [str(row.id), badge(rank, one["kind"]), where, offsets, one["sentence"], when(row.opened_ms), closed]
+
+
+def incident_page(visit: Visit, number: str) -> Page:
+    """What happened here, and what helps?"""
+    after = int(number) + 1 if number.isdigit() else 0
+    found = [row for row in visit.store.incidents.page(IncidentFilter(before=after), limit=1) if str(row.id) == number]
+    if not found:
+        return message_page("Incident", f"There is no incident {number}.", status=404)
+    row = found[0]
+    one = incident_values(row)
+    policy = row.incident.policy
+    facts = values_table(
+        [
+            ("Link", link(path_to("links", one["link"]), one["link"])),
+            ("Where", _topic_link(topic_subject(one["link"], one["topic"])) if one["topic"] else "the whole link"),
+            ("Partition", str(one["partition"]) if one["partition"] >= 0 else "-"),
+            ("Offsets", "-" if one["from_offset"] < 0 else f"{one['from_offset']:,} to {one['to_offset']:,}"),
+            ("What it does", policy.words),
+            ("Opened", when(row.opened_ms)),
+            ("Closed", when(row.closed_ms) if row.closed_ms is not None else "open"),
+        ]
+    )
+    actions: list[Child] = []
+    if one["topic"] and one["from_offset"] >= 0:
+        place = {"topic": one["topic"], "partition": str(max(0, one["partition"])), "link": one["link"]}
+        offset = str(one["from_offset"])
+        where = path_to("do", "mirror-records", offset=offset, **place)
+        actions.append(link(where, f"Both records at offset {offset}"))
+    if one["topic"]:
+        actions.append(link(path_to("do", "mirror-resume", topic=one["topic"], link=one["link"]), "Resume"))
+        actions.append(link(path_to("do", "prove", topic=one["topic"], link=one["link"]), "Compare both sides"))
+    shown = card("What helps", tag("p", [render(action, " ") for action in actions])) if actions else None
+    return Page(f"Incident {number}: {one['kind']}", one["sentence"], facts, shown, rank=TROUBLE)
+
+
+def alarms_page(visit: Visit) -> Page:
+    """Which alarms are open?"""
+    found = visit.store.delay.alarms(limit=PAGE_SIZE)
+    opened = [row for row in found if row.cleared_ms is None]
+    lead = f"{len(opened)} alarms are open." if opened else "No alarm is open."
+    rows = [
+        [
+            badge(TROUBLE if row.cleared_ms is None else FINE, row.kind),
+            row.link,
+            row.topic or row.group or "-",
+            row.sentence,
+            when(row.raised_ms),
+            when(row.cleared_ms) if row.cleared_ms is not None else "open",
+        ]
+        for row in found
+    ]
+    heads = ["Alarm", "Link", "Of", "Says", "Raised", "Cleared"]
+    return Page("Alarms", lead, table(heads, rows, none="no alarm", caption="Alarms"), rank=TROUBLE if opened else FINE)
+
+
+def audit_page(visit: Visit) -> Page:
+    """Who changed what?"""
+    before = visit.text("before")
+    wanted = AuditFilter(
+        (visit.text("link"),) if visit.text("link") else (),
+        visit.text("kind"),
+        visit.text("by"),
+        visit.text("topic"),
+        visit.text("group"),
+        int(before) if before.isdigit() else 0,
+    )
+    found = visit.store.audit.page(wanted, limit=PAGE_SIZE)
+    rows = [
+        [when(row.at_ms), row.actor, row.kind, row.subject, row.before or "-", row.after or "-", row.outcome]
+        for row in found
+    ]
+    more = next_page(visit, "before", str(found[-1].id), len(found)) if found else None
+    heads = ["When", "Who", "Kind", "What", "Before", "After", "Outcome"]
+    shown = table(heads, rows, none="no such change", caption="Changes")
+    lead = "Who changed what, the newest first."
+    return Page("Audit", lead, shown, render(_narrow(visit, "by", "kind", "topic", "group"), more), every_s=0)
+
+
+PAGES: dict[str, Callable[[Visit], Page]] = {
+    "/": overview_page,
+    "/links": links_page,
+    "/topics": topics_page,
+    "/groups": groups_page,
+    "/switch": switch_page,
+    "/proxies": proxies_page,
+    "/incidents": incidents_page,
+    "/alarms": alarms_page,
+    "/audit": audit_page,
+}

@@ -1,0 +1,241 @@
+"""A command line that asks a platform: the same verbs, run by its workers. Tokens are kept by server, for this user."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from twinshore.cli.app import build_command
+from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.sentences import escape_line
+from twinshore.server.api import API
+from twinshore.server.core.access import DEVICE_MS
+from twinshore.server.core.catalogue import LEFT_OUT, RULES, Effect, Operation
+from twinshore.server.core.jobs import JobPlan
+from twinshore.server.verbs import operation_of
+from twinshore.state.core.platform_values import ENDED, JobState
+
+POLL_S, TIMEOUT_S = 0.3, 30.0
+FAILED_EXIT_CODE = 2
+
+
+def token_file() -> Path:
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "twinshore"
+    return folder / "tokens.json"
+
+
+def read_tokens() -> dict[str, str]:
+    try:
+        found = json.loads(token_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def keep_token(server: str, token: str) -> None:
+    file = token_file()
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = file.with_suffix(".new")
+    with os.fdopen(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as opened:
+        json.dump({**read_tokens(), server: token}, opened)
+    fresh.replace(file)
+
+
+class Platform:
+    """A platform's API, with this user's token."""
+
+    def __init__(self, server: str, token: str = "") -> None:
+        self._server, self._token = server.rstrip("/"), token
+
+    def ask(self, method: str, path: str, body: object = None, key: str = "") -> Any:
+        """Returns the answer. Raises RefusedError for what the platform refuses, ConfigError if it is silent."""
+        request = urllib.request.Request(f"{self._server}{API}{path}", method=method)
+        request.add_header("Accept", "application/json")
+        if self._token:
+            request.add_header("Authorization", f"Bearer {self._token}")
+        if key:
+            request.add_header("Idempotency-Key", key)
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            request.add_header("Content-Type", "application/json")
+        try:
+            with urllib.request.urlopen(request, data, TIMEOUT_S, context=ssl.create_default_context()) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise self._refused(error) from error
+        except (OSError, ValueError) as error:
+            raise ConfigError("server.remote-failed", url=self._server, cause=str(error)) from error
+
+    def _refused(self, error: urllib.error.HTTPError) -> RefusedError:
+        try:
+            found = json.load(error)
+        except ValueError:
+            found = {}
+        hint = found.get("detail") or ""
+        if error.code == 401 and not hint:
+            hint = f"`twinshore login --server {self._server}`"
+        title = found.get("title") or f"HTTP {error.code}"
+        return RefusedError("server.remote-refused", hint=hint, url=self._server, cause=title)
+
+
+def log_in(server: str) -> None:
+    """Shows a code, waits until a person has confirmed it, and keeps the token."""
+    server = server.rstrip("/")
+    begun = Platform(server).ask("POST", "/device")
+    typer.echo(f"open {server}{begun['path']} and confirm the code {begun['code']}")
+    platform, until_s = Platform(server, begun["token"]), time.monotonic() + DEVICE_MS / 1000
+    while time.monotonic() < until_s:
+        try:
+            found = platform.ask("GET", "/me")
+        except RefusedError:
+            time.sleep(2 * POLL_S)
+            continue
+        keep_token(server, begun["token"])
+        typer.echo(escape_line(f"logged in as {found['name']}, {found['role']}"))
+        return
+    raise RefusedError("server.login-refused")
+
+
+# -- verbs
+
+
+def split_server(words: Sequence[str]) -> tuple[str, list[str]]:
+    """Takes `--server URL` out of a command line; empty without it."""
+    kept, server, taken = [], "", False
+    place = words.index("--") if "--" in words else len(words)
+    for at, word in enumerate(words):
+        if taken:
+            server, taken = word, False
+        elif at < place and word == "--server":
+            taken = True
+        elif at < place and word.startswith("--server="):
+            server = word.partition("=")[2]
+        else:
+            kept.append(word)
+    return server, kept
+
+
+def run_command(words: Sequence[str]) -> int:
+    """Runs a command line that names a platform. Returns its exit code."""
+    server, kept = split_server(words)
+    if kept[:1] == ["login"]:
+        log_in(server)
+        return 0
+    return run_remote(server, kept)
+
+
+def run_remote(server: str, words: Sequence[str]) -> int:
+    """Runs a verb on a platform. Returns its exit code."""
+    options = [word.partition("=")[0] for word in words]
+    if "--settings" in options:
+        raise ConfigError("server.remote-and-settings")
+    name = _verb_of(words)
+    if name in LEFT_OUT:
+        raise ConfigError("server.verb-left-out", verb=name, why=LEFT_OUT[name])
+    operation = operation_of(name)
+    given = read_arguments(operation, words[len(name.split()) :])
+    server = server.rstrip("/")
+    platform = Platform(server, read_tokens().get(server, ""))
+    is_yes, is_dry_run = given.pop("yes", False), given.pop("dry_run", False)
+    job = platform.ask("POST", f"/operations/{operation.path}", given, secrets.token_hex(16))
+    try:
+        return _follow(platform, operation, given, job, is_yes=bool(is_yes), is_dry_run=bool(is_dry_run))
+    except KeyboardInterrupt:
+        typer.echo(f"\njob {job['id']} goes on; {server}/jobs/{job['id']} shows it and can cancel it", err=True)
+        return 130
+
+
+def _verb_of(words: Sequence[str]) -> str:
+    """Returns the verb's name: as many words as the command line knows."""
+    for count in (3, 2, 1):
+        name = " ".join(words[:count])
+        if name in RULES or name in LEFT_OUT:
+            return name
+    raise ConfigError("server.no-operation", name=" ".join(words[:2]))
+
+
+# Any, because Typer has made this library a private part and gives no public type.
+def read_arguments(operation: Operation, words: Sequence[str]) -> dict[str, Any]:
+    """Reads the words as the verb does, and returns what differs from its defaults."""
+    command: Any = build_command()
+    for word in operation.name.split():
+        command = command.commands[word]
+    context = command.make_context("twinshore", [*words], resilient_parsing=False)
+    given = {name: value for name, value in context.params.items() if value not in (None, (), [])}
+    known = {one.name: one for one in operation.parameters}
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in known:
+            shown = list(value) if isinstance(value, list | tuple) else value
+            if shown != known[name].default:
+                found[name] = shown
+        elif name in ("yes", "dry_run", "json_output"):
+            found |= {name: True} if value else {}
+        elif name != "settings" and value:
+            raise ConfigError("server.unknown-value", operation=operation.name, name=name, known=", ".join(known))
+    return found
+
+
+def _follow(
+    platform: Platform,
+    operation: Operation,
+    given: dict[str, Any],
+    job: dict[str, Any],
+    *,
+    is_yes: bool,
+    is_dry_run: bool,
+) -> int:
+    is_reading = operation.effect(given) is Effect.READS
+    if not is_reading:
+        job = _wait(platform, job["id"], {JobState.PLANNING})
+        plan = JobPlan(**job["plan"]) if job["plan"] else JobPlan()
+        lines = [*plan.shown, *(f"  {step}" for step in plan.steps), *plan.remarks]
+        for line in lines:
+            typer.echo(escape_line(line))
+        if job["state"] != JobState.PLANNED:
+            return _ended(job)
+        if is_dry_run:
+            platform.ask("POST", f"/jobs/{job['id']}/cancel", {})
+            return 0
+        if operation.asks and not is_yes:
+            typer.confirm("Go on?", abort=True)
+        job = platform.ask("POST", f"/jobs/{job['id']}/apply", {"digest": job["digest"], "reason": ""})
+        if job["state"] == JobState.ASKED:
+            typer.echo("it waits for the approval of another person", err=True)
+    number = -1
+    while True:
+        found = platform.ask("GET", f"/jobs/{job['id']}/lines?after={number}")
+        for line in found["lines"]:
+            typer.echo(line["text"])
+            number = line["number"]
+        if found["state"] in ENDED and not found["lines"]:
+            return _ended(platform.ask("GET", f"/jobs/{job['id']}"))
+        if not found["lines"]:
+            time.sleep(POLL_S)
+
+
+def _wait(platform: Platform, job: str, states: set[JobState]) -> dict[str, Any]:
+    while True:
+        found: dict[str, Any] = platform.ask("GET", f"/jobs/{job}")
+        if found["state"] not in states:
+            return found
+        time.sleep(POLL_S)
+
+
+def _ended(job: dict[str, Any]) -> int:
+    if job["exit_code"] is not None:
+        return int(job["exit_code"])
+    print(escape_line(f"error: {job['sentence'] or job['state']}"), file=sys.stderr)
+    return FAILED_EXIT_CODE

@@ -1,0 +1,563 @@
+"""The web process: pages and API over the store alone. It has no cluster's address and no secret of one."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from twinshore.config.errors import CodedError, ConfigError, RefusedError, StoreError, TwinshoreError
+from twinshore.config.frozen import HEALTH_PATH
+from twinshore.config.sections.serve import ServeSettings
+from twinshore.config.sentences import format_age
+from twinshore.kafka.clock import steady_s, wall_ms
+from twinshore.server import account_pages, job_pages, pages
+from twinshore.server.accounts import Accounts, read_role
+from twinshore.server.api import API, Api, ApiCall, openapi, problem
+from twinshore.server.core.access import SESSION_MS, Caller, is_csrf_right
+from twinshore.server.core.catalogue import Role
+from twinshore.server.html import Markup, tag
+from twinshore.server.layout import Page, Visit, document, message_page
+from twinshore.server.requests import JobRequests, read_form
+from twinshore.server.verbs import operation_of
+from twinshore.state.store import Store
+
+COOKIE = "twinshore"
+BODY_BYTES_MAX = 64 * 1024
+STATIC_KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+SECURITY_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+# What is shown while the store is away: the last answers, and who asked.
+KEPT_PAGES, KEPT_CALLERS, CALLER_KEPT_S = 256, 1_000, 600.0
+# Wrong logins of one address within a minute.
+LOGIN_FAILURES_MAX, LOGIN_WINDOW_S = 30, 60.0
+STATUS_BY_CODE = {
+    "server.no-job": 404,
+    "server.no-person": 404,
+    "server.no-operation": 404,
+    "server.no-such-page": 404,
+    "server.no-token": 401,
+    "server.login-refused": 401,
+    "server.login-wait": 429,
+    "server.not-allowed": 403,
+    "server.session-ended": 403,
+    "server.too-long": 413,
+}
+
+
+def status_of(error: TwinshoreError) -> int:
+    if isinstance(error, StoreError):
+        return 503
+    code = error.code if isinstance(error, CodedError) else ""
+    return STATUS_BY_CODE.get(code, 409 if isinstance(error, RefusedError) else 400)
+
+
+@dataclass(slots=True)
+class Form:
+    """A form that was sent, by field."""
+
+    fields: Mapping[str, list[str]]
+
+    def text(self, name: str) -> str:
+        return self.fields.get(name, [""])[0].strip()
+
+    def secret(self, name: str) -> str:
+        return self.fields.get(name, [""])[0]
+
+
+class Console:
+    """All routes. Handlers that read the store run in threads."""
+
+    def __init__(self, store: Store, settings: ServeSettings) -> None:
+        self._store, self._settings = store, settings
+        self._accounts = Accounts(store)
+        self._requests = JobRequests(store, four_eyes=settings.four_eyes)
+        self._api = Api(store, self._requests)
+        self._networks = [ipaddress.ip_network(one) for one in settings.behind_proxy]
+        self._lock = threading.Lock()
+        self._kept_pages: OrderedDict[str, tuple[Page, int]] = OrderedDict()
+        self._kept_callers: OrderedDict[str, tuple[Caller, float]] = OrderedDict()
+        self._failures: dict[str, list[float]] = {}
+        self._away_since_s = 0.0
+        self._static = _static_files()
+        self.app = Starlette(routes=self._routes(), exception_handlers={404: self._not_found})
+
+    def _routes(self) -> list[Route]:
+        shown = [self._page(path, page) for path, page in pages.PAGES.items()]
+        shown += [
+            self._page("/links/{link}", lambda visit, link: pages.link_page(visit, link)),
+            self._page("/topics/{link}/{topic}", lambda visit, link, topic: pages.topic_page(visit, link, topic)),
+            self._page("/groups/{link}/{group:path}", lambda visit, link, group: pages.group_page(visit, link, group)),
+            self._page("/incidents/{number}", lambda visit, number: pages.incident_page(visit, number)),
+            self._page("/do", job_pages.operations_page),
+            self._page("/do/{operation}", lambda visit, operation: job_pages.operation_page(visit, operation)),
+            self._page("/jobs", job_pages.jobs_page),
+            self._page("/jobs/{job}", lambda visit, job: job_pages.job_page(visit, job, self._requests)),
+            self._page("/account", account_pages.account_page),
+            self._page("/people", self._people_page),
+            self._page("/device", lambda visit: account_pages.device_page(visit, visit.text("code"))),
+        ]
+        shown += [
+            self._form("/do/{operation}", self._ask),
+            self._form("/jobs/{job}/{change}", self._change_job),
+            self._form("/logout", self._log_out),
+            self._form("/device", self._confirm_device),
+            self._form("/account/add-token", self._add_token),
+            self._form("/account/end-token", self._end_token),
+            self._form("/people/add", self._add_person),
+            self._form("/people/change", self._change_person),
+        ]
+        shown += [
+            Route("/login", self._login, methods=["GET", "POST"]),
+            Route("/first-admin", self._first_admin, methods=["GET", "POST"]),
+            Route("/static/{name}", self._static_file),
+            Route(HEALTH_PATH, self._health),
+            Route(f"{API}/openapi.json", self._openapi),
+            Route(f"{API}/device", self._begin_device, methods=["POST"]),
+        ]
+        shown += [self._api_route(method, path, work) for (method, path), work in self._api.routes().items()]
+        return shown
+
+    # -- answers
+
+    def _respond(self, request: Request, page: Page, visit: Visit | None, banner: Markup | None = None) -> Response:
+        headers = {**SECURITY_HEADERS, "Cache-Control": "no-store", **page.headers}
+        if request.headers.get("x-fragment"):
+            digest = f'"{page.digest()}"'
+            headers["ETag"] = digest
+            if request.headers.get("if-none-match") == digest and banner is None:
+                return Response(status_code=304, headers=headers)
+            body = Markup(f"{banner or ''}{page.fragment()}")
+            return Response(body, page.status, headers, "text/html; charset=utf-8")
+        return Response(document(page, visit, banner), page.status, headers, "text/html; charset=utf-8")
+
+    def _page(self, path: str, work: Callable[..., Page]) -> Route:
+        async def answer(request: Request) -> Response:
+            return await run_in_threadpool(self._show, request, work)
+
+        return Route(path, answer, methods=["GET"])
+
+    def _show(self, request: Request, work: Callable[..., Page]) -> Response:
+        """Answers a page; while the store is away, what it last answered, with a word about its age."""
+        try:
+            caller, is_store_away = self._caller(request)
+        except StoreError as error:
+            return self._respond(request, self._store_page(error), None)
+        if caller is None:
+            if request.headers.get("x-fragment"):
+                return Response(status_code=401, headers=SECURITY_HEADERS)
+            target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            return self._redirect(f"/login?next={_quoted(target)}")
+        visit = Visit(self._store, caller, request.url.path, dict(request.query_params), wall_ms())
+        key = f"{caller.name}\n{caller.role}\n{request.url.path}?{request.url.query}"
+        try:
+            if is_store_away:
+                raise StoreError("state.no-answer", place=self._store.place, seconds=0)
+            page = work(visit, **request.path_params)
+        except StoreError as error:
+            return self._show_kept(request, key, visit, error)
+        except TwinshoreError as error:
+            page = message_page("Not shown", error.message, error.hint, status_of(error))
+        self._away_since_s = 0.0
+        self._keep(self._kept_pages, key, (page, visit.now_ms), KEPT_PAGES)
+        return self._respond(request, page, visit)
+
+    def _show_kept(self, request: Request, key: str, visit: Visit, error: StoreError) -> Response:
+        with self._lock:
+            kept = self._kept_pages.get(key)
+        if kept is None:
+            return self._respond(request, self._store_page(error), visit)
+        page, at_ms = kept
+        age = format_age((visit.now_ms - at_ms) / 1000)
+        said = f"The store does not answer: this is what was known {age} ago. Nothing can be changed until it is back."
+        banner = tag("p", said, class_="banner", role="alert", id="banner")
+        return self._respond(request, replace(page, status=200), visit, banner)
+
+    def _store_page(self, error: StoreError) -> Page:
+        page = message_page("The store does not answer", error.message, error.hint, 503)
+        page.every_s = 2
+        return page
+
+    def _keep(self, kept: OrderedDict[str, Any], key: str, value: Any, most: int) -> None:
+        with self._lock:
+            kept[key] = value
+            kept.move_to_end(key)
+            while len(kept) > most:
+                kept.popitem(last=False)
+
+    def _redirect(self, where: str) -> Response:
+        return RedirectResponse(where, 303, SECURITY_HEADERS)
+
+    async def _not_found(self, request: Request, _error: Exception) -> Response:
+        error = ConfigError("server.no-such-page")
+        if request.url.path.startswith(API):
+            return problem(404, error)
+        return self._respond(request, message_page("Not found", error.message, status=404), None)
+
+    # -- who calls
+
+    def _caller(self, request: Request) -> tuple[Caller | None, bool]:
+        """Returns who calls, and whether that is only remembered because the store is away."""
+        secret = request.cookies.get(COOKIE, "")
+        if not secret:
+            return None, False
+        key = hashlib.sha256(secret.encode()).hexdigest()
+        try:
+            caller = self._accounts.by_session(secret)
+        except StoreError:
+            with self._lock:
+                kept = self._kept_callers.get(key)
+            if kept is None or steady_s() - kept[1] > CALLER_KEPT_S:
+                raise
+            return kept[0], True
+        if caller is None:
+            with self._lock:
+                self._kept_callers.pop(key, None)
+        else:
+            self._keep(self._kept_callers, key, (caller, steady_s()), KEPT_CALLERS)
+        return caller, False
+
+    def _address(self, request: Request) -> str:
+        """Returns the client's address: a forwarded one only from a proxy of ours."""
+        address = request.client.host if request.client else ""
+        forwarded = [one.strip() for one in request.headers.get("x-forwarded-for", "").split(",") if one.strip()]
+        while forwarded and self._is_proxy(address):
+            address = forwarded.pop()
+        return address
+
+    def _is_proxy(self, address: str) -> bool:
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(found in network for network in self._networks)
+
+    def _is_secure(self, request: Request) -> bool:
+        peer = request.client.host if request.client else ""
+        forwarded = self._is_proxy(peer) and request.headers.get("x-forwarded-proto") == "https"
+        return bool(self._settings.certificate_file) or forwarded
+
+    def _check_rate(self, address: str) -> None:
+        now_s = steady_s()
+        with self._lock:
+            recent = [at_s for at_s in self._failures.get(address, ()) if now_s - at_s < LOGIN_WINDOW_S]
+            self._failures[address] = recent
+            if len(self._failures) > KEPT_CALLERS:
+                self._failures = {one: found for one, found in self._failures.items() if found}
+        if len(recent) >= LOGIN_FAILURES_MAX:
+            raise RefusedError("server.login-wait", seconds=int(LOGIN_WINDOW_S))
+
+    def _note_failure(self, address: str) -> None:
+        with self._lock:
+            self._failures.setdefault(address, []).append(steady_s())
+
+    # -- forms
+
+    def _form(self, path: str, work: Callable[..., Response]) -> Route:
+        async def answer(request: Request) -> Response:
+            try:
+                form = await read_form_body(request)
+            except TwinshoreError as error:
+                return self._refuse(request, None, error)
+            return await run_in_threadpool(self._take, request, form, work)
+
+        return Route(path, answer, methods=["POST"])
+
+    def _take(self, request: Request, form: Form, work: Callable[..., Response]) -> Response:
+        visit = None
+        try:
+            caller, is_store_away = self._caller(request)
+            if is_store_away:
+                raise StoreError("state.no-answer", place=self._store.place, seconds=0)
+            if caller is None:
+                return self._redirect("/login")
+            visit = Visit(self._store, caller, request.url.path, dict(request.query_params), wall_ms())
+            if not is_csrf_right(caller, form.text("csrf")) or not _is_same_origin(request):
+                raise RefusedError("server.session-ended")
+            return work(request, visit, form, **request.path_params)
+        except TwinshoreError as error:
+            return self._refuse(request, visit, error)
+
+    def _refuse(self, request: Request, visit: Visit | None, error: TwinshoreError) -> Response:
+        page = message_page("Refused", error.message, error.hint, status_of(error))
+        return self._respond(request, page, visit)
+
+    def _ask(self, request: Request, visit: Visit, form: Form, operation: str) -> Response:
+        one = operation_of(operation)
+        try:
+            row = self._requests.ask(one.name, read_form(one, form.fields), visit.caller)
+        except ConfigError as error:
+            kept = {name: "\n".join(values) for name, values in form.fields.items() if name != "csrf"}
+            page = job_pages.operation_page(replace(visit, query=kept), operation, str(error))
+            return self._respond(request, page, visit)
+        return self._redirect(f"/jobs/{row.id}")
+
+    def _change_job(self, request: Request, visit: Visit, form: Form, job: str, change: str) -> Response:
+        try:
+            if change == "apply":
+                row = self._requests.job(job, visit.caller)
+                name = operation_of(row.operation).confirmation(json.loads(row.arguments))
+                if form.text("typed") != name:
+                    raise ConfigError("server.name-not-typed", name=name)
+                self._requests.apply(job, form.text("digest"), form.text("reason"), visit.caller)
+            elif change == "approve":
+                self._requests.approve(job, form.text("digest"), visit.caller)
+            elif change == "cancel":
+                self._requests.cancel(job, visit.caller)
+            elif change == "again":
+                job = self._requests.again(job, visit.caller).id
+            else:
+                raise ConfigError("server.no-such-page")
+        except StoreError:
+            raise
+        except TwinshoreError as error:
+            if self._store.jobs.of(job) is None:
+                raise
+            return self._respond(request, job_pages.job_page(visit, job, self._requests, str(error)), visit)
+        return self._redirect(f"/jobs/{job}")
+
+    def _log_out(self, request: Request, visit: Visit, form: Form) -> Response:
+        del form
+        self._accounts.log_out(visit.caller)
+        answer = self._redirect("/login")
+        answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict", secure=self._is_secure(request))
+        return answer
+
+    def _confirm_device(self, request: Request, visit: Visit, form: Form) -> Response:
+        is_done = self._accounts.confirm_device(form.text("code").upper(), visit.caller)
+        said = "Done: the command line goes on by itself." if is_done else "There is no such code, or it has ended."
+        return self._respond(request, account_pages.device_page(visit, "", said), visit)
+
+    def _add_token(self, request: Request, visit: Visit, form: Form) -> Response:
+        try:
+            days = int(form.text("days")) if form.text("days").isdigit() else 0
+            fresh = self._accounts.add_token(visit.caller, form.text("name"), read_role(form.text("role")), days)
+        except (ConfigError, RefusedError) as error:
+            return self._respond(request, account_pages.account_page(visit, fault=str(error)), visit)
+        return self._respond(request, account_pages.account_page(visit, fresh), visit)
+
+    def _end_token(self, request: Request, visit: Visit, form: Form) -> Response:
+        del request
+        self._accounts.end_token(visit.caller, form.text("digest"))
+        return self._redirect("/account")
+
+    # -- people
+
+    def _people_page(self, visit: Visit) -> Page:
+        _require(visit.caller, Role.ADMIN)
+        return account_pages.people_page(visit)
+
+    def _add_person(self, request: Request, visit: Visit, form: Form) -> Response:
+        _require(visit.caller, Role.ADMIN)
+        try:
+            role = read_role(form.text("role"))
+            self._accounts.add_person(form.text("name"), form.secret("password"), role, visit.caller)
+        except ConfigError as error:
+            return self._respond(request, account_pages.people_page(visit, str(error)), visit)
+        return self._redirect("/people")
+
+    def _change_person(self, request: Request, visit: Visit, form: Form) -> Response:
+        del request
+        _require(visit.caller, Role.ADMIN)
+        role = read_role(form.text("role")) if form.text("role") else None
+        enabled = form.text("enabled") != "0"
+        self._accounts.change_person(form.text("name"), visit.caller, role=role, enabled=enabled)
+        return self._redirect("/people")
+
+    # -- logins
+
+    async def _login(self, request: Request) -> Response:
+        if request.method == "GET":
+            page = account_pages.login_page(next_=_own_path(request.query_params.get("next")))
+            return self._respond(request, page, None)
+        return await self._log_in_with(request, self._log_in)
+
+    async def _first_admin(self, request: Request) -> Response:
+        if request.method == "GET":
+            secret = request.query_params.get("secret", "")
+            is_live = await run_in_threadpool(self._accounts.is_first_admin_link, secret)
+            if not is_live:
+                sentence = "This link has ended, or there is an admin already."
+                hint = "`twinshore serve` prints a new one when it starts and there is no admin"
+                return self._respond(request, message_page("The first admin", sentence, hint, 403), None)
+            return self._respond(request, account_pages.first_admin_page(secret), None)
+        return await self._log_in_with(request, self._make_first_admin)
+
+    async def _log_in_with(self, request: Request, work: Callable[[Request, Form], Response]) -> Response:
+        try:
+            form = await read_form_body(request)
+            if not _is_same_origin(request):
+                raise RefusedError("server.session-ended")
+            return await run_in_threadpool(work, request, form)
+        except TwinshoreError as error:
+            return self._refuse(request, None, error)
+
+    def _log_in(self, request: Request, form: Form) -> Response:
+        address, next_ = self._address(request), _own_path(form.text("next"))
+        try:
+            self._check_rate(address)
+            secret = self._accounts.log_in(form.text("name"), form.secret("password"))
+        except RefusedError as error:
+            self._note_failure(address)
+            page = account_pages.login_page(str(error), next_)
+            page.status = status_of(error)
+            return self._respond(request, page, None)
+        return self._open(request, secret, next_)
+
+    def _make_first_admin(self, request: Request, form: Form) -> Response:
+        try:
+            secret = self._accounts.make_first_admin(form.text("secret"), form.text("name"), form.secret("password"))
+        except ConfigError as error:
+            return self._respond(request, account_pages.first_admin_page(form.text("secret"), str(error)), None)
+        return self._open(request, secret, "/")
+
+    def _open(self, request: Request, secret: str, next_: str) -> Response:
+        answer = self._redirect(next_)
+        answer.set_cookie(
+            COOKIE,
+            secret,
+            max_age=SESSION_MS // 1000,
+            path="/",
+            httponly=True,
+            samesite="strict",
+            secure=self._is_secure(request),
+        )
+        return answer
+
+    # -- API
+
+    def _api_route(self, method: str, path: str, work: Callable[[ApiCall], Response]) -> Route:
+        async def answer(request: Request) -> Response:
+            try:
+                body = await read_json_body(request) if method == "POST" else {}
+                found = await run_in_threadpool(self._call, request, body, work)
+            except TwinshoreError as error:
+                found = problem(status_of(error), error)
+            found.headers.update({**SECURITY_HEADERS, "Cache-Control": "no-store"})
+            return found
+
+        return Route(f"{API}{path}", answer, methods=[method])
+
+    def _call(self, request: Request, body: dict[str, Any], work: Callable[[ApiCall], Response]) -> Response:
+        kind, _, secret = request.headers.get("authorization", "").partition(" ")
+        caller = self._accounts.by_token(secret.strip()) if kind.lower() == "bearer" else None
+        if caller is None:
+            raise RefusedError("server.no-token")
+        key = request.headers.get("idempotency-key", "")[:200]
+        return work(ApiCall(dict(request.path_params), dict(request.query_params), body, caller, key))
+
+    async def _begin_device(self, request: Request) -> Response:
+        try:
+            self._check_rate(self._address(request))
+            self._note_failure(self._address(request))
+            secret, code = await run_in_threadpool(self._accounts.begin_device)
+        except TwinshoreError as error:
+            return problem(status_of(error), error)
+        return JSONResponse({"token": secret, "code": code, "path": f"/device?code={code}"})
+
+    async def _openapi(self, _request: Request) -> Response:
+        return JSONResponse(openapi(), headers=SECURITY_HEADERS)
+
+    # -- the rest
+
+    async def _health(self, _request: Request) -> Response:
+        try:
+            await run_in_threadpool(self._store.people.has_admin)
+        except StoreError as error:
+            return JSONResponse({"ok": False, "says": error.message}, 503)
+        return JSONResponse({"ok": True, "says": "ok"})
+
+    async def _static_file(self, request: Request) -> Response:
+        found = self._static.get(request.path_params["name"])
+        if found is None:
+            return await self._not_found(request, ConfigError("server.no-such-page"))
+        body, digest = found
+        headers = {**SECURITY_HEADERS, "ETag": digest, "Cache-Control": "no-cache"}
+        if request.headers.get("if-none-match") == digest:
+            return Response(status_code=304, headers=headers)
+        return Response(body, headers=headers, media_type=STATIC_KINDS[request.path_params["name"].rpartition(".")[2]])
+
+
+def _require(caller: Caller, role: Role) -> None:
+    if not caller.may(role):
+        raise RefusedError("server.not-allowed", name=caller.name, role=caller.role, needed=role)
+
+
+def _static_files() -> dict[str, tuple[bytes, str]]:
+    found = {}
+    for file in files("twinshore.server").joinpath("static").iterdir():
+        body = file.read_bytes()
+        found[file.name] = body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    return found
+
+
+def _own_path(where: str | None) -> str:
+    """Returns the path, if it is one of this site's."""
+    where = where or "/"
+    return where if where.startswith("/") and not where.startswith(("//", "/\\")) and where.isprintable() else "/"
+
+
+def _quoted(where: str) -> str:
+    return quote(where, safe="/")
+
+
+def _is_same_origin(request: Request) -> bool:
+    """Whether a form was sent by a page of ours, as far as the browser says."""
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        return site in ("same-origin", "none")
+    origin = request.headers.get("origin")
+    return origin is None or urlsplit(origin).netloc == request.headers.get("host")
+
+
+async def _read_body(request: Request) -> bytes:
+    body = b""
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > BODY_BYTES_MAX:
+                raise ConfigError("server.too-long", max=BODY_BYTES_MAX)
+    except ClientDisconnect:
+        raise ConfigError("server.not-json", why="it is cut off") from None
+    return body
+
+
+async def read_form_body(request: Request) -> Form:
+    body = await _read_body(request)
+    try:
+        return Form(parse_qs(body.decode(), keep_blank_values=True, max_num_fields=1_000))
+    except ValueError:
+        raise ConfigError("server.not-json", why="no form of these fields") from None
+
+
+async def read_json_body(request: Request) -> dict[str, Any]:
+    body = await _read_body(request)
+    if not body.strip():
+        return {}
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ConfigError("server.not-json", why="it cannot be read") from None
+    if not isinstance(found, dict):
+        raise ConfigError("server.not-json", why="it is no object")
+    return found

@@ -1,0 +1,122 @@
+"""A worker: takes jobs from the store and gives each a process of its own; one more keeps the pages' snapshots.
+
+A job whose process died is gone on with where its verb can resume, and else is *unknown*: nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import secrets
+import socket
+import threading
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from twinshore.config.errors import StoreError
+from twinshore.config.repeat_filter import RepeatFilter
+from twinshore.config.settings import load_settings
+from twinshore.kafka.clock import steady_s, wall_ms
+from twinshore.runtime.lease_keeper import GRACE_S, LEASE_S
+from twinshore.server.core.jobs import orphaned, taken
+from twinshore.server.job_process import job_lease, run_job
+from twinshore.server.snapshot_writer import write_snapshots
+from twinshore.server.verbs import operation_of
+from twinshore.state.core.lease_watch import LeaseWatch
+from twinshore.state.core.platform_values import JobRow, JobState
+from twinshore.state.opening import open_or_create
+from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.2
+JOBS_MAX = 8
+# After the last sign of life of a job's process.
+TAKEOVER_S = LEASE_S + GRACE_S
+# A job that was taken and has no lease yet: its process starts.
+START_TIMEOUT_S = 30.0
+CLEAN_INTERVAL_S = 3600.0
+RESTART_PAUSE_S = 5.0
+
+
+class JobWorker:
+    """Takes jobs until `stop` is set. Those that run then go on."""
+
+    def __init__(self, settings: Path, stop: threading.Event) -> None:
+        self._settings, self._stop = str(settings), stop
+        self.name = f"{socket.gethostname()}, process {os.getpid()}, {secrets.token_hex(3)}"
+        # Forked from a process without threads, which has loaded all that jobs need.
+        self._forks = multiprocessing.get_context("forkserver")
+        self._forks.set_forkserver_preload([run_job.__module__, write_snapshots.__module__])
+        self._jobs: dict[str, BaseProcess] = {}
+        self._watches: dict[str, tuple[LeaseWatch, float]] = {}
+        self._snapshots: BaseProcess | None = None
+        self._snapshots_due_s = self._cleaned_s = 0.0
+        self._outage = RepeatFilter(log)
+
+    def run(self) -> None:
+        loaded = load_settings(Path(self._settings), os.environ)
+        with open_or_create(loaded) as store:
+            log.info(f"worker {self.name} takes jobs")
+            while not self._stop.wait(POLL_S):
+                try:
+                    self._turn(store)
+                    self._outage.well("the store answers again")
+                except StoreError as error:
+                    self._outage.say(error.message)
+        if self._snapshots is not None:
+            self._snapshots.terminate()
+
+    def _turn(self, store: Store) -> None:
+        self._keep_snapshots()
+        for job in [job for job, process in self._jobs.items() if not process.is_alive()]:
+            self._jobs.pop(job).join()
+        rows = store.jobs.for_workers()
+        for row in rows:
+            if row.id in self._jobs:
+                continue
+            if row.worker:
+                self._watch(store, row)
+            elif len(self._jobs) < JOBS_MAX:
+                self._take(store, row)
+        for job in self._watches.keys() - {row.id for row in rows if row.worker}:
+            del self._watches[job]
+        if steady_s() - self._cleaned_s > CLEAN_INTERVAL_S:
+            self._cleaned_s = steady_s()
+            store.jobs.remove_old(wall_ms())
+
+    def _keep_snapshots(self) -> None:
+        if self._snapshots is not None and self._snapshots.is_alive():
+            return
+        if steady_s() >= self._snapshots_due_s:
+            self._snapshots_due_s = steady_s() + RESTART_PAUSE_S
+            self._snapshots = self._start(write_snapshots, self._settings, self.name, os.getpid())
+
+    def _take(self, store: Store, row: JobRow) -> None:
+        mine = store.jobs.swap(row, taken(row, self.name, wall_ms()))
+        if mine is not None:
+            self._watches.pop(row.id, None)
+            self._jobs[row.id] = self._start(run_job, self._settings, row.id, self.name)
+
+    def _start(self, work: object, *arguments: object) -> BaseProcess:
+        process = self._forks.Process(target=work, args=arguments, daemon=False)  # type: ignore[arg-type]
+        process.start()
+        return process
+
+    def _watch(self, store: Store, row: JobRow) -> None:
+        """Watches a job that a process took which is not this worker's. It is dead once its lease has run out here."""
+        watch, since_s = self._watches.setdefault(row.id, (LeaseWatch(LEASE_S, GRACE_S), steady_s()))
+        lease = store.leases.read(job_lease(row.id))
+        if lease is None or lease.released:
+            if steady_s() - since_s < START_TIMEOUT_S:
+                return
+        elif not watch.observe(lease, steady_s()):
+            return
+        self._watches.pop(row.id)
+        if row.state is JobState.PLANNING:
+            self._take(store, row)  # it changes nothing
+        elif row.subject and operation_of(row.operation).rule.resumes:
+            self._take(store, row)
+        else:
+            store.jobs.swap(row, orphaned(row, wall_ms()))

@@ -1,0 +1,94 @@
+"""The life of a job, and what somebody agrees to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from twinshore.config.model import Plan
+from twinshore.server.core.jobs import (
+    PLAN_TTL_MS,
+    JobPlan,
+    applied,
+    apply_fault,
+    cancelled,
+    ended,
+    orphaned,
+    plan_differences,
+    planned,
+    taken,
+)
+from twinshore.server.job_process import to_job_plan
+from twinshore.state.core.platform_values import JobRow, JobState
+
+JOB = JobRow(
+    id="j",
+    operation="link pause",
+    arguments="{}",
+    state=JobState.PLANNING,
+    requested_by="ada",
+    created_ms=0,
+    updated_ms=0,
+    worker="w",
+)
+PLAN = JobPlan(("shown",), ("step",), (), ("deletes orders",))
+
+
+def test_a_plan_is_agreed_to_by_its_digest_and_for_an_hour() -> None:
+    job = planned(JOB, PLAN, 1_000)
+    assert (job.state, job.worker, job.digest) == (JobState.PLANNED, "", PLAN.digest)
+    assert apply_fault(job, PLAN.digest, 1_000) == ""
+    assert apply_fault(job, "another", 1_000) == "has another plan by now"
+    assert apply_fault(job, PLAN.digest, 1_001 + PLAN_TTL_MS) == "was planned more than an hour ago"
+    assert apply_fault(replace(job, state=JobState.RUNNING), PLAN.digest, 1_000) == "is running, not planned"
+    assert JobPlan.from_json(job.plan) == PLAN
+
+
+def test_nothing_to_do_and_refused_plans_end_the_job() -> None:
+    assert planned(JOB, JobPlan(), 1).state is JobState.DONE
+    refused = planned(JOB, replace(PLAN, refusal="no"), 1)
+    assert (refused.state, refused.sentence, refused.exit_code) == (JobState.FAILED, "no", 2)
+
+
+def test_a_job_that_waits_is_cancelled_at_once_one_that_runs_is_asked_to_stop() -> None:
+    assert cancelled(replace(JOB, state=JobState.PLANNED), "bob", 1).state is JobState.CANCELLED
+    running = cancelled(replace(JOB, state=JobState.RUNNING), "bob", 1)
+    assert (running.state, running.cancelled_by) == (JobState.RUNNING, "bob")
+    assert ended(running, 130, "", 2).state is JobState.CANCELLED
+    assert ended(running, 0, "", 2).state is JobState.DONE, "it was done before it heard"
+
+
+def test_how_jobs_end() -> None:
+    running = replace(JOB, state=JobState.RUNNING)
+    assert [ended(running, code, "", 2).state for code in (0, 1, 2, 70)] == [
+        JobState.DONE,
+        JobState.DONE,
+        JobState.FAILED,
+        JobState.FAILED,
+    ]
+    assert orphaned(running, 2).state is JobState.UNKNOWN
+
+
+def test_states_on_the_way() -> None:
+    assert taken(JOB, "v", 1).state is JobState.PLANNING
+    assert taken(replace(JOB, state=JobState.QUEUED), "v", 1).state is JobState.RUNNING
+    assert applied(JOB, "why", 1, asks_approval=True).state is JobState.ASKED
+    assert applied(JOB, "why", 1, asks_approval=False).state is JobState.QUEUED
+
+
+@dataclass(frozen=True, slots=True)
+class Deletes:
+    topic: str
+    records: int
+
+    def sentence(self, *, done: bool) -> str:
+        return f"{'deletes' if done else 'would delete'} {self.topic}, {self.records:,} records from offset 17 on"
+
+
+def test_decisions_are_what_is_changed_not_what_was_observed() -> None:
+    before = to_job_plan(Plan((Deletes("orders-1", 1_200),)))
+    more = to_job_plan(Plan((Deletes("orders-1", 99_000),)))
+    other = to_job_plan(Plan((Deletes("orders-2", 1_200),)))
+    assert before.digest == more.digest
+    assert before.digest != other.digest
+    gone, new = plan_differences(before, other)
+    assert [one.split(":")[0] for one in (*gone, *new)] == ["topic orders-1", "topic orders-2"]

@@ -1,0 +1,278 @@
+"""Pages and API over HTTP, with a real store: who gets what, logins, forms, a store that is away."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testkit.console import PASSWORD, Browser, first_admin, person, web_process
+from twinshore.server.accounts import Accounts
+from twinshore.server.api import openapi
+from twinshore.server.core.catalogue import Role
+from twinshore.server.pages import PAGES
+from twinshore.server.verbs import operations
+from twinshore.state.core.platform_values import JobState
+from twinshore.state.platform import JobFilter
+from twinshore.state.store import Store, open_store
+
+ADMIN_PAGES = {"/people"}
+MORE_PAGES = ["/do", "/jobs", "/account", "/people", "/device"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as opened:
+        yield opened
+
+
+@pytest.fixture
+def base(store: Store) -> Iterator[str]:
+    with web_process(store) as address:
+        yield address
+
+
+@pytest.fixture
+def admin(store: Store, base: str) -> Browser:
+    return first_admin(store, base)
+
+
+def test_nobody_sees_anything_without_a_login(base: str) -> None:
+    browser = Browser(base)
+    for path in [*PAGES, *MORE_PAGES, "/do/link-pause", "/links/a->b", "/jobs/x"]:
+        found = browser.get(path.replace(">", "%3E"), follow=False)
+        assert found.status == 303 and found.headers["location"].startswith("/login?next="), path
+        assert browser.get(path.replace(">", "%3E"), {"X-Fragment": "1"}).status == 401
+    for path in ("/operations", "/overview", "/jobs", "/snapshots/links", "/me"):
+        assert browser.api("GET", path).status == 401, path
+
+
+def test_the_first_admin_is_made_once(store: Store, base: str) -> None:
+    secret = Accounts(store).first_admin_secret()
+    assert secret
+    one, other = Browser(base), Browser(base)
+    assert one.post("/first-admin", secret=secret, name="ada", password="short").status == 400
+    assert one.post("/first-admin", secret=secret, name="ada", password=PASSWORD).status == 200
+    assert one.get("/people").status == 200
+    assert other.get(f"/first-admin?secret={secret}").status == 403
+    assert other.post("/first-admin", secret=secret, name="eve", password=PASSWORD).status == 401
+    assert Accounts(store).first_admin_secret() is None
+
+
+def test_each_page_and_operation_for_each_role(admin: Browser) -> None:
+    """The whole table: what a role may see and ask, and what is refused to it."""
+    for role in Role:
+        browser = person(admin, f"p-{role}", role)
+        for path in [*PAGES, *MORE_PAGES]:
+            wanted = 403 if path in ADMIN_PAGES and role is not Role.ADMIN else 200
+            assert browser.get(path).status == wanted, (role, path)
+        for one in operations().values():
+            may = role.covers(one.rule.role)
+            assert browser.get(f"/do/{one.path}").status == (200 if may else 403), (role, one.name)
+            # Without what the operation needs: refused for the role first, else for the value.
+            asked = browser.api("POST", f"/operations/{one.path}", {"no such": 1})
+            assert asked.status == (400 if may else 403), (role, one.name, asked.body)
+            token = browser.get("/account").field("csrf")
+            form = browser.post(f"/do/{one.path}", csrf=token, none="1")
+            needs = any(parameter.is_required for parameter in one.parameters)
+            assert form.status == (403 if not may else 400 if needs else 200), (role, one.name)
+
+
+def test_a_form_without_its_token_or_of_another_site_changes_nothing(store: Store, admin: Browser) -> None:
+    token = admin.get("/do/link-list").field("csrf")
+    assert admin.post("/do/link-list").status == 403
+    assert admin.post("/do/link-list", csrf="x" * 32).status == 403
+    assert admin.post("/do/link-list", {"Sec-Fetch-Site": "cross-site"}, csrf=token).status == 403
+    assert admin.post("/do/link-list", {"Origin": "https://evil.example"}, csrf=token).status == 403
+    assert store.jobs.page(JobFilter()) == ()
+    assert admin.post("/do/link-list", {"Sec-Fetch-Site": "same-origin"}, csrf=token).status == 200
+
+
+def test_a_login_has_a_session_of_its_own(admin: Browser, base: str) -> None:
+    """Whoever gave a browser a cookie before its login does not know the one after it."""
+    person(admin, "bob", "viewer")
+    browser = Browser(base)
+    browser.send("GET", "/login", None, {"Cookie": "twinshore=planted"})
+    found = browser.send(
+        "POST", "/login", f"name=bob&password={PASSWORD}".encode(), {"Cookie": "twinshore=planted"}, follow=False
+    )
+    cookie = found.headers["set-cookie"]
+    assert found.status == 303 and "twinshore=planted" not in cookie
+    assert "httponly" in cookie.lower() and "samesite=strict" in cookie.lower()
+    assert Browser(base).get("/", {"Cookie": "twinshore=planted"}, follow=False).status == 303
+
+
+def test_where_a_login_leads_is_a_page_of_this_site(admin: Browser, base: str) -> None:
+    person(admin, "bob", "viewer")
+    for wanted in ("https://evil.example/", "//evil.example/", "/\\evil.example", "javascript:alert(1)"):
+        body = f"name=bob&password={PASSWORD}&next={wanted}".encode()
+        assert Browser(base).send("POST", "/login", body, follow=False).headers["location"] == "/"
+    body = f"name=bob&password={PASSWORD}&next=/topics".encode()
+    assert Browser(base).send("POST", "/login", body, follow=False).headers["location"] == "/topics"
+
+
+def test_logging_out_and_being_disabled_end_at_once(admin: Browser) -> None:
+    bob = person(admin, "bob", "operator")
+    other = Browser(bob.base)
+    assert other.log_in("bob").status == 200
+    assert other.submit("/account", "/logout").url.endswith("/login")
+    assert other.get("/", follow=False).status == 303
+    assert bob.get("/").status == 200, "another session goes on"
+    admin.submit("/people", "/people/change", name="bob", enabled="0")
+    assert bob.get("/", follow=False).status == 303
+    assert bob.api("GET", "/me").status == 401
+    assert Browser(bob.base).log_in("bob").status == 401
+
+
+def test_a_token_loses_what_its_person_loses(admin: Browser) -> None:
+    bob = person(admin, "bob", "operator")
+    assert bob.api("GET", "/me").json() == {"name": "bob", "role": "operator", "by": "token test"}
+    admin.submit("/people", "/people/change", name="bob", role="viewer")
+    assert bob.api("GET", "/me").json()["role"] == "viewer"
+    assert bob.api("POST", "/operations/link-pause", {"link": "a->b"}).status == 403
+    found = bob.submit("/account", "/account/add-token", name="more", role="admin", days="1")
+    assert "viewer" in found.fault and "admin" in found.fault
+    digest = bob.get("/account").field("digest")
+    bob.submit("/account", "/account/end-token", digest=digest)
+    assert bob.api("GET", "/me").status == 401
+
+
+def test_nobody_changes_itself(admin: Browser) -> None:
+    assert admin.submit("/people", "/people/change", name="ada", enabled="0").status == 409
+    assert admin.get("/people").status == 200
+
+
+def test_wrong_passwords_make_a_person_wait(admin: Browser, base: str) -> None:
+    person(admin, "bob", "viewer")
+    browser = Browser(base)
+    statuses = [browser.log_in("bob", "wrong password here").status for _ in range(7)]
+    assert statuses[:5] == [401] * 5 and statuses[-1] == 429
+    assert browser.log_in("bob").status == 429, "the right one waits too"
+    assert browser.log_in("nobody", "wrong password here").status == 401, "as for a person that is there"
+
+
+def test_one_address_cannot_try_many_names(admin: Browser, base: str) -> None:
+    assert admin.get("/").status == 200
+    browser = Browser(base)
+    statuses = [browser.log_in(f"name-{number}", "wrong password here").status for number in range(32)]
+    assert statuses[0] == 401 and statuses[-1] == 429
+
+
+def test_forwarded_addresses_are_believed_from_our_proxies_alone(store: Store) -> None:
+    for networks, last in (((), 429), (("127.0.0.0/8",), 401)):
+        with web_process(store, behind_proxy=networks) as base:
+            browser = Browser(base)
+            body = b"name=nobody&password=wrong"
+            for number in range(32):
+                header = {"X-Forwarded-For": f"10.9.{len(networks)}.{number}"}
+                found = browser.send("POST", "/login", body, header)
+            assert found.status == last
+
+
+def test_cookies_are_for_tls_alone_where_there_is_tls(store: Store, admin: Browser) -> None:
+    person(admin, "bob", "viewer")
+    body = f"name=bob&password={PASSWORD}".encode()
+    with web_process(store, behind_proxy=("127.0.0.0/8",)) as base:
+        sent = Browser(base).send("POST", "/login", body, {"X-Forwarded-Proto": "https"}, follow=False)
+        assert "secure" in sent.headers["set-cookie"].lower()
+    with web_process(store) as base:
+        sent = Browser(base).send("POST", "/login", body, {"X-Forwarded-Proto": "https"}, follow=False)
+        assert "secure" not in sent.headers["set-cookie"].lower()
+
+
+def test_every_answer_has_its_safety_headers(admin: Browser) -> None:
+    for path in ("/", "/login", "/no-such-page", "/static/console.css", "/do/switch-run"):
+        headers = admin.get(path).headers
+        assert headers["content-security-policy"].startswith("default-src 'self'"), path
+        assert headers["x-content-type-options"] == "nosniff"
+    body = admin.get("/do/switch-run").body
+    assert "<script>" not in body and "style=" not in body and "onclick" not in body
+
+
+def test_names_of_clusters_and_people_cannot_become_markup(admin: Browser) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    found = admin.submit("/do/link-pause", "/do/link-pause", link=evil)
+    assert evil not in found.body and "&lt;img" in found.body
+    assert evil not in admin.get("/topics?search=%3Cimg+src%3Dx+onerror%3Dalert(1)%3E").body
+
+
+def test_a_page_that_has_not_changed_is_not_sent_again(admin: Browser) -> None:
+    first = admin.get("/", {"X-Fragment": "1"})
+    assert first.status == 200 and first.body.startswith('<div id="live">')
+    again = admin.get("/", {"X-Fragment": "1", "If-None-Match": first.headers["etag"]})
+    assert (again.status, again.body) == (304, "")
+
+
+def test_while_the_store_is_away_pages_say_so_and_nothing_is_changed(tmp_path: Path, admin: Browser) -> None:
+    bob = person(admin, "bob", "operator")
+    assert bob.get("/topics").status == 200
+    token = bob.get("/do/link-list").field("csrf")
+    file, aside = tmp_path / "store.db", tmp_path / "aside.db"
+    file.rename(aside)
+    try:
+        found = bob.get("/topics")
+        assert found.status == 200 and "The store does not answer: this is what was known" in found.text
+        assert bob.get("/groups").status == 503, "never seen"
+        assert bob.post("/do/link-list", csrf=token).status == 503
+        assert bob.api("GET", "/me").status == 503
+        assert Browser(bob.base).log_in("bob").status == 503
+    finally:
+        shutil.move(aside, file)
+    assert "does not answer" not in bob.get("/topics").text
+
+
+def test_requests_that_are_too_long_or_broken_are_refused(admin: Browser) -> None:
+    bob = person(admin, "bob", "operator")
+    assert bob.send("POST", "/login", b"x" * 70_000).status == 413
+    sent = {"Authorization": f"Bearer {bob.token}"}
+    for body in (b"{", b"[]", b'"x"', b"\xff"):
+        assert bob.send("POST", "/api/v1/operations/link-list", body, sent).status == 400, body
+    assert bob.api("GET", "/snapshots/nothing").status == 404
+    assert bob.api("GET", "/snapshots/links?limit=1000").status == 400
+    assert bob.api("GET", "/snapshots/links?after=x").status == 400
+    assert bob.api("GET", "/jobs?state=odd").status == 400
+    assert bob.api("GET", "/nothing").status == 404
+    assert bob.api("GET", "/jobs/nothing").json()["code"] == "server.no-job"
+
+
+def test_a_request_that_is_sent_again_makes_no_second_job(admin: Browser) -> None:
+    bob, eve = person(admin, "bob", "operator"), person(admin, "eve", "operator")
+    key = {"Idempotency-Key": "k1"}
+    one = bob.api("POST", "/operations/link-pause", {"link": "a->b"}, **key).json()
+    assert bob.api("POST", "/operations/link-pause", {"link": "a->b"}, **key).json()["id"] == one["id"]
+    assert eve.api("POST", "/operations/link-pause", {"link": "a->b"}, **key).json()["id"] != one["id"]
+    assert (one["state"], one["command"]) == (JobState.PLANNING, "twinshore link pause 'a->b'")
+
+
+def test_a_job_is_seen_by_those_who_may_ask_it(admin: Browser) -> None:
+    bob, eve = person(admin, "bob", "operator"), person(admin, "eve", "viewer")
+    job = bob.api("POST", "/operations/link-pause", {"link": "a->b"}).json()["id"]
+    assert eve.api("GET", f"/jobs/{job}").status == 403
+    assert eve.api("GET", f"/jobs/{job}/lines").status == 403
+    assert eve.get(f"/jobs/{job}").status == 403
+    assert [one["id"] for one in eve.api("GET", "/jobs").json()["items"]] == []
+    assert eve.api("POST", f"/jobs/{job}/cancel", {}).status == 403
+    assert bob.api("POST", f"/jobs/{job}/cancel", {}).json()["state"] == JobState.CANCELLED
+    assert bob.api("POST", f"/jobs/{job}/cancel", {}).status == 409
+
+
+def test_a_command_line_logs_in_by_a_code(admin: Browser) -> None:
+    bob = person(admin, "bob", "viewer")
+    begun = Browser(bob.base).api("POST", "/device", {}).json()
+    waiting = Browser(bob.base, token=begun["token"])
+    assert waiting.api("GET", "/me").status == 401
+    assert "no such code" in bob.submit("/device", "/device", code="AAAAAAAA").text
+    bob.submit(begun["path"], "/device", code=begun["code"])
+    assert waiting.api("GET", "/me").json()["name"] == "bob"
+    assert "no such code" in bob.submit("/device", "/device", code=begun["code"]).text, "once"
+
+
+def test_the_description_of_the_api_is_whole() -> None:
+    found = openapi()
+    assert found["openapi"] == "3.1.0"
+    paths = {f"/api/v1/operations/{one.path}" for one in operations().values()}
+    assert paths <= found["paths"].keys()
+    assert json.loads(json.dumps(found)) == found
