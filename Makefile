@@ -2,7 +2,7 @@
 # Each is also a plain command; see CONTRIBUTING.md.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint simulate bench-mirror bench-proxy bench-broadcast compatibility show-crossing show-topics show-groups show-switch show-client show-proxy show-broadcast show-advisor show-nouns show-protection show-demo docs site wheel lock clean
+.PHONY: help setup demo test test-long lint simulate bench-mirror bench-proxy bench-broadcast compatibility show-crossing show-topics show-groups show-switch show-client show-proxy show-broadcast show-advisor show-nouns show-protection show-platform show-demo docs site wheel lock clean
 BIN := .venv/bin
 # Tests wait more than they work: so many run side by side, also on two cores, each with servers of its own. WORKERS=0 for one after the other.
 WORKERS := 3
@@ -87,6 +87,9 @@ show-nouns: setup ## each claim about the form of code and pages, and the files 
 
 show-protection: setup ## writes that both sides acknowledge, while parts fail, on real clusters; LONG=1 for longer; writes docs/evidence/protection.md
 	@$(BIN)/python -m bench.show.protection $(SHOWN)
+
+show-platform: setup ## topics switched by pages on real clusters while processes die, roles, costs of pages; writes docs/evidence/platform.md
+	@$(BIN)/python -m bench.show.platform $(SHOWN)
 
 show-demo: setup ## the demo, and README's picture of it; writes docs/evidence/demo.txt
 	@$(BIN)/python -m bench.show.demo

@@ -28,7 +28,7 @@ from twinshore.monitoring.delay_simulation import build_table
 from twinshore.replication.core.incident_kinds import INCIDENT_KINDS
 from twinshore.replication.metric_table import render_metrics_page
 from twinshore.replication.task.core.partition import TRANSITIONS, Phase
-from twinshore.server.core.catalogue import LEFT_OUT
+from twinshore.server.core.catalogue import REASONS
 from twinshore.server.verbs import operations
 from twinshore.switch.core.steps import NEVER_HOLDS, STEPS, SwitchKind, SwitchStep
 
@@ -39,7 +39,6 @@ REBUILD_BEGIN, REBUILD_END = "<!-- steps of a rebuild -->\n", "<!-- end of steps
 KINDS_BEGIN, KINDS_END = "<!-- kinds -->\n", "<!-- end of kinds -->\n"
 GROUP_BEGIN, GROUP_END = "<!-- steps of a group -->\n", "<!-- end of steps of a group -->\n"
 RULES_BEGIN, RULES_END = "<!-- rules -->\n", "<!-- end of rules -->\n"
-OPERATIONS_BEGIN, OPERATIONS_END = "<!-- operations -->\n", "<!-- end of operations -->\n"
 SIMULATED_BEGIN, SIMULATED_END = "<!-- simulated -->\n", "<!-- end -->"
 FAILBACK_BEGIN, FAILBACK_END = "<!-- steps of a fail-back -->\n", "<!-- end of steps of a fail-back -->\n"
 CLI_HEAD = """\
@@ -84,7 +83,6 @@ def writers() -> dict[Path, Callable[[], str]]:
         ROOT / "docs" / "operations.md": lambda: reckoned.operations(
             _read("docs/operations.md"), crossing, _read("ARCHITECTURE.md"), stored
         ),
-        ROOT / "docs" / "platform.md": lambda: with_operations(_read("docs/platform.md")),
         ROOT / "docs" / "production.md": lambda: reckoned.production(_read("docs/production.md"), bench),
         ROOT / "docs" / "settings.md": render_settings_page,
         ROOT / "docs" / "switch.md": lambda: with_steps(_read("docs/switch.md")),
@@ -107,20 +105,6 @@ def with_phases(page: str) -> str:
     stops = ", ".join(sorted({when for _, after, when in TRANSITIONS if after is Phase.STOPPED}))
     said = f"From each of them to `{Phase.STOPPED}`: {stops}."
     return f"{head}{PHASES_BEGIN}\n{drawn}\n\n{said}\n\n{PHASES_END}{tail}"
-
-
-def with_operations(page: str) -> str:
-    """The page with the roles and effects of all operations, and the verbs that are left out."""
-    head, _, rest = page.partition(OPERATIONS_BEGIN)
-    rules = {name: one.rule for name, one in operations().items()}
-    rows = [f"| `{name}` | {rule.title} | {rule.role} | {rule.effect} |" for name, rule in rules.items()]
-    table = "\n".join(["| verb | | role | effect |", "| --- | --- | --- | --- |", *rows])
-    reasons: dict[str, list[str]] = {}
-    for name, why in LEFT_OUT.items():
-        reasons.setdefault(why, []).append(f"`{name}`")
-    left = "\n".join(f"- {', '.join(names)}: {why}" for why, names in reasons.items())
-    said = f"Verbs that a platform does not take:\n\n{left}"
-    return f"{head}{OPERATIONS_BEGIN}\n{table}\n\n{said}\n\n{OPERATIONS_END}{rest.partition(OPERATIONS_END)[2]}"
 
 
 def with_simulated_delays(page: str) -> str:
@@ -219,7 +203,20 @@ def _node(step: SwitchStep) -> str:
 def render_cli_page() -> str:
     """The whole page as Markdown."""
     rows = ["| code | means |", "| ---: | --- |", *(f"| {code} | {says} |" for code, says in EXIT_CODES.items())]
-    return "\n".join([CLI_HEAD + "\n".join(rows), "", *_verb("twinshore", build_command())]).rstrip() + "\n"
+    head = [CLI_HEAD + "\n".join(rows), "", *_operations()]
+    return "\n".join([*head, *_verb("twinshore", build_command())]).rstrip() + "\n"
+
+
+def _operations() -> Iterator[str]:
+    """The roles and effects of all operations, and the verbs that are left out."""
+    yield "## Who may ask a platform\n"
+    yield "| verb | | role | effect |\n| --- | --- | --- | --- |"
+    yield from (
+        f"| `{name}` | {one.rule.title} | {one.rule.role} | {one.rule.effect} |" for name, one in operations().items()
+    )
+    yield "\nVerbs that a platform does not take:\n"
+    yield from (f"- {', '.join(f'`{name}`' for name in names)}: {why}" for why, names in REASONS.items())
+    yield ""
 
 
 @cache

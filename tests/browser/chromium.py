@@ -86,9 +86,13 @@ class Chromium:
         """Returns once the page is loaded."""
         self.call("Page.navigate", url="about:blank")
         self.call("Page.navigate", url=address)
+        self.until("document.readyState == 'complete' && location.protocol != 'about:'", f"{address} does not load")
+
+    def until(self, condition: str, says: str) -> None:
+        """Waits for an expression to be true on the page, which may be another page by then."""
         deadline = time.monotonic() + ANSWER_S
-        while self.value("document.readyState + location.protocol") not in ("completefile:",):
-            assert time.monotonic() < deadline, f"{address} does not load"
+        while not self.value(condition):
+            assert time.monotonic() < deadline, says
             time.sleep(0.02)
 
     def value(self, expression: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from testkit.console import Browser, first_admin, person, web_process
 from twinshore.kafka.clock import wall_ms
+from twinshore.server.remote import keep_token, token_file
 from twinshore.state.core.platform_values import ENDED, JobRow, JobState
 from twinshore.state.core.proxy_values import ProxyInstanceRow
 from twinshore.state.core.values import TwinRow
@@ -33,6 +35,7 @@ topics = ["orders.*"]
 four_eyes = true
 """
 LINK = "east->west"
+OUTLIVES = "a job goes on when its worker is killed; one whose process is killed is unknown, and never repeated"
 
 
 class Stage:
@@ -76,15 +79,14 @@ class Stage:
         return [line.text for line in self.store.jobs.lines(job)]
 
     def process_of(self, job: str) -> psutil.Process:
-        """The process that runs the job: the leader of a group of its own, below a worker."""
+        """The process that holds the job's lease, by its owner."""
         until_s = time.monotonic() + 60
         while time.monotonic() < until_s:
-            owner = self.store.leases.read(f"job {job}")
-            for process in psutil.process_iter(["pid", "cmdline"]):
-                words = process.info["cmdline"] or []
-                if owner and "forkserver" in " ".join(words) and os.getpgid(process.pid) == process.pid:
-                    return process
-            time.sleep(0.05)
+            lease = self.store.leases.read(f"job {job}")
+            found = re.search(r", process (\d+), [0-9a-f]{8}$", lease.owner) if lease else None
+            if found and not (lease and lease.released):
+                return psutil.Process(int(found[1]))
+            time.sleep(0.02)
         raise AssertionError("no process of a job")
 
 
@@ -150,6 +152,7 @@ def test_a_plan_that_has_changed_is_not_carried_out(stage: Stage, admin: Browser
     assert "orders.b" in next(row.value for row in stage.store.controls.of(LINK))
 
 
+@pytest.mark.claim("platform", "four-eyes", "what destroys waits for another person, whichever token is used")
 def test_four_eyes(stage: Stage, admin: Browser) -> None:
     stage.store.twins.save([TwinRow(LINK, "orders", 0, "a" * 32, "b" * 32, 0, 0, wall_ms())])
     stage.worker()
@@ -177,6 +180,7 @@ def test_four_eyes(stage: Stage, admin: Browser) -> None:
     assert eve.post(f"/jobs/{own.id}/approve", csrf=page.field("csrf"), digest=own.digest).status == 409
 
 
+@pytest.mark.claim("platform", "jobs", OUTLIVES)
 def test_a_job_outlives_its_worker(stage: Stage, admin: Browser) -> None:
     worker = stage.worker()
     bob = person(admin, "bob", "operator")
@@ -193,6 +197,7 @@ def test_a_job_outlives_its_worker(stage: Stage, admin: Browser) -> None:
     assert [row.topic for row in stage.store.proxies.breakers()[1]] == ["orders", "orders"], "of producers, consumers"
 
 
+@pytest.mark.claim("platform", "jobs", OUTLIVES)
 def test_a_job_whose_process_dies_is_unknown_and_never_repeated(stage: Stage, admin: Browser) -> None:
     stage.worker()
     bob = person(admin, "bob", "operator")
@@ -230,6 +235,7 @@ def test_a_planned_job_is_cancelled_and_an_error_is_told(stage: Stage, admin: Br
     assert stage.lines(failed.id)[0].startswith("error: ")
 
 
+@pytest.mark.claim("platform", "secrets", "planted secrets are in no page, answer, log or job")
 def test_secrets_of_the_settings_are_in_no_page_and_no_job(stage: Stage, admin: Browser) -> None:
     text = stage.settings.read_text(encoding="utf-8")
     secret = "planted-secret-4711"
@@ -249,3 +255,49 @@ def test_secrets_of_the_settings_are_in_no_page_and_no_job(stage: Stage, admin: 
         assert secret not in stage.said()
     finally:
         del os.environ["PLANTED"]
+
+
+def twinshore(stage: Stage, *words: str) -> tuple[int, str]:
+    """Exit code and output of the command, whose tokens are in the test's folder."""
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(stage.folder)}
+    done = subprocess.run(
+        [sys.executable, "-m", "twinshore.cli", *words], capture_output=True, text=True, env=environment, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.claim(
+    "platform", "same-answers", "the command line with `--server` prints and ends as with the settings of the clusters"
+)
+def test_a_command_line_gets_the_same_answers_from_a_platform(stage: Stage, admin: Browser) -> None:
+    stage.worker()
+    bob = person(admin, "bob", "operator")
+    assert twinshore(stage, "link", "list", "--server", bob.base)[0] == 2, "not logged in"
+    keep = {"XDG_CONFIG_HOME": str(stage.folder)}
+    old = {name: os.environ.get(name) for name in keep}
+    os.environ.update(keep)
+    try:
+        keep_token(bob.base, bob.token)
+        assert token_file().stat().st_mode & 0o077 == 0
+    finally:
+        for name, value in old.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    settings = ("--settings", str(stage.settings))
+
+    def same(*words: str) -> None:
+        here, there = twinshore(stage, *words, *settings), twinshore(stage, *words, "--server", bob.base)
+        assert (there[0], there[1].split()) == (here[0], here[1].split()), words
+
+    same("link", "list")
+    same("link", "list", "--json")
+    same("link", "pause", LINK, "--dry-run")
+    same("incidents", "--open")
+    same("switch", "status", "--json")
+    same("simulate", "story", "min-insync-1")
+    assert twinshore(stage, "link", "pause", LINK, "--server", bob.base)[0] == 0
+    assert [row.changed_by for row in stage.store.controls.of(LINK)] == ["bob"]
+    same("link", "pause", LINK)  # there is nothing to change
+    refused = twinshore(stage, "link", "pause", "no->where", "--server", bob.base)
+    assert refused[0] == twinshore(stage, "link", "pause", "no->where", *settings)[0] == 2
+    assert twinshore(stage, "lab", "status", "--server", bob.base)[0] == 2
+    assert twinshore(stage, "status", *settings, "--server", bob.base)[0] == 2

@@ -62,6 +62,9 @@ def test_the_first_admin_is_made_once(store: Store, base: str) -> None:
     assert Accounts(store).first_admin_secret() is None
 
 
+@pytest.mark.claim(
+    "platform", "roles", "every page and every operation for every role: allowed or refused as the table says"
+)
 def test_each_page_and_operation_for_each_role(admin: Browser) -> None:
     """The whole table: what a role may see and ask, and what is refused to it."""
     for role in Role:
@@ -206,6 +209,11 @@ def test_a_page_that_has_not_changed_is_not_sent_again(admin: Browser) -> None:
     assert (again.status, again.body) == (304, "")
 
 
+@pytest.mark.claim(
+    "platform",
+    "store-away",
+    "while the store is away, pages show what was known with its age, and every change is refused",
+)
 def test_while_the_store_is_away_pages_say_so_and_nothing_is_changed(tmp_path: Path, admin: Browser) -> None:
     bob = person(admin, "bob", "operator")
     assert bob.get("/topics").status == 200

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-KEEP = typer.Option(False, "--keep", envvar="KEEP", help="Leave the clusters and the mirror running; as KEEP=1.")
+KEEP = typer.Option(False, "--keep", envvar="KEEP", help="Leave all of it running, with pages that show it; as KEEP=1.")
 END = typer.Option(None, "--end", help="Only stop a kept demo in this folder.")
 RATE = typer.Option(6_000, "--rate", min=100, max=100_000, help="Records per second to produce.")
 SECONDS = typer.Option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import signal
 import sys
@@ -96,6 +97,29 @@ class DemoProxy(VerbProcess):
             time.sleep(0.05)
 
 
+class DemoPlatform(VerbProcess):
+    """`twinshore serve` with the mirror's settings and store, at a free port."""
+
+    def __init__(self, mirror: DemoMirror) -> None:
+        start = partial(start_child, tied=False)
+        super().__init__(("serve",), mirror.settings, mirror.folder / "platform.log", start=start)
+
+    def start(self, *arguments: str) -> None:
+        """Returns once its address is known."""
+        super().start(*arguments)
+        until_s = time.monotonic() + STARTS_WITHIN_S
+        while not self.address:
+            if not self.child.alive() or time.monotonic() > until_s:
+                raise LabError("lab.not-started", process="the platform", log=log_tail(self.log))
+            time.sleep(0.05)
+
+    @property
+    def address(self) -> str:
+        """Where the first admin is made, and then all is shown."""
+        found = re.search(r"https?://\S+/first-admin\S+", self.said)
+        return found[0] if found else ""
+
+
 KEPT_FILE = "demo.json"
 BROKER_HEAP_MB = 384
 STOP_PATIENCE_LOST_S = 3.0
@@ -151,7 +175,8 @@ class DemoStage:
         """Starts the mirror and returns at once."""
         clusters = self.east.cluster, self.west.cluster
         self._port, lines = proxy_section(clusters)
-        self.mirror = DemoMirror(self.folder, *clusters, "|".join(topics), more=lines, detached=self.keep)
+        more = [*lines, "[serve]", "port = 0"]
+        self.mirror = DemoMirror(self.folder, *clusters, "|".join(topics), more=more, detached=self.keep)
         self.mirror.start()
         return self.mirror
 
@@ -178,7 +203,9 @@ class DemoStage:
         """Records what runs, so that `end_kept` ends only that. Returns lines on how to look and how to end."""
         assert self.mirror is not None and self.proxy is not None
         brokers = [broker.child.identity for cluster in (self.east, self.west) for broker in cluster.brokers]
-        marks = [identity.as_json() for identity in (self.mirror.mark, self.proxy.mark, *brokers)]
+        platform = DemoPlatform(self.mirror)
+        platform.start()
+        marks = [one.as_json() for one in (self.mirror.mark, platform.mark, self.proxy.mark, *brokers)]
         (self.folder / KEPT_FILE).write_text(json.dumps({"processes": marks}), encoding="utf-8")
         command = f"{sys.executable} -m twinshore.cli"
         return [
@@ -186,6 +213,7 @@ class DemoStage:
             f"  east {', '.join(self.east.bootstrap)}; west {', '.join(self.west.bootstrap)}",
             f"  the proxy {', '.join(self.proxy.cluster.bootstrap)}, its log {self.proxy.log}",
             f"  the mirror is process {self.mirror.mark.pid}, its log {self.mirror.log}",
+            f"  all of it on pages: {platform.address}",
             f"  look: {command} status --watch --settings {self.mirror.settings}",
             f"  end:  {command} demo --end {self.folder}",
         ]
@@ -228,10 +256,10 @@ def end_kept(folder: Path) -> int:
     running = [identity for identity in marks if identity.alive()]
     mirror, *servers = marks
     below = []
-    with contextlib.suppress(psutil.Error):
-        if mirror.alive():
-            children = psutil.Process(mirror.pid).children(recursive=True)
-            below = [get_process_identity(child.pid) for child in children]
+    for mark in running:
+        with contextlib.suppress(psutil.Error):
+            children = psutil.Process(mark.pid).children(recursive=True)
+            below += [get_process_identity(child.pid) for child in children]
     mirror.end(patience_s=STOP_PATIENCE_S)
     for identity in below:
         identity.end(patience_s=2.0)

@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
 
-from twinshore.config.errors import ConfigError
+from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.model import Link, SourceOffset, TopicPartition
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.log_reader import read_dated_contents
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.record_batch import DatedContent
 from twinshore.proof.core.record_rows import as_text
 from twinshore.replication.core.mapping import translate_to_target
@@ -116,7 +117,12 @@ def _pair(request: RecordPairRequest, link: Link, settings: Settings, store: Sto
 
 def _read(cluster: KafkaCluster, partition: TopicPartition, offset: int) -> DatedContent | None:
     found = read_dated_contents(cluster, partition, offset, offset + 1, committed=False, theirs=True)
-    return next((content for at, content in found if at == offset), None)
+    try:
+        return next((content for at, content in found if at == offset), None)
+    except KafkaError as error:
+        if error.code != Code.OFFSET_OUT_OF_RANGE:
+            raise
+        return None
 
 
 def _shown(

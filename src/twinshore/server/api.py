@@ -14,7 +14,7 @@ from twinshore.config.errors import CodedError, ConfigError, TwinshoreError
 from twinshore.server.core.access import Caller
 from twinshore.server.core.catalogue import Operation
 from twinshore.server.core.jobs import JobPlan
-from twinshore.server.requests import JobRequests, job_command
+from twinshore.server.requests import JobRequests, job_command, may_see
 from twinshore.server.verbs import operation_of, operations
 from twinshore.state.core.platform_values import JobRow, JobState, SnapshotKind, SnapshotRow
 from twinshore.state.platform import JobFilter, SnapshotFilter, digest_of
@@ -133,11 +133,8 @@ class Api:
             raise ConfigError("server.wrong-value", name="state", why=f"must be one of {', '.join(JobState)}")
         wanted = JobFilter([JobState(state)] if state else [], query.get("by", ""), query.get("before", ""))
         found = self._store.jobs.page(wanted, limit=_limit(query))
-        seen = [row for row in found if row.requested_by == call.caller.name or self._may_see(row, call.caller)]
+        seen = [row for row in found if may_see(call.caller, row)]
         return JSONResponse({"items": [job_values(row) for row in seen], "before": found[-1].id if found else None})
-
-    def _may_see(self, row: JobRow, caller: Caller) -> bool:
-        return caller.may(operation_of(row.operation).rule.role)
 
     def job(self, call: ApiCall) -> Response:
         return JSONResponse(job_values(self._requests.job(call.path["job"], call.caller)))

@@ -25,7 +25,7 @@ from twinshore.server.layout import (
     values_table,
     when,
 )
-from twinshore.server.requests import JobRequests, job_command
+from twinshore.server.requests import JobRequests, job_command, may_see
 from twinshore.server.verbs import operation_of, operations
 from twinshore.state.core.platform_values import JobRow, JobState
 from twinshore.state.platform import JobFilter
@@ -119,8 +119,9 @@ def jobs_page(visit: Visit) -> Page:
     state, by = visit.text("state"), visit.text("by")
     states = [JobState(state)] if state in set(JobState) else []
     found = visit.store.jobs.page(JobFilter(states, by, visit.text("before")), limit=PAGE_SIZE)
-    rows = [_job_cells(row) for row in found]
-    waiting = [row for row in found if row.state is JobState.ASKED]
+    seen = [row for row in found if may_see(visit.caller, row)]
+    rows = [_job_cells(row) for row in seen]
+    waiting = [row for row in seen if row.state is JobState.ASKED]
     lead = f"{len(waiting)} wait for an approval." if waiting else "No job waits for an approval."
     options = [tag("option", one, value=one, selected=one == state) for one in JobState]
     choice = tag("select", tag("option", "all", value=""), options, name="state", id="state")

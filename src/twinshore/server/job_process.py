@@ -65,7 +65,7 @@ def run_job(settings: str, job: str, worker: str) -> None:
         printer.start()
         try:
             exit_code, sentence, plan = JobRun(store, row, settings).result()
-            if plan is not None and not exit_code:
+            if plan is not None and plan.decisions and not exit_code:
                 printer.forget()  # the plan has the same sentences
         finally:
             sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__

@@ -93,7 +93,7 @@ class JobRequests:
         row = self._store.jobs.of(job)
         if row is None:
             raise ConfigError("server.no-job", job=job)
-        if row.requested_by != caller.name:
+        if not may_see(caller, row):
             self.check_role(operation_of(row.operation), caller)
         return row
 
@@ -104,6 +104,10 @@ class JobRequests:
         if saved is None:
             raise RefusedError("server.job-changed", job=row.id)
         return saved
+
+
+def may_see(caller: Caller, row: JobRow) -> bool:
+    return caller.name == row.requested_by or caller.may(operation_of(row.operation).rule.role)
 
 
 def _arguments(row: JobRow) -> dict[str, Any]:

@@ -96,6 +96,8 @@ def serve_worker(settings_file: Path) -> None:
     stop = threading.Event()
     on_shutdown_signal(stop.set)
     JobWorker(settings_file, stop).run()
+    logging.shutdown()
+    os._exit(0)  # an orderly exit would wait for the jobs' processes, which go on by themselves
 
 
 def serve_both(settings_file: Path, settings: Settings) -> None:

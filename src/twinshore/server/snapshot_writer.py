@@ -31,7 +31,7 @@ ROUND_S = 2.0
 # A round that takes long is followed by a longer pause: reading is not to be the store's main work.
 PAUSE_RATIO = 4
 GROUPS_INTERVAL_S = 15.0
-ROWS_PER_ROUND = 5_000
+ROWS_PER_ROUND = 1_000
 TOUCH_INTERVAL_S = 10.0
 
 
@@ -99,15 +99,16 @@ class SnapshotWriter:
             )
         ]
         overview = overview_row(links, topics, views, self._store.switches.all(open_only=True), now_ms)
-        self._save(SnapshotKind.LINK, links)
-        self._save(SnapshotKind.TOPIC, topics)
-        self._store.snapshots.save([overview])  # last, and each time: its age is that of all
-        if steady_s() - self._touched_s > TOUCH_INTERVAL_S:
+        # All of them: what is left for a later round is older than that.
+        are_written = all([self._save(SnapshotKind.LINK, links), self._save(SnapshotKind.TOPIC, topics)])
+        self._store.snapshots.save([overview])
+        if are_written and steady_s() - self._touched_s > TOUCH_INTERVAL_S:
             self._touched_s = steady_s()
             for kind in (SnapshotKind.LINK, SnapshotKind.TOPIC):
                 self._store.snapshots.touch(kind, now_ms)
 
-    def _save(self, kind: SnapshotKind, rows: Sequence[SnapshotRow]) -> None:
+    def _save(self, kind: SnapshotKind, rows: Sequence[SnapshotRow]) -> bool:
+        """Returns whether every row that has changed is written."""
         known = self._known[kind]
         changed, gone = changed_rows(rows, known)
         # The oldest first: what has no turn now has it in the next round.
@@ -119,6 +120,7 @@ class SnapshotWriter:
             self._store.snapshots.remove(kind, gone)
             for subject in gone:
                 del known[subject]
+        return len(written) == len(changed)
 
     def _note_rates(self, views: Sequence[LinkView]) -> None:
         minute = wall_ms() // 60_000
@@ -137,8 +139,8 @@ class SnapshotWriter:
         if self._groups.is_alive():
             return
         if self._group_rows is not None:
-            self._save(SnapshotKind.GROUP, self._group_rows)
-            self._store.snapshots.touch(SnapshotKind.GROUP, wall_ms())
+            if self._save(SnapshotKind.GROUP, self._group_rows):
+                self._store.snapshots.touch(SnapshotKind.GROUP, wall_ms())
             self._group_rows = None
         if steady_s() < self._groups_due_s:
             return

@@ -159,7 +159,7 @@ RULES: Mapping[str, VerbRule] = {
 }
 
 # Why verbs are not asked of a platform.
-_REASONS: Mapping[str, Sequence[str]] = {
+REASONS: Mapping[str, Sequence[str]] = {
     "runs until it is stopped": (
         "mirror run",
         "proxy run",
@@ -178,7 +178,7 @@ _REASONS: Mapping[str, Sequence[str]] = {
     "is for a shell": ("completion",),
     "is how a command line logs in": ("login",),
 }
-LEFT_OUT: Mapping[str, str] = {name: why for why, names in _REASONS.items() for name in names}
+LEFT_OUT: Mapping[str, str] = {name: why for why, names in REASONS.items() for name in names}
 
 
 class ValueKind(StrEnum):

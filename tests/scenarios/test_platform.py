@@ -1,0 +1,213 @@
+"""The platform on real clusters: topics are switched by pages, under load, while processes of the platform die."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from testkit.console import Answer, Browser, first_admin, web_process
+from testkit.switch_under_load import told
+from tests.scenarios.following_writer import Writing
+from tests.scenarios.switch_rig import SwitchRig, carried
+from tests.scenarios.test_following_writers import records, until, writers
+from twinshore.lab.cluster import LabCluster
+from twinshore.state.core.platform_values import JobState, SnapshotKind
+from twinshore.state.store import Store, open_store
+from twinshore.switch.core.steps import SwitchState
+
+LINK = "east->west"
+HOW = Writing(records_per_s=200)
+
+
+class PlatformStage:
+    """A mirror both ways, a topic under load, pages, and workers as processes."""
+
+    def __init__(self, rig: SwitchRig, store: Store, admin: Browser) -> None:
+        self.rig, self.store, self.admin = rig, store, admin
+        self.workers: list[subprocess.Popen[bytes]] = []
+
+    def worker(self) -> None:
+        command = [sys.executable, "-m", "twinshore.cli", "serve", "--worker", "--settings", str(self.rig.settings)]
+        with (self.rig.settings.parent / f"worker-{len(self.workers)}.log").open("wb") as said:
+            self.workers.append(subprocess.Popen(command, stdout=said, stderr=said))
+
+    def said(self) -> str:
+        return "\n".join(one.read_text(encoding="utf-8") for one in self.rig.settings.parent.glob("worker-*.log"))
+
+    def plan(self, operation: str, **fields: str) -> Answer:
+        """Fills in a form, and waits for the plan."""
+        asked = self.admin.submit(f"/do/{operation}", f"/do/{operation}", **fields)
+        assert asked.status == 200, asked.text[-1500:]
+        return self.admin.job(asked.url.removeprefix(self.admin.base), JobState.PLANNED, JobState.FAILED, JobState.DONE)
+
+    def agree(self, page: Answer, typed: str) -> str:
+        """Types the name and agrees. Returns the job's path."""
+        path = page.url.removeprefix(self.admin.base)
+        sent = self.admin.post(f"{path}/apply", None, csrf=page.field("csrf"), digest=page.field("digest"), typed=typed)
+        assert sent.status == 200, sent.fault
+        return path
+
+    def ended(self, path: str, state: JobState = JobState.DONE) -> Answer:
+        return self.admin.job(path, state, within_s=180)
+
+    def moved(self, to: str, **fields: str) -> Answer:
+        page = self.plan("switch-run", topics=self.rig.topic, to=to, **fields)
+        return self.ended(self.agree(page, to))
+
+    def job_process(self, job: str) -> int:
+        """The process that holds the job's lease, by its owner."""
+        lease = self.store.leases.read(f"job {job}")
+        found = re.search(r", process (\d+), [0-9a-f]{8}$", lease.owner) if lease else None
+        assert found, lease
+        return int(found[1])
+
+    def switch(self) -> SwitchState:
+        return SwitchState.from_json(self.store.switches.all()[0].switch_state)
+
+
+@contextmanager
+def platform(east: LabCluster, west: LabCluster, topic: str, folder: Path) -> Iterator[PlatformStage]:
+    with ExitStack() as stack:
+        rig = stack.enter_context(carried(east, west, topic, folder))
+        store = stack.enter_context(open_store(f"sqlite:///{folder / 'store.db'}"))
+        base = stack.enter_context(web_process(store))
+        stage = PlatformStage(rig, store, first_admin(store, base))
+        stage.worker()
+        try:
+            yield stage
+        finally:
+            for worker in stage.workers:
+                worker.kill()
+                worker.wait()
+
+
+@contextmanager
+def under_load(stage: PlatformStage) -> Iterator[Callable[[str], None]]:
+    """Two writers that follow the topic. At the end each acknowledged record lies at its offset at the home. Yields a
+    function that waits until they write at a cluster.
+    """
+    rig = stage.rig
+    ours = writers(rig.topic, 2, HOW, rig.east, rig.west)
+
+    def at(cluster: str) -> None:
+        until(
+            lambda: all(one.acked and one.acked[-1].cluster == cluster for one in ours), 60, f"they write at {cluster}"
+        )
+
+    with ours[0], ours[1]:
+        at(rig.home()[0])
+        yield at
+        counts = [len(one.acked) for one in ours]
+        until(
+            lambda: all(len(one.acked) > count + 100 for one, count in zip(ours, counts, strict=True)), 60, "they go on"
+        )
+    home, _ = rig.sides()
+    places = {
+        (partition, offset): (key, value)
+        for partition in range(rig.partitions)
+        for offset, key, value in records(home, rig.topic, partition)
+    }
+    for one in (acked for writer in ours for acked in writer.acked):
+        key, value = places[one.partition, one.offset]
+        assert (key, told(value, HOW.keys)) == (one.key, one.number)
+    acked = sum(len(writer.acked) for writer in ours)
+    assert len(places) == acked + 10 * rig.partitions, "nothing is there twice"
+    assert all(not writer.failed for writer in ours)
+    print(f"told: {acked} records acknowledged under load, each at its offset, none twice")
+    rig.same()
+
+
+@pytest.mark.claim(
+    "platform",
+    "pages",
+    "a topic's drill, planned switch and way back are clicked through on two real clusters under load: nothing is lost,"
+    " nothing is there twice",
+)
+def test_a_topic_is_switched_there_and_back_by_pages(
+    east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path
+) -> None:
+    with platform(east, west, unique_topic, tmp_path) as stage:
+        until(lambda: stage.store.snapshots.of(SnapshotKind.OVERVIEW, "all") is not None, 60, stage.said())
+        with under_load(stage) as at:
+            drill = stage.ended(stage.agree(stage.plan("switch-drill", topics=unique_topic, to="west"), "west"))
+            assert "nothing stands in the way" in drill.text
+            page = stage.plan("switch-run", topics=unique_topic, to="west")
+            wrong = stage.admin.post(
+                f"{page.url.removeprefix(stage.admin.base)}/apply",
+                None,
+                csrf=page.field("csrf"),
+                digest=page.field("digest"),
+                typed="east",
+            )
+            assert (wrong.status, wrong.fault) == (409, "the confirmation must be west")
+            done = stage.ended(stage.agree(page, "west"))
+            assert "at home on west" in done.text
+            at("west")
+            stage.moved("east")
+            at("east")
+        stage.rig.settled("east", 3)
+        shown = stage.admin.get(f"/topics/{LINK.replace('>', '%3E')}/{unique_topic}")
+        assert shown.status == 200 and "End on west" in shown.text
+        switches = stage.admin.get("/switch").text
+        assert switches.count(f"{unique_topic}") >= 3 and "No switch is under way." in switches
+
+
+@pytest.mark.claim(
+    "platform",
+    "killed",
+    "the process of a switch's job and its worker are killed while writers wait: another worker goes on with it,"
+    " nothing is lost, nothing is done twice",
+)
+def test_a_switch_whose_worker_dies_is_gone_on_with_by_another(
+    east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path
+) -> None:
+    with platform(east, west, unique_topic, tmp_path) as stage, under_load(stage) as at:
+        page = stage.plan("switch-run", topics=unique_topic, to="west", hold_s="60")
+        path = stage.agree(page, "west")
+        job = path.rpartition("/")[2]
+
+        def began() -> bool:
+            row = stage.store.jobs.of(job)
+            return bool(row and row.subject and stage.store.switches.of(row.subject))
+
+        until(began, 60, stage.said())
+        until(lambda: stage.switch().held_ms > 0 or stage.switch().committed, 60, "writers are held")
+        os.kill(stage.job_process(job), signal.SIGKILL)
+        stage.workers[0].kill()
+        struck_s, step = time.monotonic(), stage.switch().step
+        stage.worker()
+        done = stage.ended(path)
+        assert "at home on west" in done.text, done.text[-1500:]
+        at("west")
+        print(f"told: killed at step {step.words!r}, done {time.monotonic() - struck_s:.1f} s later")
+        assert len(stage.store.switches.all()) == 1
+        stage.rig.settled("west", 2)
+
+
+@pytest.mark.claim(
+    "platform",
+    "records",
+    "a record of both sides is shown beside each other by page, and each look is in the audit; values are shown only"
+    " when asked for and agreed to",
+)
+def test_records_of_both_sides_are_shown(east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path) -> None:
+    with platform(east, west, unique_topic, tmp_path) as stage:
+        fields = {"topic": unique_topic, "partition": "1", "offset": "3", "link": LINK}
+        asked = stage.admin.submit("/do/mirror-records", "/do/mirror-records", **fields)
+        found = stage.ended(asked.url.removeprefix(stage.admin.base))
+        assert "the two sides have the same record" in found.text and "value" not in found.text.split("Lines")[1]
+        page = stage.plan("mirror-records", **fields, values="on")
+        assert "value" in stage.ended(stage.agree(page, unique_topic)).text
+        kinds = [row.after for row in stage.store.audit.rows() if row.kind == "records shown"]
+        assert kinds == ["with values", "without values"]
+        gone = stage.admin.submit("/do/mirror-records", "/do/mirror-records", **{**fields, "offset": "99"})
+        assert "no record" in stage.ended(gone.url.removeprefix(stage.admin.base)).text
