@@ -23,7 +23,7 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parent.parent
 SHOWS: Final = (
     *("advisor", "broadcast", "client", "crossing", "groups"),
-    *("nouns", "protection", "proxy", "switch", "topics"),
+    *("nouns", "platform", "protection", "proxy", "switch", "topics"),
 )
 TELLS: Final = "told: "
 # Pages that a run writes: whether they are there changes no test.
