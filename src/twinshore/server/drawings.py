@@ -36,7 +36,7 @@ def cluster_map(links: Sequence[dict[str, Any]]) -> Markup | None:
         for name, (x, y) in places.items()
     ]
     title = tag("title", f"{len(names)} clusters and {len(links)} links")
-    return tag("svg", title, shown, circles, viewBox=f"0 0 {WIDTH} {HEIGHT}", class_="map", role="img")
+    return tag("svg", title, shown, circles, viewBox=f"0 0 {WIDTH} {HEIGHT}", class_="map")
 
 
 def _arrow(one: dict[str, Any], places: dict[str, tuple[float, float]]) -> Markup:

@@ -156,7 +156,8 @@ class JobRun:
         self._store, self._row, self._settings = store, row, settings
         self._operation: Operation = operation_of(row.operation)
         self._plan: JobPlan | None = None
-        self._before = JobPlan.from_json(row.plan) if row.plan else None
+        # A verb that plans nothing was agreed to as a command.
+        self._before = JobPlan.from_json(row.plan) if row.plan and self._operation.plans else None
 
     def result(self) -> tuple[int, str, JobPlan | None]:
         """Returns the exit code, the last sentence, and the plan if the job was only to be planned."""
