@@ -220,6 +220,9 @@ def _renew(store: Store, keepers: Sequence[LeaseKeeper]) -> None:
 
 lease_renewer = LeaseRenewer()
 
+# Readings of leases by another process of this machine, which `exclusive` goes on watching from.
+earlier_readings: dict[str, SeenLease] = {}
+
 LEASE_S, GRACE_S = 10.0, 2.0
 ACQUIRE_TIMEOUT_S = 30.0
 ACQUIRE_POLL_INTERVAL_S = 0.05
@@ -229,7 +232,7 @@ ACQUIRE_POLL_INTERVAL_S = 0.05
 def exclusive(thing: str, store: Store, by: str) -> Iterator[LeaseKeeper]:
     """Holds the lease `thing` during the block. Raises RefusedError while another process does."""
     owner = f"{by}, process {os.getpid()}, {secrets.token_hex(4)}"  # new with each start, as leases want it
-    lease = LeaseKeeper(store, thing, owner, LEASE_S, GRACE_S).begin()
+    lease = LeaseKeeper(store, thing, owner, LEASE_S, GRACE_S).begin(earlier_readings.pop(thing, None))
     try:
         until_s, tick = steady_s() + ACQUIRE_TIMEOUT_S, threading.Event()
         while not lease.generation():

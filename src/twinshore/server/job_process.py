@@ -14,7 +14,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +27,7 @@ from twinshore.config.model import Plan
 from twinshore.config.sentences import escape_line
 from twinshore.config.settings import load_settings
 from twinshore.kafka.clock import wall_ms
-from twinshore.runtime.lease_keeper import exclusive
+from twinshore.runtime.lease_keeper import SeenLease, earlier_readings, exclusive
 from twinshore.runtime.process import raise_on_interrupt
 from twinshore.server.core.catalogue import Effect, Operation
 from twinshore.server.core.jobs import JobPlan, ended, has_ended, plan_differences, planned
@@ -36,7 +36,8 @@ from twinshore.state.core.platform_values import JobLine, JobRow, JobState
 from twinshore.state.opening import open_or_create
 from twinshore.state.platform import JOB_LEASE
 from twinshore.state.store import Store
-from twinshore.switch.core.steps import ENDED_STATUSES, SwitchState
+from twinshore.switch.core.steps import SwitchState
+from twinshore.switch.operations.show import SwitchView
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ FLUSH_S: Final = 0.2
 STORE_RETRY_S: Final = 1.0
 # How long a job that has ended tries to say so.
 END_TIMEOUT_S: Final = 900
+REFUSED: Final = 2
 INTERRUPTED: Final = 130
 
 
@@ -51,8 +53,9 @@ def job_lease(job: str) -> str:
     return f"{JOB_LEASE}{job}"
 
 
-def run_job(settings: str, job: str, worker: str) -> None:
-    """The process's whole work. `settings`: the file's path."""
+def run_job(settings: str, job: str, worker: str, readings: Mapping[str, SeenLease]) -> None:
+    """The process's whole work. `settings`: the file's path. `readings`: of leases that the worker has watched."""
+    earlier_readings.update(readings)
     os.setpgid(0, 0)  # a signal to the worker's terminal is not for its jobs
     raise_on_interrupt()
     loaded = load_settings(Path(settings), os.environ)
@@ -170,15 +173,17 @@ class JobRun:
             exit_code, sentence = run_verb(operation.words(arguments, operation.plan_options), self._settings)
             return exit_code, sentence, self._plan or JobPlan()
         goes_on = self._resumption()
-        if isinstance(goes_on, str):
-            return 0, goes_on, None
+        if isinstance(goes_on, SwitchView):
+            return (0 if goes_on.done else 1), goes_on.verdict(), None
         own = [*operation.act_options]
         if operation.prints_json and operation.effect(arguments) is Effect.READS and arguments.get("json_output"):
             own.append("--json")
         exit_code, sentence = run_verb(goes_on or operation.words(arguments, own), self._settings)
+        if goes_on and exit_code == REFUSED and isinstance(over := self._resumption(), SwitchView):
+            return (0 if over.done else 1), over.verdict(), None  # the mirror was quicker, and turned it back
         return exit_code, sentence, None
 
-    def _resumption(self) -> list[str] | str | None:
+    def _resumption(self) -> list[str] | SwitchView | None:
         """Returns the words that go on with what a dead process of this job began, or how that has ended since; None:
         nothing was begun.
         """
@@ -188,8 +193,8 @@ class JobRun:
         if found is None:
             return None
         state = SwitchState.from_json(found.switch_state)
-        if state.state in ENDED_STATUSES:
-            return f"switch {state.id[:8]}: {state.state}"
+        if state.ended:
+            return SwitchView(state.id, state)
         verb_caller.on_plan = lambda _: None
         return [*self._operation.rule.resumes.split(), self._row.subject]
 

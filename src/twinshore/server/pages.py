@@ -414,8 +414,9 @@ def switch_page(visit: Visit) -> Page:
 
 def proxies_page(visit: Visit) -> Page:
     """Which proxies serve, what do they block, who sends how much?"""
-    instances, breakers = list_proxy_instances(visit.store), list_breakers(visit.store)
+    instances = list_proxy_instances(visit.store)
     serving = [one for one in instances if one["status"] != "gone"]
+    breakers = list_breakers(visit.store, {one["id"] for one in serving})
     late = [one for one in serving if one["status"] != "serves"]
     opened = [one for one in breakers if one["open"] or one["tripped_at"]]
     lead = f"{len(serving)} proxies serve, {len(late)} of them behind; {len(opened)} circuit breakers are open."

@@ -11,22 +11,26 @@ import os
 import secrets
 import socket
 import threading
+from collections.abc import Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import MappingProxyType
 
 from twinshore.config.errors import StoreError
 from twinshore.config.repeat_filter import RepeatFilter
 from twinshore.config.settings import load_settings
 from twinshore.kafka.clock import steady_s, wall_ms
-from twinshore.runtime.lease_keeper import GRACE_S, LEASE_S
+from twinshore.runtime.lease_keeper import GRACE_S, LEASE_S, SeenLease
 from twinshore.server.core.jobs import orphaned, taken
 from twinshore.server.job_process import job_lease, run_job
 from twinshore.server.snapshot_writer import write_snapshots
 from twinshore.server.verbs import operation_of
 from twinshore.state.core.lease_watch import LeaseWatch
 from twinshore.state.core.platform_values import JobRow, JobState
+from twinshore.state.core.values import LeaseRow
 from twinshore.state.opening import open_or_create
 from twinshore.state.store import Store
+from twinshore.switch.operations.run import switch_lease
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +54,7 @@ class JobWorker:
         self._forks = multiprocessing.get_context("forkserver")
         self._forks.set_forkserver_preload([run_job.__module__, write_snapshots.__module__])
         self._jobs: dict[str, BaseProcess] = {}
-        self._watches: dict[str, tuple[LeaseWatch, float]] = {}
+        self._watches: dict[str, _Watched] = {}
         self._snapshots: BaseProcess | None = None
         self._snapshots_due_s = self._cleaned_s = 0.0
         self._outage = RepeatFilter(log)
@@ -93,11 +97,11 @@ class JobWorker:
             self._snapshots_due_s = steady_s() + RESTART_PAUSE_S
             self._snapshots = self._start(write_snapshots, self._settings, self.name, os.getpid())
 
-    def _take(self, store: Store, row: JobRow) -> None:
+    def _take(self, store: Store, row: JobRow, readings: Mapping[str, SeenLease] = MappingProxyType({})) -> None:
         mine = store.jobs.swap(row, taken(row, self.name, wall_ms()))
         if mine is not None:
             self._watches.pop(row.id, None)
-            self._jobs[row.id] = self._start(run_job, self._settings, row.id, self.name)
+            self._jobs[row.id] = self._start(run_job, self._settings, row.id, self.name, dict(readings))
 
     def _start(self, work: object, *arguments: object) -> BaseProcess:
         process = self._forks.Process(target=work, args=arguments, daemon=False)  # type: ignore[arg-type]
@@ -105,18 +109,38 @@ class JobWorker:
         return process
 
     def _watch(self, store: Store, row: JobRow) -> None:
-        """Watches a job that a process took which is not this worker's. It is dead once its lease has run out here."""
-        watch, since_s = self._watches.setdefault(row.id, (LeaseWatch(LEASE_S, GRACE_S), steady_s()))
-        lease = store.leases.read(job_lease(row.id))
-        if lease is None or lease.released:
-            if steady_s() - since_s < START_TIMEOUT_S:
-                return
-        elif not watch.observe(lease, steady_s()):
+        """Watches a job that a process took which is not this worker's. It is dead once its lease has run out here, and
+        so is what it began.
+        """
+        watched = self._watches.setdefault(row.id, _Watched(steady_s()))
+        resumes = bool(row.subject and operation_of(row.operation).rule.resumes)
+        names = [job_lease(row.id), *([switch_lease(row.subject)] if resumes else [])]
+        leases = {name: store.leases.read(name) for name in names}
+        are_free = [watched.observe(name, lease) for name, lease in leases.items()]
+        own = leases[names[0]]
+        is_starting = own is None or own.released
+        if not all(are_free) or (is_starting and steady_s() - watched.since_s < START_TIMEOUT_S):
             return
-        self._watches.pop(row.id)
-        if row.state is JobState.PLANNING:
-            self._take(store, row)  # it changes nothing
-        elif row.subject and operation_of(row.operation).rule.resumes:
-            self._take(store, row)
-        else:
+        del self._watches[row.id]
+        if row.state is not JobState.PLANNING and not resumes:  # a plan changes nothing
             store.jobs.swap(row, orphaned(row, wall_ms()))
+            return
+        self._take(store, row, watched.readings)
+
+
+class _Watched:
+    """The leases of another process's job, watched from `since_s` on. `readings`: what they were first seen to be, from
+    which the job's next process goes on watching.
+    """
+
+    def __init__(self, since_s: float) -> None:
+        self.since_s = since_s
+        self.readings: dict[str, SeenLease] = {}
+        self._watches: dict[str, LeaseWatch] = {}
+
+    def observe(self, name: str, lease: LeaseRow | None) -> bool:
+        """Whether the lease is free."""
+        now_s = steady_s()
+        if lease is not None and (name not in self.readings or self.readings[name][0] != lease):
+            self.readings[name] = lease, now_s
+        return self._watches.setdefault(name, LeaseWatch(LEASE_S, GRACE_S)).observe(lease, now_s)

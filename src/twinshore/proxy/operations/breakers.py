@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -273,11 +273,11 @@ def wait_until_in_force(store: Store, within_s: float = IN_FORCE_TIMEOUT_S) -> s
         time.sleep(_LOOK_S)
 
 
-def list_breakers(store: Store) -> list[dict[str, Any]]:
-    """Returns all breakers, with sums over all proxies."""
+def list_breakers(store: Store, serving: Collection[str] | None = None) -> list[dict[str, Any]]:
+    """Returns all breakers, with sums over all proxies. `serving`: ids of proxies that serve, where they are known."""
     counts = store.proxies.counts()
     now_ms = wall_ms()
-    live = {row.id for row in list_serving_proxies(store)}
+    live = {row.id for row in list_serving_proxies(store)} if serving is None else serving
     found = []
     for row in store.proxies.breakers()[1]:
         ours = [count for count in counts if count.key == row.key]

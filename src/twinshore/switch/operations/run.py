@@ -229,7 +229,7 @@ def _go_on(
     """`over`, to resume: the row's record as read before this process had the lease, and how to continue."""
     link, back = links_both_ways(state, settings, store)
     with (
-        exclusive(f"switch {state.id}", store, caller.by) as lease,
+        exclusive(switch_lease(state.id), store, caller.by) as lease,
         LinkClients(link, settings, client_id=SWITCH_CLIENT_ID, patience_s=CALL_S, call_s=CALL_S) as clients,
     ):
         kept = store.switches.of(state.id)
@@ -256,6 +256,11 @@ def _go_on(
         calls = (caller.before_hold, caller.behind_flip)
         ended = StepRunner(work.once, save, now_ms, caller.tell, caller.stop, *calls).run(state)
     return SwitchView(ended.id, ended)
+
+
+def switch_lease(switch: str) -> str:
+    """The lease of the process that runs the switch."""
+    return f"switch {switch}"
 
 
 def links_both_ways(state: SwitchState, settings: Settings, store: Store) -> tuple[Link, Link]:
