@@ -29,7 +29,7 @@ from twinshore.config.settings import load_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.runtime.lease_keeper import SeenLease, earlier_readings, exclusive
 from twinshore.runtime.process import raise_on_interrupt
-from twinshore.server.core.catalogue import Effect, Operation
+from twinshore.server.core.catalogue import Operation
 from twinshore.server.core.jobs import JobPlan, ended, has_ended, plan_differences, planned
 from twinshore.server.verbs import operation_of
 from twinshore.state.core.platform_values import JobLine, JobRow, JobState
@@ -165,6 +165,7 @@ class JobRun:
     def result(self) -> tuple[int, str, JobPlan | None]:
         """Returns the exit code, the last sentence, and the plan if the job was only to be planned."""
         arguments = json.loads(self._row.arguments)
+        as_json = bool(arguments.pop("json_output", False))
         is_planning = self._row.state is JobState.PLANNING
         operation = self._operation
         verb_caller.name = self._row.requested_by
@@ -176,7 +177,7 @@ class JobRun:
         if isinstance(goes_on, SwitchView):
             return (0 if goes_on.done else 1), goes_on.verdict(), None
         own = [*operation.act_options]
-        if operation.prints_json and operation.effect(arguments) is Effect.READS and arguments.get("json_output"):
+        if operation.prints_json and as_json:
             own.append("--json")
         exit_code, sentence = run_verb(goes_on or operation.words(arguments, own), self._settings)
         if goes_on and exit_code == REFUSED and isinstance(over := self._resumption(), SwitchView):
