@@ -293,7 +293,8 @@ def test_a_command_line_gets_the_same_answers_from_a_platform(stage: Stage, admi
     same("link", "pause", LINK, "--dry-run")
     same("incidents", "--open")
     same("switch", "status", "--json")
-    same("simulate", "story", "min-insync-1")
+    story = ("simulate", "story", "min-insync-1")
+    assert twinshore(stage, *story, "--server", bob.base) == twinshore(stage, *story)
     assert twinshore(stage, "link", "pause", LINK, "--server", bob.base)[0] == 0
     assert [row.changed_by for row in stage.store.controls.of(LINK)] == ["bob"]
     same("link", "pause", LINK)  # there is nothing to change

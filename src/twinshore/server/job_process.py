@@ -168,10 +168,11 @@ class JobRun:
         as_json = bool(arguments.pop("json_output", False))
         is_planning = self._row.state is JobState.PLANNING
         operation = self._operation
+        settings = ["--settings", self._settings] if operation.takes_settings else []
         verb_caller.name = self._row.requested_by
         verb_caller.on_plan = self._note if is_planning else self._check
         if is_planning:
-            exit_code, sentence = run_verb(operation.words(arguments, operation.plan_options), self._settings)
+            exit_code, sentence = run_verb(operation.words(arguments, operation.plan_options), settings)
             return exit_code, sentence, self._plan or JobPlan()
         goes_on = self._resumption()
         if isinstance(goes_on, SwitchView):
@@ -179,7 +180,7 @@ class JobRun:
         own = [*operation.act_options]
         if operation.prints_json and as_json:
             own.append("--json")
-        exit_code, sentence = run_verb(goes_on or operation.words(arguments, own), self._settings)
+        exit_code, sentence = run_verb(goes_on or operation.words(arguments, own), settings)
         if goes_on and exit_code == REFUSED and isinstance(over := self._resumption(), SwitchView):
             return (0 if over.done else 1), over.verdict(), None  # the mirror was quicker, and turned it back
         return exit_code, sentence, None
@@ -232,12 +233,12 @@ def to_job_plan(plan: Plan[Any]) -> JobPlan:
     )
 
 
-def run_verb(words: list[str], settings: str) -> tuple[int, str]:
+def run_verb(words: list[str], settings: list[str]) -> tuple[int, str]:
     """Runs a verb as the command line does. Returns its exit code and, if it failed, why."""
     command = build_command()
     # Options end where a `--` stands.
     place = words.index("--") if "--" in words else len(words)
-    words = [*words[:place], "--settings", settings, *words[place:]]
+    words = [*words[:place], *settings, *words[place:]]
     try:
         ended_with = command.main(args=words, prog_name="twinshore", standalone_mode=False)
     except TwinshoreError as error:

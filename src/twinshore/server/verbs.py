@@ -78,6 +78,7 @@ def _operation(name: str, verb: Verb) -> Operation:
         has_dry_run="dry_run" in given,
         asks="yes" in given,
         prints_json="json_output" in given,
+        takes_settings="settings" in given,
     )
 
 

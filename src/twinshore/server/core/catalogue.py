@@ -268,6 +268,7 @@ class Operation:
     has_dry_run: bool
     asks: bool
     prints_json: bool
+    takes_settings: bool
 
     @property
     def plans(self) -> bool:
