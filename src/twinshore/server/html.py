@@ -89,7 +89,3 @@ def field(label: str, name: str, *, help_: str = "", **attributes: str | int | b
 
 def button(label: str, *, danger: bool = False, **attributes: str | bool | None) -> Markup:
     return tag("button", label, type="submit", class_="danger" if danger else None, **attributes)
-
-
-def definitions(rows: Iterable[tuple[Child, Child]]) -> Markup:
-    return tag("dl", [[tag("dt", name), tag("dd", value)] for name, value in rows])

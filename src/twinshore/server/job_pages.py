@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from twinshore.server.core.access import approval_fault, may_cancel
 from twinshore.server.core.catalogue import Effect, Operation, Parameter, Role, ValueKind
 from twinshore.server.core.jobs import JobPlan, has_ended
-from twinshore.server.core.snapshots import BEHIND, DIFFERS, FINE, TROUBLE
+from twinshore.server.core.snapshots import BEHIND, DIFFERS, FINE, TROUBLE, hold_values
 from twinshore.server.core.words import hold_sentence, seconds
 from twinshore.server.html import Child, Markup, button, field, link, render, table, tag
 from twinshore.server.layout import (
@@ -230,22 +229,12 @@ def _switch_steps(state: SwitchState, now_ms: int) -> Markup:
         items.append(tag("li", step.words, class_=f"step {mark}", aria_current="step" if mark == "now" else None))
     held = None
     if state.holds_writers:
-        hold = {"topics": len(state.topics), "old": state.old, "new": state.new, "held_ms": state.held_ms}
-        words = hold_sentence({**hold, "step": state.step.words}, now_ms)
-        held = tag("p", words, class_="hold", role="status")
+        held = tag("p", hold_sentence(hold_values(state), now_ms), class_="hold", role="status")
     elif state.held_s:
         held = tag("p", f"Writers waited {seconds(state.held_s)}.")
     waits = tag("p", f"It waits: {state.waits}") if state.waits and not state.ended else None
     history = [tag("li", when(entry.at_ms), f" {entry.sentence}") for entry in state.history]
     return render(tag("ol", items, class_="steps"), held, waits, tag("ol", history, class_="history"))
-
-
-def role_table() -> list[dict[str, Any]]:
-    """Which role each operation needs, for the documentation and the API."""
-    return [
-        {"operation": one.name, "role": str(one.rule.role), "effect": str(one.rule.effect), "title": one.rule.title}
-        for one in operations().values()
-    ]
 
 
 def roles_up_to(role: Role) -> list[Role]:

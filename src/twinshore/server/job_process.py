@@ -21,14 +21,14 @@ from typing import Any, Final
 
 import typer
 
-from twinshore.cli.app import build_command, verb_caller
+from twinshore.cli.app import INTERNAL_ERROR_EXIT_CODE, build_command, verb_caller
 from twinshore.config.errors import RefusedError, StoreError, TwinshoreError
 from twinshore.config.model import Plan
 from twinshore.config.sentences import escape_line
 from twinshore.config.settings import load_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.runtime.lease_keeper import SeenLease, earlier_readings, exclusive
-from twinshore.runtime.process import raise_on_interrupt
+from twinshore.runtime.process import INTERRUPTED_EXIT_CODE, raise_on_interrupt
 from twinshore.server.core.catalogue import Operation
 from twinshore.server.core.jobs import JobPlan, ended, has_ended, plan_differences, planned
 from twinshore.server.verbs import operation_of
@@ -46,7 +46,6 @@ STORE_RETRY_S: Final = 1.0
 # How long a job that has ended tries to say so.
 END_TIMEOUT_S: Final = 900
 REFUSED: Final = 2
-INTERRUPTED: Final = 130
 
 
 def job_lease(job: str) -> str:
@@ -245,19 +244,19 @@ def run_verb(words: list[str], settings: list[str]) -> tuple[int, str]:
         typer.echo(f"error: {error.message}")
         if error.hint:
             typer.echo(f"  try: {error.hint}")
-        return 2, error.message
+        return REFUSED, error.message
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("cancelled")
-        return INTERRUPTED, "cancelled"
+        return INTERRUPTED_EXIT_CODE, "cancelled"
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 2, ""
     except Exception as error:
         if hasattr(error, "format_message"):  # the command line's own: a wrong value
             typer.echo(f"error: {error.format_message()}")
-            return 2, str(error.format_message())
+            return REFUSED, str(error.format_message())
         log.exception("a job failed by a mistake of Twinshore's own")
         typer.echo(f"error: a mistake of Twinshore's own: {type(error).__name__}: {error}")
-        return 70, f"{type(error).__name__}: {error}"
+        return INTERNAL_ERROR_EXIT_CODE, f"{type(error).__name__}: {error}"
     return ended_with if isinstance(ended_with, int) else 0, ""
 
 

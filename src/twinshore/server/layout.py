@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -42,7 +42,6 @@ class Visit:
     path: str
     query: Mapping[str, str]
     now_ms: int
-    is_old: bool = False
 
     def text(self, name: str) -> str:
         return self.query.get(name, "").strip()
@@ -66,7 +65,6 @@ class Page:
     every_s: int = 2
     rank: int = 0
     status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
 
     def fragment(self) -> Markup:
         return tag("div", tag("p", self.lead, class_=f"lead rank-{RANK_WORDS[self.rank]}"), self.live, id="live")
@@ -181,6 +179,11 @@ def _is_here(path: str, where: str) -> bool:
 def message_page(title: str, sentence: str, hint: str = "", status: int = 400) -> Page:
     remedy = tag("p", "Try: ", hint) if hint else None
     return Page(title, sentence, remedy, every_s=0, status=status)
+
+
+def actions(links: Iterable[tuple[str, str]]) -> Markup:
+    """Links to what may be done, by address and title."""
+    return tag("p", [render(link(where, title), " ") for where, title in links])
 
 
 def values_table(rows: Iterable[tuple[str, Any]]) -> Markup:

@@ -9,7 +9,7 @@ from typing import Any
 from twinshore.proxy.operations.breakers import list_breakers, list_proxy_instances
 from twinshore.proxy.operations.traffic import parse_query, query_traffic
 from twinshore.server.core.catalogue import Role
-from twinshore.server.core.snapshots import BEHIND, DIFFERS, FINE, TROUBLE, incident_values, topic_subject
+from twinshore.server.core.snapshots import BEHIND, DIFFERS, FINE, TROUBLE, hold_values, incident_values, topic_subject
 from twinshore.server.core.words import amount, hold_sentence, seconds, topic_sentence, verdict
 from twinshore.server.drawings import cluster_map, offset_bar, rate_line
 from twinshore.server.html import Child, Markup, field, link, render, table, tag
@@ -17,6 +17,7 @@ from twinshore.server.layout import (
     PAGE_SIZE,
     Page,
     Visit,
+    actions,
     as_of,
     badge,
     card,
@@ -192,14 +193,14 @@ def link_page(visit: Visit, name: str) -> Page:
         card("Incidents", _incident_list(incidents)) if incidents else None,
         card("Topics", topics, link(path_to("topics", link=name), "All topics of this link")),
     )
-    actions = [
+    offered = [
         ("link-pause", "Pause"),
         ("link-resume", "Resume"),
         ("link-throttle", "Limit"),
         ("link-filter", "Filters"),
         ("prove", "Compare both sides"),
     ]
-    shown = tag("p", [render(link(path_to("do", one, link=name), title), " ") for one, title in actions])
+    shown = actions((path_to("do", one, link=name), title) for one, title in offered)
     return Page(name, values["says"], live, card("Change", shown), rank=row.rank)
 
 
@@ -271,7 +272,7 @@ def topic_page(visit: Visit, name: str, topic: str) -> Page:
         card("Groups", tag("ul", [tag("li", _group_link(one.subject)) for one in reading])) if reading else None,
     )
     escaped = topic.replace(".", "\\.")
-    actions = [
+    offered = [
         (path_to("do", "switch-run", topics=escaped, to=target), f"Switch to {target}"),
         (path_to("do", "switch-drill", topics=escaped, to=target), "Rehearse a switch"),
         (path_to("do", "prove", topic=topic, link=name), "Compare both sides"),
@@ -281,7 +282,7 @@ def topic_page(visit: Visit, name: str, topic: str) -> Page:
         (path_to("do", "mirror-resume", topic=topic, link=name), "Resume stopped partitions"),
         (path_to("audit", topic=topic), "Changes"),
     ]
-    shown = tag("p", [render(link(where, title), " ") for where, title in actions])
+    shown = actions(offered)
     return Page(topic, topic_sentence(values, row.state, name), live, card("Change", shown), rank=row.rank)
 
 
@@ -314,11 +315,7 @@ def groups_page(visit: Visit) -> Page:
     lead = f"{bad} of the groups shown have other offsets on the two sides." if bad else "All groups shown agree."
     heads = ["Group", "Kind", "Members here / there", "State", "#Records read again", "Seen"]
     shown_table = table(heads, rows, none="no group has committed an offset", caption="Groups")
-    return Page("Groups", lead, shown_table, _narrow_groups(visit, more))
-
-
-def _narrow_groups(visit: Visit, more: Child) -> Markup:
-    return render(_narrow(visit, "search", "link"), more)
+    return Page("Groups", lead, shown_table, render(_narrow(visit, "search", "link"), more))
 
 
 def group_page(visit: Visit, name: str, group: str) -> Page:
@@ -346,12 +343,12 @@ def group_page(visit: Visit, name: str, group: str) -> Page:
         tag("p", values["why"]) if values["why"] else None,
         card("Offsets", table(heads, parts, caption="Committed offsets")),
     )
-    actions = [
+    offered = [
         (path_to("do", "groups-move", group=group, link=name), f"Commit on {target} now"),
         (path_to("do", "proxy-offsets", group=group), "Reset offsets"),
         (path_to("do", "switch-run", group=group, to=target), f"Move the group to {target}"),
     ]
-    shown = tag("p", [render(link(where, title), " ") for where, title in actions])
+    shown = actions(offered)
     return Page(group, lead, live, card("Change", shown), rank=row.rank)
 
 
@@ -367,21 +364,7 @@ def switch_page(visit: Visit) -> Page:
     found = list_switches(visit.store)[:SWITCHES_SHOWN]
     opened = [view for view in found if not view.state.ended]
     lead = f"{len(opened)} switches are under way." if opened else "No switch is under way."
-    holds = [
-        _hold(
-            {
-                "id": view.id,
-                "topics": len(view.state.topics),
-                "old": view.state.old,
-                "new": view.state.new,
-                "step": view.state.step.words,
-                "held_ms": view.state.held_ms if view.state.holds_writers else 0,
-                "committed": view.state.committed,
-            },
-            visit.now_ms,
-        )
-        for view in opened
-    ]
+    holds = [_hold(hold_values(view.state), visit.now_ms) for view in opened]
     rows = [
         [
             tag("code", view.id[:8]),
@@ -396,7 +379,7 @@ def switch_page(visit: Visit) -> Page:
         for view in found
     ]
     heads = ["Switch", "Kind", "Homes", "Topics", "State", "#Writers waited", "By", "Began"]
-    actions = [
+    offered = [
         ("switch-drill", "Rehearse a switch"),
         ("switch-run", "Switch topics, or a whole link"),
         ("switch-failback", "Fail back after a forced switch"),
@@ -404,7 +387,7 @@ def switch_page(visit: Visit) -> Page:
         ("switch-history", "Export the history"),
         ("switch-free", "Remove what a dead switch left"),
     ]
-    shown = tag("p", [render(link(path_to("do", one), title), " ") for one, title in actions])
+    shown = actions((path_to("do", one), title) for one, title in offered)
     live = render(holds, card("History", table(heads, rows, none="nothing was switched yet", caption="Switches")))
     return Page("Switch", lead, live, card("Move", shown), rank=TROUBLE if opened else FINE)
 
@@ -420,14 +403,14 @@ def proxies_page(visit: Visit) -> Page:
     late = [one for one in serving if one["status"] != "serves"]
     opened = [one for one in breakers if one["open"] or one["tripped_at"]]
     lead = f"{len(serving)} proxies serve, {len(late)} of them behind; {len(opened)} circuit breakers are open."
-    actions = [
+    offered = [
         ("proxy-breaker-open", "Open a circuit breaker"),
         ("proxy-breaker-limit", "Set limits"),
         ("proxy-offsets", "Reset a group's offsets"),
         ("proxy-groups", "Move all groups"),
         ("proxy-client-audit", "Audit clients"),
     ]
-    links = tag("p", [render(link(path_to("do", one), title), " ") for one, title in actions])
+    links = actions((path_to("do", one), title) for one, title in offered)
     live = render(
         card("Proxies", _proxy_table(instances[:PAGE_SIZE])),
         card("Circuit breakers", _breaker_table(breakers[:PAGE_SIZE])),
@@ -540,16 +523,16 @@ def incident_page(visit: Visit, number: str) -> Page:
             ("Closed", when(row.closed_ms) if row.closed_ms is not None else "open"),
         ]
     )
-    actions: list[Child] = []
+    offered: list[tuple[str, str]] = []
     if one["topic"] and one["from_offset"] >= 0:
         place = {"topic": one["topic"], "partition": str(max(0, one["partition"])), "link": one["link"]}
         offset = str(one["from_offset"])
         where = path_to("do", "mirror-records", offset=offset, **place)
-        actions.append(link(where, f"Both records at offset {offset}"))
+        offered.append((where, f"Both records at offset {offset}"))
     if one["topic"]:
-        actions.append(link(path_to("do", "mirror-resume", topic=one["topic"], link=one["link"]), "Resume"))
-        actions.append(link(path_to("do", "prove", topic=one["topic"], link=one["link"]), "Compare both sides"))
-    shown = card("What helps", tag("p", [render(action, " ") for action in actions])) if actions else None
+        offered.append((path_to("do", "mirror-resume", topic=one["topic"], link=one["link"]), "Resume"))
+        offered.append((path_to("do", "prove", topic=one["topic"], link=one["link"]), "Compare both sides"))
+    shown = card("What helps", actions(offered)) if offered else None
     return Page(f"Incident {number}: {one['kind']}", one["sentence"], facts, shown, rank=TROUBLE)
 
 

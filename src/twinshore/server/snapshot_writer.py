@@ -9,6 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
 from twinshore.config.errors import ConfigError, RefusedError, StoreError, TwinshoreError
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.config.settings import Settings, load_settings
@@ -39,11 +41,11 @@ def write_snapshots(settings: str, owner: str, worker: int) -> None:
     """The process's whole work, until its worker has ended."""
     loaded = load_settings(Path(settings), os.environ)
     outage = RepeatFilter(log)
-    while os.getppid() != 1 and _is_alive(worker):
+    while os.getppid() != 1 and psutil.pid_exists(worker):
         try:
             with open_or_create(loaded) as store, exclusive(LEASE, store, owner) as lease:
                 writer = SnapshotWriter(loaded, store)
-                while lease.generation() and _is_alive(worker):
+                while lease.generation() and psutil.pid_exists(worker):
                     time.sleep(writer.turn())
                     outage.well("snapshots are written again")
         except RefusedError:
@@ -51,14 +53,6 @@ def write_snapshots(settings: str, owner: str, worker: int) -> None:
         except StoreError as error:
             outage.say(error.message)
             time.sleep(ROUND_S)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 class SnapshotWriter:

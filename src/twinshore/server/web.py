@@ -34,6 +34,7 @@ from twinshore.server.layout import Page, Visit, document, message_page
 from twinshore.server.requests import JobRequests, read_form
 from twinshore.server.verbs import operation_of
 from twinshore.state.store import Store
+from twinshore.switch.core.config_offer import parse_bearer_token
 
 COOKIE = "twinshore"
 BODY_BYTES_MAX = 64 * 1024
@@ -98,7 +99,6 @@ class Console:
         self._kept_pages: OrderedDict[str, tuple[Page, int]] = OrderedDict()
         self._kept_callers: OrderedDict[str, tuple[Caller, float]] = OrderedDict()
         self._failures: dict[str, list[float]] = {}
-        self._away_since_s = 0.0
         self._static = _static_files()
         self.app = Starlette(routes=self._routes(), exception_handlers={404: self._not_found})
 
@@ -141,7 +141,7 @@ class Console:
     # -- answers
 
     def _respond(self, request: Request, page: Page, visit: Visit | None, banner: Markup | None = None) -> Response:
-        headers = {**SECURITY_HEADERS, "Cache-Control": "no-store", **page.headers}
+        headers = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
         if request.headers.get("x-fragment"):
             digest = f'"{page.digest()}"'
             headers["ETag"] = digest
@@ -167,7 +167,7 @@ class Console:
             if request.headers.get("x-fragment"):
                 return Response(status_code=401, headers=SECURITY_HEADERS)
             target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-            return self._redirect(f"/login?next={_quoted(target)}")
+            return self._redirect(f"/login?next={quote(target, safe='/')}")
         visit = Visit(self._store, caller, request.url.path, dict(request.query_params), wall_ms())
         key = f"{caller.name}\n{caller.role}\n{request.url.path}?{request.url.query}"
         try:
@@ -178,7 +178,6 @@ class Console:
             return self._show_kept(request, key, visit, error)
         except TwinshoreError as error:
             page = message_page("Not shown", error.message, error.hint, status_of(error))
-        self._away_since_s = 0.0
         self._keep(self._kept_pages, key, (page, visit.now_ms), KEPT_PAGES)
         return self._respond(request, page, visit)
 
@@ -459,8 +458,8 @@ class Console:
         return Route(f"{API}{path}", answer, methods=[method])
 
     def _call(self, request: Request, body: dict[str, Any], work: Callable[[ApiCall], Response]) -> Response:
-        kind, _, secret = request.headers.get("authorization", "").partition(" ")
-        caller = self._accounts.by_token(secret.strip()) if kind.lower() == "bearer" else None
+        secret = parse_bearer_token(request.headers.get("authorization", ""))
+        caller = self._accounts.by_token(secret) if secret else None
         if caller is None:
             raise RefusedError("server.no-token")
         key = request.headers.get("idempotency-key", "")[:200]
@@ -515,10 +514,6 @@ def _own_path(where: str | None) -> str:
     """Returns the path, if it is one of this site's."""
     where = where or "/"
     return where if where.startswith("/") and not where.startswith(("//", "/\\")) and where.isprintable() else "/"
-
-
-def _quoted(where: str) -> str:
-    return quote(where, safe="/")
 
 
 def _is_same_origin(request: Request) -> bool:

@@ -30,7 +30,7 @@ from twinshore.state.core.platform_values import JobRow, JobState
 from twinshore.state.core.values import LeaseRow
 from twinshore.state.opening import open_or_create
 from twinshore.state.store import Store
-from twinshore.switch.operations.run import switch_lease
+from twinshore.switch.core.steps import switch_lease
 
 log = logging.getLogger(__name__)
 

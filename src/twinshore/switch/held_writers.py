@@ -21,7 +21,7 @@ from twinshore.runtime.endpoints import LinkContext
 from twinshore.runtime.lease_keeper import LeaseKeeper
 from twinshore.runtime.logging import LinkLogger
 from twinshore.runtime.scheduler import process_scheduler
-from twinshore.switch.core.steps import SwitchState, parse_switch_state
+from twinshore.switch.core.steps import SwitchState, parse_switch_state, switch_lease
 from twinshore.switch.operations.run import SwitchCaller, resume, roll_back
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class HeldWriters:
         now_s = steady_s()
         self._since_s = {switch: self._since_s.get(switch, now_s) for switch in held}
         for switch in held.keys() - self._keepers.keys() - self._ending.keys():
-            name, grace_s = f"switch {switch}", lease_keeper.GRACE_S + OPERATOR_GRACE_S
+            name, grace_s = switch_lease(switch), lease_keeper.GRACE_S + OPERATOR_GRACE_S
             self._keepers[switch] = LeaseKeeper(self._store, name, self._owner, lease_keeper.LEASE_S, grace_s).begin()
         self._tell([state for state in held.values() if now_s >= self._since_s[state.id] + REPORT_AFTER_S])
         for switch, switch_state in held.items():

@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass
 
 from twinshore.config.declaration import setting
-from twinshore.config.schema import Complaints, RawSection, Section, read_section
+from twinshore.config.schema import Complaints, RawSection, Section, network_error, read_section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +30,8 @@ def read_serve(raw: RawSection, complaints: Complaints) -> ServeSettings:
     if bool(found.certificate_file) != bool(found.key_file):
         complaints.add(raw.place, "certificate_file and key_file: one needs the other")
     for network in found.behind_proxy:
-        try:
-            ipaddress.ip_network(network)
-        except ValueError:
-            complaints.add(raw.place, f"behind_proxy: {network!r} is not a network such as 10.0.0.0/8")
+        if why := network_error(network):
+            complaints.add(raw.place, f"behind_proxy: {why}")
     if not (_is_own(found.address) or found.certificate_file or found.behind_proxy):
         complaints.add(
             raw.place,

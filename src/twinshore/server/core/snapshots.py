@@ -176,13 +176,14 @@ def overview_row(
         "unknown_lags": sum(1 for row in links if row.lag < 0),
         "proven_ms": min(proven) if proven and all(proven) else 0,
         "proven_topics": sum(1 for at_ms in proven if at_ms),
-        "holds": [_hold(SwitchState.from_json(row.switch_state)) for row in switches],
+        "holds": [hold_values(SwitchState.from_json(row.switch_state)) for row in switches],
     }
     worst = max((row.rank for row in (*links, *topics)), default=FINE)
     return _row(SnapshotKind.OVERVIEW, "all", "", str(worst), worst, lag, values, now_ms)
 
 
-def _hold(state: SwitchState) -> dict[str, Any]:
+def hold_values(state: SwitchState) -> dict[str, Any]:
+    """What an open switch does to writers. `held_ms`: since when they wait, 0 if they do not."""
     return {
         "id": state.id,
         "topics": len(state.topics),

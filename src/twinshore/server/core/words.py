@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -104,7 +104,3 @@ def topic_sentence(values: Mapping[str, Any], state: str, link: str) -> str:
     late = values["recovery_point_s"]
     oldest = f", the oldest for {format_age(late)}" if late else ""
     return f"{target} lacks {count_phrase(lag, 'record')} of {topic}{oldest}."
-
-
-def named(names: Sequence[str]) -> str:
-    return join_names(names, 5)

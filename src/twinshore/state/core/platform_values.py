@@ -31,7 +31,7 @@ class JobRow:
     """A verb that a worker runs. `arguments`: JSON. `plan`: what would change, as JSON; `digest`: of its decisions.
 
     `subject`: what the verb has begun and can go on with, such as a switch's id; empty before. `revision` grows with
-    each change. `clusters`: that the worker's settings must name. `key`: the requester's, so that a request that is
+    each change. `key`: the requester's, so that a request that is
     sent again makes no second job.
     """
 
@@ -121,7 +121,6 @@ class SnapshotKind(StrEnum):
     LINK = "link"
     TOPIC = "topic"
     GROUP = "group"
-    CLUSTER = "cluster"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

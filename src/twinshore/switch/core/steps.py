@@ -183,6 +183,11 @@ AFTER_COMMIT_S_MAX = 5.0  # what comes behind `commit` takes less, or the writer
 WAITS_FOR_STORE = "the store has more to apply: `twinshore switch resume`"
 
 
+def switch_lease(switch: str) -> str:
+    """The lease of the process that runs the switch."""
+    return f"switch {switch}"
+
+
 class SwitchStatus(StrEnum):
     RUNNING = "going on"
     ROLLING_BACK = "turning back"

@@ -61,6 +61,7 @@ from twinshore.switch.core.steps import (
     SwitchStep,
     TopicMove,
     parse_switch_state,
+    switch_lease,
 )
 from twinshore.switch.core.takeover import (
     describe_refilling_topics,
@@ -367,7 +368,7 @@ def take_over(state: SwitchState, topics: Collection[str], new: KafkaCluster, st
     """Ends the switch and frees its topics; or only removes these topics, if that switch goes on with others.
     Idempotent. Raises RefusedError if its process is alive, or another one has resumed the switch.
     """
-    with exclusive(f"switch {state.id}", store, by) as lease:
+    with exclusive(switch_lease(state.id), store, by) as lease:
         row, held = store.switches.of(state.id), lease.row()
         now = SwitchState.from_json(row.switch_state) if row else state
         if now.history != state.history or held is None:

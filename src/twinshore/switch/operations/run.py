@@ -28,7 +28,15 @@ from twinshore.runtime.lease_keeper import exclusive
 from twinshore.state.store import Store
 from twinshore.switch import handover
 from twinshore.switch.announce import claim_topics
-from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchState, SwitchStatus, begin_rollback, begin_switch
+from twinshore.switch.core.steps import (
+    STEPS,
+    SwitchKind,
+    SwitchState,
+    SwitchStatus,
+    begin_rollback,
+    begin_switch,
+    switch_lease,
+)
 from twinshore.switch.core.takeover import (
     HomeEpoch,
     describe_takeover,
@@ -256,11 +264,6 @@ def _go_on(
         calls = (caller.before_hold, caller.behind_flip)
         ended = StepRunner(work.once, save, now_ms, caller.tell, caller.stop, *calls).run(state)
     return SwitchView(ended.id, ended)
-
-
-def switch_lease(switch: str) -> str:
-    """The lease of the process that runs the switch."""
-    return f"switch {switch}"
 
 
 def links_both_ways(state: SwitchState, settings: Settings, store: Store) -> tuple[Link, Link]:

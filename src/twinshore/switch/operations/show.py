@@ -17,7 +17,7 @@ from twinshore.config.sentences import NAMED_MAX, count_phrase, is_or_are
 from twinshore.kafka.clock import steady_s
 from twinshore.runtime.lease_keeper import LEASE_S
 from twinshore.state.store import Store
-from twinshore.switch.core.steps import MAKES_TWINS, MOVES_HOMES, SwitchKind, SwitchState, SwitchStatus
+from twinshore.switch.core.steps import MAKES_TWINS, MOVES_HOMES, SwitchKind, SwitchState, SwitchStatus, switch_lease
 from twinshore.switch.core.unreplicated import describe_deleted_offsets, ranges_from_json
 from twinshore.switch.operations.plan import escape_topic
 
@@ -148,13 +148,13 @@ def list_switches(store: Store, *, open_only: bool = False) -> list[SwitchView]:
 def mark_lifeless(store: Store, found: Sequence[SwitchView]) -> list[SwitchView]:
     """Marks open switches whose lease is not renewed while this watches. A switch without the store has no lease."""
     leased = [view for view in found if not (view.state.ended or view.state.kept)]
-    first = {view.id: store.leases.read(f"switch {view.id}") for view in leased}
+    first = {view.id: store.leases.read(switch_lease(view.id)) for view in leased}
     until_s = steady_s() + LEASE_WATCH_S
     alive: set[str] = set()
     while first.keys() - alive and steady_s() < until_s:
         time.sleep(POLL_INTERVAL_S)
         for switch in first.keys() - alive:
-            row = store.leases.read(f"switch {switch}")
+            row = store.leases.read(switch_lease(switch))
             if row is not None and not row.released and row != first[switch]:
                 alive.add(switch)
     return [replace(view, lifeless=view.id in first and view.id not in alive) for view in found]
