@@ -25,6 +25,7 @@ from bench.kit.playing import (
     read_run,
 )
 from testkit.figures import StageError
+from tests.recording import SHOWS
 
 FILE = """
 import pytest
@@ -114,10 +115,7 @@ def test_marks_are_listed_and_nothing_is_played(file: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("marks", "said"),
     [
-        (
-            '@pytest.mark.claim("tropics", "a", "b")',
-            "the shows are advisor, broadcast, client, crossing, groups, nouns, protection, proxy",
-        ),
+        ('@pytest.mark.claim("tropics", "a", "b")', f"the shows are {', '.join(SHOWS)}"),
         ('@pytest.mark.claim("topics", "a")', "says"),
         ('@pytest.mark.claim("topics", "a", "b")\n@pytest.mark.claim("topics", "a", "c")', "two claims of topics"),
     ],

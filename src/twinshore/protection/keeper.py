@@ -186,6 +186,8 @@ class GateKeeper:
                 side.cluster_id, asked_s = side.records.cluster_id(), steady_s()
                 found = side.topic.read().copy()
             except Exception as error:  # what was read stays as it was
+                if self._stopped.is_set():
+                    return
                 side.outage.say(f"protection is not read: {describe_error(error)}")
                 self._post(partial(self._tried.__setitem__, name, describe_error(error)))
             else:
