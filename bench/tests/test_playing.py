@@ -25,7 +25,6 @@ from bench.kit.playing import (
     read_run,
 )
 from testkit.figures import StageError
-from tests.recording import SHOWS
 
 FILE = """
 import pytest
@@ -115,7 +114,7 @@ def test_marks_are_listed_and_nothing_is_played(file: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("marks", "said"),
     [
-        ('@pytest.mark.claim("tropics", "a", "b")', f"the shows are {', '.join(SHOWS)}"),
+        ('@pytest.mark.claim("tropics", "a", "b")', "claim of 'tropics': the shows are "),
         ('@pytest.mark.claim("topics", "a")', "says"),
         ('@pytest.mark.claim("topics", "a", "b")\n@pytest.mark.claim("topics", "a", "c")', "two claims of topics"),
     ],

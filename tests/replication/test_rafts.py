@@ -57,7 +57,7 @@ def test_orders_of_a_task_group_take_smaller_pieces(dock: Dock) -> None:
 
 
 def test_the_next_task_takes_each_task_over_and_the_old_one_is_let_go(log_lines: LogLines) -> None:
-    dock = Dock(0.5, log_lines)
+    dock = Dock(2.0, log_lines)
     try:
         dock.until_all_are_held_by(0)
         dock.until(lambda: dock.tasks[0].leaving, "the first task is told to leave")

@@ -170,6 +170,7 @@ def carried(
     more: Sequence[str] = (),
     mirror: Mapping[str, object] = QUICK,
     sections: str = "",
+    store: str = "",
 ) -> Iterator[SwitchRig]:
     """The topic is at home on east, its twin is level, and a mirror runs, with both links, which carry `more`.
     `sections`: of the settings, behind that of the mirror."""
@@ -178,8 +179,8 @@ def carried(
         fill(east, topic, 10, partition=number)
     names = "|".join([topic, *more])
     links = {"east->west": names, "west->east": names}
-    text = settings_text(folder, [east.cluster, west.cluster], links, mirror=mirror)
-    made = Rig(folder, text + sections)
+    text = settings_text(folder, [east.cluster, west.cluster], links, mirror=mirror, store=store)
+    made = Rig(folder, text + sections, store=store)
     made.process.start()
     try:
         until(lambda: spans(west.cluster, topic, 3) == [(0, 10)] * 3, 120, "carried", made)

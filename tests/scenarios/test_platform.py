@@ -10,15 +10,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from html import unescape
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from confluent_kafka import Producer
 
 from testkit.console import Answer, Browser, first_admin, web_process
+from testkit.databases import PostgresServer
 from testkit.switch_under_load import told
 from tests.scenarios.following_writer import Writing
 from tests.scenarios.switch_rig import SwitchRig, carried
 from tests.scenarios.test_following_writers import records, until, writers
+from tests.scenarios.test_mirror_basic import fill
+from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.state.core.platform_values import JobState, SnapshotKind
 from twinshore.state.store import Store, open_store
@@ -59,9 +65,23 @@ class PlatformStage:
     def ended(self, path: str, state: JobState = JobState.DONE) -> Answer:
         return self.admin.job(path, state, within_s=180)
 
+    def did(self, operation: str, typed: str, **fields: str) -> Answer:
+        return self.ended(self.agree(self.plan(operation, **fields), typed))
+
     def moved(self, to: str, **fields: str) -> Answer:
-        page = self.plan("switch-run", topics=self.rig.topic, to=to, **fields)
-        return self.ended(self.agree(page, to))
+        return self.did("switch-run", to, topics=self.rig.topic, to=to, **fields)
+
+    def paused(self) -> None:
+        """Pauses the link, and waits until it is."""
+        self.did("link-pause", LINK, link=LINK)
+        where = f"/links/{LINK.replace('>', '%3E')}"
+        until(lambda: "nothing is replicated" in self.admin.get(where).lead, 60, self.said())
+
+    def looked(self, page: str, operation: str) -> Answer:
+        """Asks a report's page to look again, and waits for the answer."""
+        self.admin.submit(page, f"/do/{operation}", json_output="on")
+        until(lambda: "A worker looks now." not in self.admin.get(page).text, 60, self.said())
+        return self.admin.get(page)
 
     def job_process(self, job: str) -> int:
         """The process that holds the job's lease, by its owner."""
@@ -75,10 +95,11 @@ class PlatformStage:
 
 
 @contextmanager
-def platform(east: LabCluster, west: LabCluster, topic: str, folder: Path) -> Iterator[PlatformStage]:
+def platform(east: LabCluster, west: LabCluster, topic: str, folder: Path, *, url: str = "") -> Iterator[PlatformStage]:
+    """`url`: of the store; empty: a file."""
     with ExitStack() as stack:
-        rig = stack.enter_context(carried(east, west, topic, folder))
-        store = stack.enter_context(open_store(f"sqlite:///{folder / 'store.db'}"))
+        rig = stack.enter_context(carried(east, west, topic, folder, store=url))
+        store = stack.enter_context(open_store(url or f"sqlite:///{folder / 'store.db'}"))
         base = stack.enter_context(web_process(store))
         stage = PlatformStage(rig, store, first_admin(store, base))
         stage.worker()
@@ -143,7 +164,7 @@ def test_a_topic_is_switched_there_and_back_by_pages(
     with platform(east, west, unique_topic, tmp_path) as stage:
         until(lambda: stage.store.snapshots.of(SnapshotKind.OVERVIEW, "all") is not None, 60, stage.said())
         with under_load(stage) as at:
-            drill = stage.ended(stage.agree(stage.plan("switch-drill", topics=unique_topic, to="west"), "west"))
+            drill = stage.did("switch-drill", "west", topics=unique_topic, to="west")
             assert "nothing stands in the way" in drill.text
             page = stage.plan("switch-run", topics=unique_topic, to="west")
             wrong = stage.admin.post(
@@ -222,3 +243,123 @@ def test_records_of_both_sides_are_shown(east: LabCluster, west: LabCluster, uni
         assert kinds == ["with values", "without values"]
         gone = stage.admin.submit("/do/mirror-records", "/do/mirror-records", **{**fields, "offset": "99"})
         assert "no record" in stage.ended(gone.url.removeprefix(stage.admin.base)).text
+
+
+@pytest.mark.claim(
+    "platform",
+    "lost",
+    "a forced switch, the fail-back and the write-back of what never crossed are clicked through: each record that the"
+    " old home alone had is written once to the new one",
+)
+def test_a_forced_switch_is_failed_back_and_rescued_by_pages(
+    east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path
+) -> None:
+    with platform(east, west, unique_topic, tmp_path) as stage:
+        stage.paused()
+        for partition in range(3):
+            fill(east, unique_topic, 4, partition=partition)
+        forced = stage.moved("west", force="on", alive="east")
+        assert "at home on west" in forced.text, forced.text[-2000:]
+        for partition in range(3):
+            fill(west, unique_topic, 2, partition=partition)
+        stage.did("link-resume", LINK, link=LINK)
+        back = stage.did("switch-failback", unique_topic, topics=unique_topic, old="east")
+        assert "12 records rescued" in back.text, back.text[-2000:]
+        stage.rig.same()
+        shown = stage.looked("/rescue", "switch-rescue-list")
+        assert shown.lead == "3 rescues, 3 of them not written back whole."
+        for name in sorted(set(re.findall(r"files=([^\"&]+\.jsonl)", shown.body))):
+            stage.did("switch-rescue-reinject", name, files=name)
+        shown = stage.looked("/rescue", "switch-rescue-list")
+        assert shown.lead == "3 rescues, 0 of them not written back whole."
+        refused = stage.admin.submit("/do/switch-rescue-reinject", "/do/switch-rescue-reinject", files="../store.db")
+        assert (refused.status, "a file's name without its folder" in refused.text) == (400, True)
+        stage.rig.same()
+        found = [list(records(west, unique_topic, partition)) for partition in range(3)]
+        assert [len(one) for one in found] == [16] * 3, "10 carried, 2 at the new home, 4 written back once"
+        print("told: 12 records were at the old home alone, and each was written back once")
+
+
+@pytest.mark.claim(
+    "platform",
+    "differs",
+    "from the overview's incident 'differs' three clicks lead to both records beside each other, and the look is in the"
+    " audit",
+)
+def test_from_an_incident_to_both_records_in_three_clicks(
+    east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path
+) -> None:
+    with platform(east, west, unique_topic, tmp_path) as stage:
+        stage.paused()
+        fill(east, unique_topic, 1, partition=1)
+        stranger = Producer(client_settings(west.cluster))
+        stranger.produce(unique_topic, b"another value", b"key 0", partition=1)
+        assert stranger.flush(30) == 0
+        offset = 10
+        asked = stage.admin.submit("/do/prove", "/do/prove", topic=unique_topic, link=LINK)
+        proved = stage.ended(asked.url.removeprefix(stage.admin.base))
+        assert "NOT identical" in proved.text, proved.text[-2000:]
+        until(lambda: f"{unique_topic}-1" in stage.admin.get("/").text, 60, stage.said())
+        [where] = set(re.findall(r'href="(/incidents/\d+)"', stage.admin.get("/").body))
+        incident = stage.admin.get(where)
+        assert str(offset) in incident.text
+        [form] = re.findall(r'href="(/do/mirror-records[^"]+)"', incident.body)
+        filled = stage.admin.get(unescape(form))
+        fields = dict(parse_qsl(urlsplit(unescape(form)).query))
+        assert fields == {"topic": unique_topic, "partition": "1", "offset": str(offset), "link": LINK}
+        asked = stage.admin.post("/do/mirror-records", None, csrf=filled.field("csrf"), **fields)
+        found = stage.ended(asked.url.removeprefix(stage.admin.base))
+        assert f"{LINK}: the two sides differ" in found.text, found.text[-2000:]
+        assert [row.kind for row in stage.store.audit.rows() if row.kind == "records shown"] == ["records shown"]
+        print(f"told: {unique_topic}-1 differs at {offset}: overview, incident, form, both records")
+
+
+STORE_AWAY = (
+    "platform",
+    "store-killed",
+    "the store is away under load: pages say so with the age of what they show, changes are refused, writers go on, the"
+    " mirror goes on while its lease lasts; once the store is back, so are the mirror, pages and changes",
+)
+WHOLE_MINUTE = [pytest.mark.long, pytest.mark.claim(*STORE_AWAY, full_size=True)]
+
+
+@pytest.mark.parametrize(
+    "away_s", [pytest.param(15, marks=pytest.mark.claim(*STORE_AWAY)), pytest.param(60, marks=WHOLE_MINUTE)]
+)
+def test_the_store_is_away_under_load(
+    east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path, away_s: int
+) -> None:
+    with (
+        PostgresServer() as database,
+        platform(east, west, unique_topic, tmp_path, url=database.new_database()) as stage,
+        under_load(stage) as at,
+    ):
+        until(lambda: stage.store.snapshots.of(SnapshotKind.OVERVIEW, "all") is not None, 60, stage.said())
+        token = stage.admin.get("/do/link-pause").field("csrf")
+        assert stage.admin.get("/").status == 200
+        ends = stage.rig.ends(west)
+        os.kill(database.pid, signal.SIGKILL)
+        began_s = time.monotonic()
+        until(lambda: "The store does not answer" in stage.admin.get("/").text, 30, "the page says so")
+        shown = stage.admin.get("/")
+        assert shown.status == 200 and " ago. Nothing can be changed" in shown.text, shown.text[:1500]
+        refused = stage.admin.post("/do/link-pause", None, csrf=token, link=LINK)
+        assert refused.status == 503, refused.text[:500]
+        time.sleep(max(0.0, away_s - (time.monotonic() - began_s)))
+        at("east")
+        there = stage.rig.ends(east)
+        assert sum(there) > sum(ends) + away_s * 10, "writers go on"
+        carried_then = sum(stage.rig.ends(west)) - sum(ends)
+        assert carried_then > 0, "the mirror goes on at first"
+        database.revive()
+        until(lambda: "The store does not answer" not in stage.admin.get("/").text, 60, "pages are back")
+        back_s = time.monotonic()
+        until(lambda: sum(stage.rig.ends(west)) >= sum(there), 60, "what was written is carried")
+        caught_s = time.monotonic() - back_s
+        stage.paused()
+        stage.did("link-resume", LINK, link=LINK)
+        grown = sum(there) - sum(ends)
+        print(
+            f"told: away for {away_s} s: {grown:,} records written, {carried_then:,} of them carried then and the rest"
+            f" {caught_s:.1f} s after it was back"
+        )

@@ -142,7 +142,8 @@ def test_processes_end_in_good_order_under_load(
         assert proxy.end() == 0
         assert "were not answered within" not in proxy.said()
         assert proxy.said().count("has ended unasked, with exit code 0") == PROCESSES
-        assert "Traceback" not in proxy.said()
+        said = proxy.said()
+        assert "Traceback" not in said, said[said.index("Traceback") :][:3000]
 
 
 @pytest.mark.long

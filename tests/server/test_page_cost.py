@@ -34,6 +34,8 @@ PAGES = (
     "/groups",
     "/groups/c0-%3Ec1/group-00000",
     "/switch",
+    "/rescue",
+    "/advisor",
     "/proxies",
     "/incidents",
     "/alarms",

@@ -383,7 +383,6 @@ def switch_page(visit: Visit) -> Page:
         ("switch-drill", "Rehearse a switch"),
         ("switch-run", "Switch topics, or a whole link"),
         ("switch-failback", "Fail back after a forced switch"),
-        ("switch-rescue-list", "Rescued records"),
         ("switch-history", "Export the history"),
         ("switch-free", "Remove what a dead switch left"),
     ]

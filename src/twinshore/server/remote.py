@@ -178,7 +178,7 @@ def read_arguments(operation: Operation, words: Sequence[str]) -> dict[str, Any]
     found: dict[str, Any] = {}
     for name, value in given.items():
         if name in known:
-            shown = list(value) if isinstance(value, list | tuple) else value
+            shown = [str(one) if isinstance(one, Path) else one for one in value] if known[name].is_many else value
             if shown != known[name].default:
                 found[name] = shown
         elif name in ("yes", "dry_run", "json_output"):

@@ -68,7 +68,9 @@ def operation_of(path: str) -> Operation:
 def _operation(name: str, verb: Verb) -> Operation:
     hints, given = get_type_hints(verb), inspect.signature(verb).parameters
     taken = [one for one in given.values() if one.name not in RULES[name].withheld | OWN_OPTIONS]
-    parameters = [found for one in taken if (found := _parameter(one.name, hints.get(one.name), one.default))]
+    names = RULES[name].names
+    found = [_parameter(one.name, hints.get(one.name), one.default, one.name in names) for one in taken]
+    parameters = [one for one in found if one]
     summary = inspect.getdoc(verb) or ""
     return Operation(
         name,
@@ -82,15 +84,15 @@ def _operation(name: str, verb: Verb) -> Operation:
     )
 
 
-def _parameter(name: str, hint: object, info: Any) -> Parameter | None:
-    """Returns the parameter; None for a file."""
+def _parameter(name: str, hint: object, info: Any, is_file_name: bool) -> Parameter | None:
+    """Returns the parameter; None for a file that is not given by its name alone."""
     if not isinstance(info, OptionInfo | ArgumentInfo):
         return None
     inner = [one for one in get_args(hint) if one is not type(None)]
     many = get_origin(hint) is list or any(get_origin(one) is list for one in inner)
     while inner:
         hint, inner = inner[0], [one for one in get_args(inner[0]) if one is not type(None)]
-    kind = _KINDS.get(hint)
+    kind = ValueKind.TEXT if is_file_name else _KINDS.get(hint)
     if kind is None:
         return None
     words = [word for word in info.param_decls or () if word.startswith("--")]
@@ -106,4 +108,5 @@ def _parameter(name: str, hint: object, info: Any) -> Parameter | None:
         default=default,
         low=-math.inf if info.min is None else info.min,
         high=math.inf if info.max is None else info.max,
+        is_file_name=is_file_name,
     )

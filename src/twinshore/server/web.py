@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -24,7 +24,7 @@ from twinshore.config.frozen import HEALTH_PATH
 from twinshore.config.sections.serve import ServeSettings
 from twinshore.config.sentences import format_age
 from twinshore.kafka.clock import steady_s, wall_ms
-from twinshore.server import account_pages, job_pages, pages
+from twinshore.server import account_pages, job_pages, pages, report_pages
 from twinshore.server.accounts import Accounts, read_role
 from twinshore.server.api import API, Api, ApiCall, openapi, problem
 from twinshore.server.core.access import SESSION_MS, Caller, is_csrf_right
@@ -103,7 +103,7 @@ class Console:
         self.app = Starlette(routes=self._routes(), exception_handlers={404: self._not_found})
 
     def _routes(self) -> list[Route]:
-        shown = [self._page(path, page) for path, page in pages.PAGES.items()]
+        shown = [self._page(path, page) for path, page in {**pages.PAGES, **report_pages.PAGES}.items()]
         shown += [
             self._page("/links/{link}", lambda visit, link: pages.link_page(visit, link)),
             self._page("/topics/{link}/{topic}", lambda visit, link, topic: pages.topic_page(visit, link, topic)),
@@ -304,12 +304,15 @@ class Console:
     def _ask(self, request: Request, visit: Visit, form: Form, operation: str) -> Response:
         one = operation_of(operation)
         try:
-            row = self._requests.ask(one.name, read_form(one, form.fields), visit.caller)
+            report = report_pages.REPORTS.get(one.name) if form.text("json_output") else None
+            given = read_form(one, form.fields) | ({"json_output": True} if report else {})
+            row = self._requests.ask(one.name, given, visit.caller)
         except ConfigError as error:
             kept = {name: "\n".join(values) for name, values in form.fields.items() if name != "csrf"}
             page = job_pages.operation_page(replace(visit, query=kept), operation, str(error))
             return self._respond(request, page, visit)
-        return self._redirect(f"/jobs/{row.id}")
+        query = urlencode({"cluster": given["cluster"]}) if report and "cluster" in given else ""
+        return self._redirect(f"{report}?{query}" if report else f"/jobs/{row.id}")
 
     def _change_job(self, request: Request, visit: Visit, form: Form, job: str, change: str) -> Response:
         try:

@@ -168,11 +168,12 @@ def _has_admin(connection: Connection) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Selects jobs by state and requester, where given, and older than the job `before`."""
+    """Selects jobs by state, requester and operation, where given, and older than the job `before`."""
 
     states: Collection[JobState] = ()
     requested_by: str = ""
     before: str = ""
+    operation: str = ""
 
 
 class JobStore(StorePart):
@@ -216,6 +217,8 @@ class JobStore(StorePart):
             query = query.where(jobs.c.state.in_(wanted.states))
         if wanted.requested_by:
             query = query.where(jobs.c.requested_by == wanted.requested_by)
+        if wanted.operation:
+            query = query.where(jobs.c.operation == wanted.operation)
         if wanted.before:
             after = select(jobs.c.created_ms).where(jobs.c.id == wanted.before).scalar_subquery()
             older = or_(jobs.c.created_ms < after, and_(jobs.c.created_ms == after, jobs.c.id < wanted.before))

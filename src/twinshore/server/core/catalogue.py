@@ -50,8 +50,8 @@ class Effect(StrEnum):
 @dataclass(frozen=True, slots=True)
 class VerbRule:
     """Who may ask a verb, and what it does. `resumes`: the verb that goes on with what a dead job began, by the job's
-    subject. `worse_with`: options with which it does more. `withheld`: options that no platform takes. `title`: for
-    people.
+    subject. `worse_with`: options with which it does more. `withheld`: options that no platform takes. `names`: values
+    that are files on a command line, and here names in the worker's folder. `title`: for people.
     """
 
     role: Role
@@ -60,6 +60,7 @@ class VerbRule:
     resumes: str = ""
     worse_with: tuple[tuple[str, Effect], ...] = ()
     withheld: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
 
 
 def _reads(title: str, role: Role = Role.VIEWER, withheld: Sequence[str] = ()) -> VerbRule:
@@ -144,7 +145,17 @@ RULES: Mapping[str, VerbRule] = {
     "switch free": _changes("Remove what a dead switch left"),
     "switch history": _reads("List switches"),
     "switch plan": _reads("Plan a switch", Role.OPERATOR),
-    "switch rescue list": _reads("List rescued records", Role.OPERATOR),
+    "switch rescue export": VerbRule(
+        Role.OPERATOR, Effect.READS, "Write rescued records to files", withheld=frozenset({"folder"})
+    ),
+    "switch rescue list": _reads("List rescued records", Role.OPERATOR, ("folder",)),
+    "switch rescue reinject": VerbRule(
+        Role.OPERATOR,
+        Effect.CHANGES,
+        "Write rescued records back",
+        withheld=frozenset({"folder"}),
+        names=frozenset({"files"}),
+    ),
     "switch resume": VerbRule(Role.OPERATOR, Effect.CHANGES, "Go on with a switch", _SWITCH),
     "switch rollback": _changes("Roll a switch back"),
     "switch run": VerbRule(
@@ -171,7 +182,7 @@ REASONS: Mapping[str, Sequence[str]] = {
     "works on this machine alone": ("lab up", "lab down", "lab start", "lab stop", "lab status", "lab fill"),
     "reads a producer's local files": ("spool show", "spool send", "spool drop"),
     "reads or writes local files": ("migrate", "migrate mm2", "push set", "proxy user"),
-    "has files of its own": ("switch rescue export", "switch rescue show", "switch rescue reinject"),
+    "prints records' values": ("switch rescue show",),
     "prints a secret, which no job may hold": ("push token",),
     "starts clusters of its own": ("demo",),
     "measures this machine": ("delay simulate",),
@@ -205,6 +216,7 @@ class Parameter:
     default: str | int | float | bool | None = None
     low: float = -math.inf
     high: float = math.inf
+    is_file_name: bool = False
 
     def read(self, value: object) -> list[str]:
         """Returns the value's words on the command line. Raises ConfigError for one that does not fit."""
@@ -225,6 +237,8 @@ class Parameter:
         if self.kind is ValueKind.TEXT:
             if not isinstance(value, str) or "\0" in value:
                 raise self._refuse("must be text")
+            if self.is_file_name and ("/" in value or value.startswith(".")):
+                raise self._refuse("must be a file's name without its folder")
             if len(value) > TEXT_MAX:
                 raise self._refuse(f"has {len(value)} characters, the most is {TEXT_MAX}")
             return value

@@ -69,6 +69,7 @@ class RescuedFile:
     origin: RescueOrigin
     count: RecordCount
     again: tuple[ReplayedRecords, ...] | None = None
+    read_by: tuple[str, ...] | None = None
 
     def sentence(self) -> str:
         again = "".join(f"; {some.sentence()}" for some in self.again or ())
@@ -76,7 +77,8 @@ class RescuedFile:
 
     def as_values(self) -> dict[str, object]:
         again = None if self.again is None else [asdict(some) for some in self.again]
-        return {"file": str(self.path), **asdict(self.origin), **asdict(self.count), "written_again": again}
+        values = {"file": str(self.path), **asdict(self.origin), **asdict(self.count)}
+        return {**values, "written_again": again, "read_by": self.read_by}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class KeptRescue:
         return f"{RESCUED_TOPIC} on {self.origin.home}: {_tail_in_words(self.origin, self.count)}"
 
     def as_values(self) -> dict[str, object]:
-        return {"file": None, **asdict(self.origin), **asdict(self.count), "written_again": None}
+        return {"file": None, **asdict(self.origin), **asdict(self.count), "written_again": None, "read_by": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,9 @@ def export_missing(settings: Settings, folder: Path, tails: Iterable[KeptRescue]
 
 
 def add_replayed_records(found: Sequence[RescuedFile], settings: Settings) -> tuple[list[RescuedFile], list[str]]:
-    """Adds what was replayed, by the store; also returns a sentence if the store does not answer."""
+    """Adds what was replayed, and which groups had read the records, by the store; also returns a sentence if the store
+    does not answer.
+    """
     if not found:
         return [], []
     try:
@@ -165,9 +169,13 @@ def add_replayed_records(found: Sequence[RescuedFile], settings: Settings) -> tu
         if store is None:
             return [replace(file, again=()) for file in found], []
         with store:
-            return [replace(file, again=tuple(_again(file, store))) for file in found], []
+            return [_with_uses(file, store) for file in found], []
     except StoreError as error:
         return list(found), [f"what was written again is not known: {error.message}"]
+
+
+def _with_uses(file: RescuedFile, store: Store) -> RescuedFile:
+    return replace(file, again=tuple(_again(file, store)), read_by=tuple(_read_by(file.origin, store)))
 
 
 def _again(file: RescuedFile, store: Store) -> Iterator[ReplayedRecords]:

@@ -1,0 +1,195 @@
+"""Pages of what a verb answered last: the advisor's findings, and rescued records. A form asks the verb again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from twinshore.advisor.core.advice_report import (
+    Advice,
+    AdviceDifference,
+    compare_advices,
+    describe_verdict,
+    from_values,
+)
+from twinshore.advisor.core.model import Finding, Severity
+from twinshore.config.errors import ConfigError
+from twinshore.config.sentences import count_phrase, join_names
+from twinshore.server.core.jobs import has_ended
+from twinshore.server.core.snapshots import BEHIND, FINE, TROUBLE
+from twinshore.server.core.words import utc
+from twinshore.server.html import Child, Markup, button, field, link, render, table, tag
+from twinshore.server.layout import PAGE_SIZE, Page, Visit, actions, badge, card, path_to, when
+from twinshore.server.verbs import operation_of
+from twinshore.state.core.platform_values import JobRow
+from twinshore.state.platform import JobFilter
+
+ADVISE, RESCUES = "advise", "switch rescue list"
+# What the advisor's page compares with.
+EARLIER_MS = 7 * 86_400_000
+SEVERITY_RANKS = {Severity.CRITICAL: TROUBLE, Severity.WARNING: BEHIND}
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a job of the verb printed as JSON."""
+
+    row: JobRow
+    values: Any
+
+
+def _jobs(visit: Visit, operation: str, **arguments: str) -> list[JobRow]:
+    """The newest jobs of the verb that print JSON, with these arguments."""
+    found = visit.store.jobs.page(JobFilter(operation=operation), limit=PAGE_SIZE)
+    wanted = {name: value for name, value in arguments.items() if value}
+    kept = []
+    for row in found:
+        given = json.loads(row.arguments)
+        if given.get("json_output") and all(given.get(name) == value for name, value in wanted.items()):
+            kept.append(row)
+    return kept
+
+
+def _answer(visit: Visit, row: JobRow | None) -> _Answer | None:
+    if row is None:
+        return None
+    for line in reversed(visit.store.jobs.lines(row.id)):
+        try:
+            return _Answer(row, json.loads(line.text))
+        except ValueError:  # a warning
+            continue
+    return None
+
+
+def _report(
+    visit: Visit, operation: str, title: str, show: Callable[[Sequence[JobRow]], Page], *inputs: Child, **arguments: str
+) -> Page:
+    """The page of the verb's last answer, or of what is not known yet, with the form that asks again."""
+    one = operation_of(operation)
+    if not visit.caller.may(one.rule.role):
+        return Page(title, f"This page needs the role {one.rule.role}.", every_s=0, status=403)
+    jobs = _jobs(visit, operation, **arguments)
+    answered = [row for row in jobs if has_ended(row) and row.exit_code is not None]
+    page = show(answered) if answered else Page(title, "Nothing is known yet: ask a worker to look.")
+    is_looking = bool(jobs) and not has_ended(jobs[0])
+    page.every_s = 2 if is_looking else 0
+    if is_looking:
+        page.live = render(tag("p", link(path_to("jobs", jobs[0].id), "A worker looks now.")), page.live)
+    hidden = tag("input", type="hidden", name="json_output", value="on")
+    form = visit.form(path_to("do", one.path), hidden, *inputs, tag("p", button("Look again" if jobs else "Look")))
+    page.fixed = render(card("Look", form), page.fixed)
+    return page
+
+
+# -- rescued records
+
+
+def rescue_page(visit: Visit) -> Page:
+    """Which records did fail-backs save, and were they written back?"""
+    return _report(visit, RESCUES, "Rescue", lambda rows: _rescues(visit, rows[0]))
+
+
+def _rescues(visit: Visit, row: JobRow) -> Page:
+    found = _answer(visit, row)
+    values: list[dict[str, Any]] = found.values if found and isinstance(found.values, list) else []
+    cells = [_rescue_cells(one) for one in values[:PAGE_SIZE]]
+    left = sum(1 for one in values if not _is_whole(one))
+    lead = f"{count_phrase(len(values), 'rescue')}, {left} of them not written back whole."
+    heads = ["Where they were", "#Offsets", "#Records", "Read there by", "Written back", "What helps"]
+    shown = table(heads, cells, none="nothing was rescued", caption="Rescued records")
+    return Page("Rescue", lead, render(tag("p", "as of ", when(row.updated_ms)), shown), rank=BEHIND if left else FINE)
+
+
+def _is_whole(one: dict[str, Any]) -> bool:
+    return not one["committed"] or any(some["whole"] and some["committed"] for some in one["written_again"] or ())
+
+
+def _rescue_cells(one: dict[str, Any]) -> list[Child]:
+    place = f"{one['topic']}-{one['partition']} of {one['cluster']}"
+    again = "; ".join(f"{some['records']:,} to {some['topic']}" for some in one["written_again"] or ())
+    if one["file"]:
+        name = PurePath(one["file"]).name
+        helps = link(path_to("do", "switch-rescue-reinject", files=name), "Write back")
+    else:
+        helps = link(path_to("do", "switch-rescue-export"), "Write the files first")
+    records = f"{one['records']:,}, {one['committed']:,} committed"
+    offsets = f"{one['first']:,} to {one['end'] - 1:,}"
+    return [place, offsets, records, join_names(one["read_by"] or ()) or "-", again or "not yet", helps]
+
+
+# -- advisor
+
+
+def advisor_page(visit: Visit) -> Page:
+    """What can lose a message here, which command helps, and what is new?"""
+    cluster = visit.text("cluster")
+    chosen = field("Cluster", "cluster", value=cluster, help_="Empty: the first of the settings.")
+    page = _report(visit, ADVISE, "Advisor", lambda rows: _advice(visit, rows), chosen, cluster=cluster)
+    asked = {json.loads(row.arguments).get("cluster", "") for row in _jobs(visit, ADVISE)}
+    others = [(path_to("advisor", cluster=one), one) for one in sorted(asked - {cluster, ""})]
+    page.fixed = render(page.fixed, card("Other clusters", actions(others)) if others else None)
+    return page
+
+
+def _advice(visit: Visit, rows: Sequence[JobRow]) -> Page:
+    found = _answer(visit, rows[0])
+    try:
+        advice = from_values(found.values if found else None, rows[0].id)
+    except ConfigError:
+        return Page("Advisor", f"The last look failed: {rows[0].sentence}", rank=TROUBLE)
+    findings = [_finding_cells(one) for one in advice.findings[:PAGE_SIZE]]
+    hidden = len(advice.findings) - len(findings)
+    heads = ["Risk", "Where", "What", "Remedy"]
+    earlier = _earlier(visit, rows, advice.cluster)
+    live = render(
+        tag("p", f"cluster {advice.cluster}, as of ", when(advice.at_ms)),
+        _since(compare_advices(earlier, advice)) if earlier else None,
+        card("Findings", table(heads, findings, none="no finding", caption="Findings")),
+        tag("p", f"and {hidden} findings more") if hidden else None,
+        card("Not seen", tag("ul", [tag("li", f"{one.what}: {one.why}") for one in advice.unseen]))
+        if advice.unseen
+        else None,
+    )
+    rank = max((SEVERITY_RANKS.get(one.severity, FINE) for one in advice.findings), default=FINE)
+    return Page("Advisor", describe_verdict(advice), live, rank=rank)
+
+
+def _earlier(visit: Visit, rows: Sequence[JobRow], cluster: str) -> Advice | None:
+    """The newest advice on the cluster that is a week older, or else the oldest one."""
+    old = [row for row in rows[1:] if rows[0].created_ms - row.created_ms >= EARLIER_MS] or rows[:0:-1]
+    found = _answer(visit, old[0]) if old else None
+    try:
+        advice = from_values(found.values if found else None, "earlier")
+    except ConfigError:
+        return None
+    return advice if advice.cluster == cluster else None
+
+
+def _since(found: AdviceDifference) -> Markup:
+    def named(findings: Sequence[Finding]) -> Markup:
+        return tag("ul", [tag("li", f"{one.subject}: {one.says}") for one in findings[:PAGE_SIZE]])
+
+    new, gone = count_phrase(len(found.new), "finding"), count_phrase(len(found.gone), "finding")
+    said = f"Since {utc(found.since_ms)}: {new} new, {gone} resolved, {found.stays} as before."
+    unsure = " Some may be resolved only because they could not be read." if found.unsure else ""
+    return card(
+        "Changed",
+        tag("p", said, unsure),
+        render(tag("h3", "New"), named(found.new)) if found.new else None,
+        render(tag("h3", "Resolved"), named(found.gone)) if found.gone else None,
+    )
+
+
+def _finding_cells(one: Finding) -> list[Child]:
+    what = render(one.says, tag("small", f" {one.risk} {one.evidence}"))
+    commands = tag("pre", tag("code", "\n".join(one.commands)), data_copy=True) if one.commands else None
+    rank = SEVERITY_RANKS.get(one.severity, FINE)
+    return [badge(rank, str(one.severity)), one.subject, what, render(commands, one.by_hand)]
+
+
+# What a form that asks for a page's report leads back to, by operation.
+REPORTS = {ADVISE: "/advisor", RESCUES: "/rescue"}
+PAGES: dict[str, Callable[[Visit], Page]] = {"/advisor": advisor_page, "/rescue": rescue_page}
