@@ -17,7 +17,7 @@ from twinshore.replication.sync.core.decisions import PROMOTION_SETTINGS, SYNCED
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-SOURCES = sorted((ROOT / "src").rglob("*.py"))
+SOURCES = sorted(path for kind in ("py", "json") for path in (ROOT / "src").rglob(f"*.{kind}"))
 # Pages that a target of make writes, with figures of the machine it runs on.
 WRITTEN_BY_MAKE = set(re.findall(r"writes (docs/[a-z/-]+\.md)", (ROOT / "Makefile").read_text()))
 TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))

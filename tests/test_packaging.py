@@ -105,7 +105,7 @@ def test_the_whole_wheel_has_every_file_of_the_package(tmp_path: Path) -> None:
 def test_the_whole_wheel_has_each_page_and_rule_that_a_sentence_names(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel(Path(), tmp_path)) as made:
         inside = {name.partition("/share/twinshore/")[2] for name in made.namelist()}
-    source = "".join(path.read_text() for path in (SOURCES / "twinshore").rglob("*.py"))
+    source = "".join(path.read_text() for path in (SOURCES / "twinshore").rglob("*") if path.suffix in {".py", ".json"})
     named = set(re.findall(r"\b(?:docs|deploy)/[\w/.-]*\w\.\w+", source))
     assert "docs/settings.md" in named
     assert named <= inside

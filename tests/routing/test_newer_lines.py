@@ -26,13 +26,13 @@ from twinshore.replication.core.lineage import LineageRecords, is_confirmed
 from twinshore.replication.core.ownership import compare_home_records, first_home_record
 from twinshore.replication.core.topology_view import beat_ms
 from twinshore.routing.core.home_records import (
-    NEWER_HINT,
     HomeLog,
     KeyValue,
     NewerLine,
     TwinLog,
     current_home,
     home_key,
+    newer_hint,
     newer_in_words,
     read_line,
 )
@@ -128,7 +128,7 @@ def test_whoever_wants_to_write_there_is_refused_with_what_to_do() -> None:
     ours = notes("east", FIRST.line(), NEWER)
     with pytest.raises(KafkaError, match=r"twinshore.homes on east: .*v 2.* topic orders") as refused:
         ours.say([MOVED], 1)
-    assert refused.value.hint == NEWER_HINT
+    assert refused.value.hint == newer_hint()
     assert not refused.value.retriable
     assert len(ours._tail.lines) == 2
     assert ours.say([replace(MOVED, topic="bills")], 1)["bills"].term == 2, "other topics go on"

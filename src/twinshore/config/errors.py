@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twinshore.config.messages import MESSAGES
+from twinshore.config.messages import messages
 
 
 class TwinshoreError(Exception):
@@ -28,10 +28,10 @@ def _restore(kind: type[TwinshoreError], fields: dict[str, object]) -> Twinshore
 
 
 class CodedError(TwinshoreError):
-    """An error with a stable `code` and `values`. `config/messages.py` has the text and the hint of each code."""
+    """An error with a stable `code` and `values`. `config/messages.json` has the text and the hint of each code."""
 
     def __init__(self, code: str, *, hint: str = "", **values: object) -> None:
-        known = MESSAGES.get(code)
+        known = messages().get(code)
         if known is None:  # A sentence that another program said, such as a file's parser.
             super().__init__(code, hint=hint)
         else:

@@ -44,7 +44,7 @@ from twinshore.replication.core.ownership import (
 from twinshore.replication.incidents import stopped
 from twinshore.replication.incidents.stopped import StoppedPartitions
 from twinshore.replication.topic_lineage import TopicLineage, TopicVersions
-from twinshore.routing.core.home_records import NEWER_HINT, HomeRecord, describe_implausible
+from twinshore.routing.core.home_records import HomeRecord, describe_implausible, newer_hint
 from twinshore.routing.homes_topic import HomesTopic
 from twinshore.runtime.logging import LinkLogger
 from twinshore.state.core.values import AuditRow, HomeChange, HomeRow, MirrorRequest
@@ -437,7 +437,7 @@ class TopicHomes:
 
 
 def _unread(topic: str, why: str) -> Refuse:
-    return Refuse(topic, IncidentKind.NEWER_LINE, why, NEWER_HINT)
+    return Refuse(topic, IncidentKind.NEWER_LINE, why, newer_hint())
 
 
 def find_written_topics(cluster: KafkaCluster, topics: Sequence[str]) -> dict[str, bool | None]:

@@ -227,7 +227,7 @@ class HomesTopic:
         found = (self.log.homes.get(home_record.topic) for home_record in lines)
         if there := next((record for record in found if record is not None and record.newer), None):
             why = home_records.newer_in_words(there.topic, there.newer, self._cluster.name)
-            raise KafkaError(why, hint=home_records.NEWER_HINT)
+            raise KafkaError(why, hint=home_records.newer_hint())
 
     def _must_stand(self, switch: str, known: set[str]) -> None:
         if self.log.records.is_newer(switch):

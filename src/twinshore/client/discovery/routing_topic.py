@@ -25,10 +25,10 @@ from twinshore.config.repeat_filter import describe_error
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.routing.core.home_records import (
-    NEWER_HINT,
     HomeConflict,
     HomeRecord,
     describe_implausible,
+    newer_hint,
     newer_in_words,
 )
 from twinshore.routing.core.subscribers import (
@@ -220,7 +220,7 @@ class HomeTracker:
         for record in found.values():
             if record.newer:
                 newer = newer_in_words(record.topic, record.newer, site.name)
-                self._warnings.now(f"{newer}: it is parked ({NEWER_HINT})", cluster=site.name, topic=record.topic)
+                self._warnings.now(f"{newer}: it is parked ({newer_hint()})", cluster=site.name, topic=record.topic)
         with self._guard:
             self._unheard.discard(site.name)
             self._following.read(site.name, found, asked_s, steady_s())

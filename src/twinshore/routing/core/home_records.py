@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 from twinshore.config import frozen
 from twinshore.config.errors import TooLargeError, UnsupportedError
 from twinshore.config.frozen import HOMES_TOPIC, LINE_VERSION, LINE_VERSION_KEY, PART_LINE, SWITCH_LINE
-from twinshore.config.messages import MESSAGES
+from twinshore.config.messages import messages
 from twinshore.config.model import FIRST_TERM, TERM_MAX
 from twinshore.config.sentences import join_names
 from twinshore.kafka.protocol.primitives import (
@@ -88,14 +88,15 @@ def versioned(found: dict[str, Any]) -> dict[str, Any] | NewerLine | None:
 
 def newer_in_words(topic: str, version: int, cluster: str = "") -> str:
     """Says why a topic's home is unknown."""
-    return MESSAGES["routing.newer-home"].text.format(topic=topic, version=version, place=homes_place(cluster))
+    return messages()["routing.newer-home"].text.format(topic=topic, version=version, place=homes_place(cluster))
 
 
 def homes_place(cluster: str = "") -> str:
     return f"{HOMES_TOPIC} on {cluster}" if cluster else HOMES_TOPIC
 
 
-NEWER_HINT = MESSAGES["routing.newer-home"].hint
+def newer_hint() -> str:
+    return messages()["routing.newer-home"].hint
 
 
 @dataclass(frozen=True, slots=True)
