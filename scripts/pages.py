@@ -17,9 +17,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the bench is 
 
 from bench.kit import pictures, reckoned
 from bench.kit.page import PAGE
-from twinshore.advisor.core.clients.client_rules import CLIENT_RULES
+from twinshore.advisor.core.client_rules import CLIENT_RULES
 from twinshore.advisor.core.model import SHARED_LIMITS, RuleLimit
-from twinshore.advisor.core.rules.rules_table import RULES
+from twinshore.advisor.operations.advice_on_cluster import RULES
 from twinshore.cli.app import EXIT_CODES, build_command
 from twinshore.config.messages import render_errors_page
 from twinshore.config.sections.delay import DelaySettings

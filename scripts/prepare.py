@@ -20,7 +20,7 @@ from typing import TextIO
 ROOT = Path(__file__).resolve().parent.parent
 BUILD_TOOLS = ("pip", "setuptools", "wheel", "packaging")
 LOOPS_BUILDER = "twinshore.runtime.compile"
-CLASSES_KEEPER = "twinshore.runtime.quick_start"
+CLASSES_KEEPER = "twinshore.runtime.spark"
 SAY_EVERY_S = 10.0
 # Each of these, set for the user's own habits, would send packages elsewhere or start another Python's files.
 FOREIGN = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")

@@ -10,7 +10,7 @@ from pathlib import Path
 from testkit.certificates import CertificateAuthority, TokenIssuer, replace_secret_file
 from testkit.clients import alter_brokers, set_scram_password
 from twinshore.config.model import Cluster, SaslMechanism, Secret, Security
-from twinshore.lab.errors import LabError
+from twinshore.lab.processes import LabError
 
 ADMIN = "admin"
 

@@ -20,7 +20,7 @@ from twinshore.config.frozen import NOTES_TOPICS, RESCUED_TOPIC
 from twinshore.config.model import Cluster, SaslMechanism, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import ask_as_group, create_admin_client
-from twinshore.lab.errors import LabError
+from twinshore.lab.processes import LabError
 
 _GONE_WITHIN_S = 60.0
 

@@ -12,9 +12,9 @@ from testkit.fault_proxy import FaultProxy
 from twinshore.config.model import Cluster
 from twinshore.lab.broker import BrokerPorts, LabBroker
 from twinshore.lab.cluster import HEAP_MB, LabCluster
-from twinshore.lab.errors import LabError
 from twinshore.lab.jars import KAFKA_NEWEST, fetch_kafka_classpath
 from twinshore.lab.ports import free_port
+from twinshore.lab.processes import LabError
 
 _ROTATED_WITHIN_S = 20.0
 _NETWORK_THREADS_MAX = 8

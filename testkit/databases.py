@@ -22,11 +22,9 @@ import psycopg
 import pymysql
 from psycopg import sql
 
-from twinshore.lab.cache import cache_folder, make_once, print_notice
-from twinshore.lab.errors import LabError, log_tail
-from twinshore.lab.jars import MavenModule, fetch_jars
+from twinshore.lab.jars import MavenModule, cache_folder, fetch_jars, make_once, print_notice
 from twinshore.lab.ports import free_port
-from twinshore.lab.processes import ChildProcess, build_launch_command, scratch_folder, start_child
+from twinshore.lab.processes import ChildProcess, LabError, build_launch_command, log_tail, scratch_folder, start_child
 
 POSTGRES_VERSION = "17.5.0"
 MARIADB_VERSION = "11.4.5"

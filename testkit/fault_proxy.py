@@ -11,9 +11,8 @@ import threading
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from twinshore.lab.errors import LabError
 from twinshore.lab.ports import free_port
-from twinshore.lab.processes import ChildProcess, start_child
+from twinshore.lab.processes import ChildProcess, LabError, start_child
 
 _WORKER = str(Path(__file__).with_name("proxy_worker.py"))
 _ANSWER_WITHIN_S = 10.0

@@ -29,8 +29,8 @@ from testkit.watermarks import close_kept_consumers, read_end_offsets
 from twinshore.config.model import Cluster, Secret
 from twinshore.lab.broker import LabBroker
 from twinshore.lab.clients import create_log_consumer, read_to_end
-from twinshore.lab.errors import LabError
 from twinshore.lab.mirror_process import MirrorProcess, settings_of
+from twinshore.lab.processes import LabError
 from twinshore.lab.produce import Workload
 from twinshore.state.store import open_store
 

@@ -8,9 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from twinshore.lab.cache import cache_folder, make_once, print_notice
-from twinshore.lab.errors import LabError
-from twinshore.lab.jars import KAFKA_NEWEST, ONE_COMPILER_FLAG, MavenModule, classpath_of, fetch_jars, find_java
+from twinshore.lab.jars import (
+    KAFKA_NEWEST,
+    ONE_COMPILER_FLAG,
+    MavenModule,
+    cache_folder,
+    classpath_of,
+    fetch_jars,
+    find_java,
+    make_once,
+    print_notice,
+)
+from twinshore.lab.processes import LabError
 
 # The compiler needs only a Java runtime, `javac` a whole JDK.
 _COMPILER = MavenModule("org.eclipse.jdt", "ecj", "3.38.0")

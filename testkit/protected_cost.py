@@ -19,9 +19,9 @@ from testkit.switch_under_load import until
 from testkit.verbs import run_verb
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import create_admin_client
-from twinshore.lab.errors import LabError
 from twinshore.lab.mirror_process import MirrorProcess, VerbProcess, settings_of
 from twinshore.lab.ports import free_port_range
+from twinshore.lab.processes import LabError
 
 LEVELS = ("async", "sync")
 READY_S, VALUE = 240.0, b"v" * 100

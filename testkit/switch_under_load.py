@@ -33,8 +33,8 @@ from twinshore.lab.clients import (
     read_group_offsets,
     read_to_end,
 )
-from twinshore.lab.errors import LabError
 from twinshore.lab.mirror_process import MirrorProcess, settings_of
+from twinshore.lab.processes import LabError
 from twinshore.lab.produce import produce_records
 from twinshore.state.store import open_store
 from twinshore.switch.operations.show import list_switches

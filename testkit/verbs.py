@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from twinshore.lab.errors import LabError
 from twinshore.lab.mirror_process import COMMAND, VerbProcess, own_code
+from twinshore.lab.processes import LabError
 
 
 def run_verb(words: Sequence[str], settings: Path, *, command: str = COMMAND, within_s: float = 60.0) -> str:

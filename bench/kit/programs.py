@@ -7,8 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from twinshore.lab.cache import cache_folder, make_once, print_notice
-from twinshore.lab.errors import LabError
+from twinshore.lab.jars import cache_folder, make_once, print_notice
+from twinshore.lab.processes import LabError
 
 SOURCES = Path(__file__).resolve().parents[1] / "clients"
 _WITHIN_S = 1800.0

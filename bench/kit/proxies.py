@@ -20,10 +20,9 @@ from testkit.cluster import RigCluster
 from testkit.copiers import KAFKA_JVM
 from testkit.jars import compile_java, fetch_python_packages
 from twinshore.config.model import Cluster
-from twinshore.lab.errors import LabError, log_tail
 from twinshore.lab.jars import MavenModule, fetch_jars, find_java
 from twinshore.lab.ports import free_port_range
-from twinshore.lab.processes import ChildProcess, start_child
+from twinshore.lab.processes import ChildProcess, LabError, log_tail, start_child
 from twinshore.proxy.operations.breakers import SetBreakerLimits, act, build_limits, plan_limits, select_breakers
 from twinshore.state.store import open_store
 

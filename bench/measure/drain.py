@@ -16,8 +16,7 @@ from testkit.figures import Sample, StageError, Window, WindowRule, window_of
 from testkit.loader import PARTITIONS, Workload
 from testkit.watermarks import TopicEndReader
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.errors import log_tail
-from twinshore.lab.processes import ChildProcess
+from twinshore.lab.processes import ChildProcess, log_tail
 
 _SAMPLE_EVERY_S = 0.1
 _FIRST_RECORD_WITHIN_S = 120.0

@@ -33,8 +33,7 @@ from testkit.cluster import RigCluster
 from testkit.copiers import bench_cluster
 from testkit.figures import StageError, median, ratio
 from twinshore.lab.clients import create_admin_client
-from twinshore.lab.errors import LabError, log_tail
-from twinshore.lab.processes import ChildProcess, start_child
+from twinshore.lab.processes import ChildProcess, LabError, log_tail, start_child
 from twinshore.runtime.process import raise_open_files_limit
 
 OURS, NONE = Ours().name, Direct().name

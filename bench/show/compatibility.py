@@ -32,9 +32,9 @@ from testkit.cluster import RigCluster
 from testkit.switch_under_load import READY_S, until
 from testkit.verbs import run_verb
 from twinshore.lab.clients import create_admin_client
-from twinshore.lab.errors import LabError
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 from twinshore.lab.mirror_process import COMMAND, MirrorProcess, settings_of
+from twinshore.lab.processes import LabError
 
 PAGE = ROOT / "docs" / "compatibility.md"
 # What docs/proxy.md says that it refuses.

@@ -16,7 +16,7 @@ from testkit.cluster import RigCluster
 from twinshore.config.model import Cluster
 from twinshore.config.sections.proxy import SECTION
 from twinshore.config.settings import parse_settings
-from twinshore.lab.errors import LabError
+from twinshore.lab.processes import LabError
 from twinshore.state.store import open_store
 
 MACHINE = Machine("a processor", 2, 24, "Linux", "3.11", "17", "4.3.1", "4.1")

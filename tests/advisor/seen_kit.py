@@ -21,7 +21,7 @@ from twinshore.advisor.core.model import (
     PartitionSnapshot,
     TopicSnapshot,
 )
-from twinshore.advisor.core.rules.rules_table import RULES
+from twinshore.advisor.operations.advice_on_cluster import RULES
 
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000

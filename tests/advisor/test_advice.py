@@ -33,8 +33,8 @@ from twinshore.advisor.core.model import (
     build_profiles,
     parse_policy,
 )
-from twinshore.advisor.core.rules.rules_table import RULES
 from twinshore.advisor.core.simulator.search import STORIES
+from twinshore.advisor.operations.advice_on_cluster import RULES
 from twinshore.config.errors import ConfigError
 
 WEAK = having(topic("orders", min_insync_replicas="1"), topic("clicks", unclean_leader_election_enable="true"))

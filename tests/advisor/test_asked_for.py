@@ -7,7 +7,6 @@ import itertools
 from tests.advisor.seen_kit import having, part, topic
 from twinshore.advisor.core.advice_report import build_advice
 from twinshore.advisor.core.model import AdvisorPolicy, Severity
-from twinshore.advisor.core.rules.rules_table import RULES
 from twinshore.advisor.core.settings_advice import (
     ApplicationNeeds,
     AvailabilityNeed,
@@ -18,6 +17,7 @@ from twinshore.advisor.core.settings_advice import (
     SettingOwner,
     choose_settings,
 )
+from twinshore.advisor.operations.advice_on_cluster import RULES
 
 EVERY = [
     ApplicationNeeds(*words, replicas=replicas)

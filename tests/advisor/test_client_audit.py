@@ -12,31 +12,34 @@ from xml.etree import ElementTree
 import pytest
 
 from testkit.errors import raises
-from twinshore.advisor.client_job import READ_SPAN_MS, TrafficSlice, audit_locally, read_usage
 from twinshore.advisor.collect import BlindSpotCollector
-from twinshore.advisor.core.clients.client_audit import (
+from twinshore.advisor.core.client_audit import (
     build_client_audit,
     draw_bars,
     draw_timeline,
     find_usage,
     judge_client,
 )
-from twinshore.advisor.core.clients.client_rules import CLIENT_RULES
-from twinshore.advisor.core.clients.model import (
+from twinshore.advisor.core.client_model import (
     AuditedClient,
     ClientUsage,
     UsageByFlow,
     find_weak_acks_topics,
     sum_usages,
 )
+from twinshore.advisor.core.client_rules import CLIENT_RULES
 from twinshore.advisor.core.model import AdvisorPolicy, parse_policy
 from twinshore.advisor.operations.client_audits import (
+    READ_SPAN_MS,
     ClientAuditRequest,
     ClientAuditResult,
+    TrafficSlice,
     audit_as_values,
     audit_clients,
+    audit_locally,
     describe_audit,
     min_insync,
+    read_usage,
     render_audit,
 )
 from twinshore.config.errors import ConfigError

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.advisor.seen_kit import HOUR_MS, NONE, found, group, having, place, topic, with_group
+from twinshore.advisor.core.cluster_rules import estimate_hours_left
 from twinshore.advisor.core.model import ClusterSnapshot, EarlierPosition
-from twinshore.advisor.core.rules.cluster_rules import estimate_hours_left
 
 RETENTION_MS = 100 * HOUR_MS
 

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from tests.advisor.seen_kit import SOUND, group, having, place, topic, with_group
 from twinshore.advisor.core.advice_report import build_advice, compare_advices, render_advice_page
 from twinshore.advisor.core.model import AdvisorPolicy, BlindSpot
-from twinshore.advisor.core.rules.rules_table import RULES
+from twinshore.advisor.operations.advice_on_cluster import RULES
 
 WEAK = having(topic("orders", min_insync_replicas="1"), topic("clicks", unclean_leader_election_enable="true"))
 

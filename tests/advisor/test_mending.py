@@ -15,8 +15,7 @@ from tests.pages.shell import kafka_tools, play
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.advisor.core.advice_report import Advice, ClusterAddress, build_advice, build_set_topic_command
 from twinshore.advisor.core.model import MIN_ISR_CONFIG, OFFSETS_TOPIC, AdvisorPolicy, ConfigValue
-from twinshore.advisor.core.rules.rules_table import RULES
-from twinshore.advisor.operations.advice_on_cluster import AdviceRequest, advise_on_cluster
+from twinshore.advisor.operations.advice_on_cluster import RULES, AdviceRequest, advise_on_cluster
 from twinshore.advisor.operations.mend import MendStep, act, explain_refusal, find_unmended, plan
 from twinshore.config.errors import KafkaError, RefusedError
 from twinshore.config.settings import parse_settings

@@ -15,7 +15,7 @@ from tests.scenarios.loss_stage import until
 from twinshore.advisor.collect import CollectScope, collect_cluster, collect_topic
 from twinshore.advisor.core.advice_report import build_advice, build_reassign_command
 from twinshore.advisor.core.model import AdvisorPolicy, PartitionSnapshot
-from twinshore.advisor.core.rules.rules_table import RULES
+from twinshore.advisor.operations.advice_on_cluster import RULES
 from twinshore.kafka.clock import wall_ms
 from twinshore.lab.clients import client_settings
 

@@ -12,7 +12,7 @@ from tests.advisor.seen_kit import SOUND, broker, found, having, part, topic
 from twinshore.advisor.core import advice_report
 from twinshore.advisor.core.advice_report import build_advice
 from twinshore.advisor.core.model import AdvisorPolicy, ClusterSnapshot, TopicConfigChange
-from twinshore.advisor.core.rules.rules_table import RULES
+from twinshore.advisor.operations.advice_on_cluster import RULES
 
 WHERE = "--bootstrap-server kafka-1:9092,kafka-2:9092"
 

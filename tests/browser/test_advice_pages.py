@@ -10,9 +10,9 @@ from tests.advisor.seen_kit import having, topic
 from tests.browser.chromium import NONE, Chromium, found
 from twinshore.advisor.core.advice_report import build_advice, render_advice_page
 from twinshore.advisor.core.model import AdvisorPolicy
-from twinshore.advisor.core.rules.rules_table import RULES
 from twinshore.advisor.core.settings_advice import build_loss_inputs
 from twinshore.advisor.core.simulator.explore import ExplorationRequest
+from twinshore.advisor.operations.advice_on_cluster import RULES
 from twinshore.advisor.operations.loss import render_losses, search_losses
 
 WEAK = having(topic("orders", min_insync_replicas="1", unclean_leader_election_enable="true"))

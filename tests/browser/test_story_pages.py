@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import NONE, Chromium, found
+from twinshore.advisor.core.simulator.explore import find_story, render_stories
 from twinshore.advisor.core.simulator.search import STORIES, play_story
-from twinshore.advisor.core.simulator.stories import find_story, render_stories
 
 SHOWN = (
     "()=>({at:document.getElementById('at').textContent,says:document.getElementById('says').textContent,"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.advisor.core.rules.rules_table import RULES
+from twinshore.advisor.operations.advice_on_cluster import RULES
 from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import ConfigError
 from twinshore.lab.cluster import LabCluster

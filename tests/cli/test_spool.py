@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests.client.spool.spooling import put, record, segments
 from twinshore.cli.app import app, register_verbs
-from twinshore.client.spool.spool import Spool
+from twinshore.client.spool import Spool
 from twinshore.config.errors import RefusedError
 
 

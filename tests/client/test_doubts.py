@@ -17,7 +17,7 @@ from tests.client.turning import Stage, stage
 from twinshore.client.core.spool_format import SpoolRecord, find_own_send_id, find_send_id
 from twinshore.client.dedupe import SEARCH_BACK_MS, SendSearch, with_send_id
 from twinshore.client.pending import PendingSend
-from twinshore.client.spool.spool import Spool
+from twinshore.client.spool import Spool
 from twinshore.config.frozen import CALL_HEADER
 from twinshore.kafka.clock import steady_s, wall_ms
 

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, Message
 from testkit.errors import mentions
 from tests.client.turning import CLUSTERS, Stage, fault, stage
 from twinshore.client import producer_routing
-from twinshore.client.spool.spool import Spool
+from twinshore.client.spool import Spool
 from twinshore.kafka.clock import steady_s
 
 __all__ = ["stage"]

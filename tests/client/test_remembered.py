@@ -8,7 +8,7 @@ import pytest
 
 from tests.client.turning import ByHand, Stage, stage
 from twinshore.client.core.spool_format import SpoolRecord
-from twinshore.client.spool.spool import Spool
+from twinshore.client.spool import Spool
 
 __all__ = ["stage"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from testkit.log_lines import LogLines
 from twinshore.config.settings import Settings, parse_settings
-from twinshore.groups.sync_service import GroupSyncService, start_group_sync
+from twinshore.groups.sync import GroupSyncService, start_group_sync
 from twinshore.lab.ports import free_port
 from twinshore.runtime.endpoints import LinkContext
 from twinshore.runtime.logging import OutageLog

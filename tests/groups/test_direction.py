@@ -13,8 +13,7 @@ from twinshore.config.model import TopicPartition
 from twinshore.groups.cluster_groups import TARGET_READ_MAX_AGE_S, SyncDirection
 from twinshore.groups.core.commit_rules import EXACT_TRANSLATION, GroupSyncStatus, SyncScope, decide_commit_back
 from twinshore.groups.core.sync_state import SyncRoundResult, SyncState
-from twinshore.groups.sync import worst_status
-from twinshore.groups.sync_service import build_status, compared_groups, last_compared_status
+from twinshore.groups.sync import build_status, compared_groups, last_compared_status, worst_status
 from twinshore.kafka.consumer_groups import GroupListing
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple

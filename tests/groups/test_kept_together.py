@@ -18,7 +18,7 @@ from twinshore.groups.cluster_groups import SyncDirection
 from twinshore.groups.core.commit_rules import EXACT_TRANSLATION, SyncScope, output_patterns, output_topics
 from twinshore.groups.core.sync_state import SyncRoundResult, SyncState
 from twinshore.groups.output_groups import ENDS_REFRESH_INTERVAL_S, LinkOutputReplication, OutputAwareGroups
-from twinshore.groups.sync_service import build_status, compared_groups, last_compared_status
+from twinshore.groups.sync import build_status, compared_groups, last_compared_status
 from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple
 
 INVOICES: list[TopicPartitionTuple] = [("invoices", 0), ("invoices", 1)]

@@ -7,16 +7,18 @@ from pathlib import Path
 
 from twinshore.groups.core.commit_rules import GroupSyncStatus
 from twinshore.groups.core.sync_state import GroupState, SyncRoundResult
-from twinshore.groups.sync import NAMES_MAX, group_names_row, parse_group_names
-from twinshore.groups.sync_service import (
+from twinshore.groups.sync import (
     COMPARED_KIND,
     GROUPS_LISTED_MAX,
+    NAMES_MAX,
     NEVER_COMPARED,
     NOT_NAMED,
     build_status,
     compared_groups,
+    group_names_row,
     last_compared_status,
     own_offsets_in,
+    parse_group_names,
     refused_offsets_in,
 )
 from twinshore.kafka.protocol.offsets import GroupOffsets

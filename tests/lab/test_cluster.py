@@ -16,8 +16,8 @@ from twinshore.config.model import Cluster
 from twinshore.kafka.connection import open_connection
 from twinshore.kafka.metadata import read_metadata
 from twinshore.lab.clients import client_settings, create_admin_client
-from twinshore.lab.errors import LabError
 from twinshore.lab.jars import KAFKA_3, KAFKA_OLDEST, ONE_COMPILER_FLAG
+from twinshore.lab.processes import LabError
 
 
 def write(cluster: Cluster, topic: str, values: list[bytes]) -> None:

@@ -12,7 +12,7 @@ from testkit.errors import raises
 from tests.conftest import ClusterFactory
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.errors import LabError
+from twinshore.lab.processes import LabError
 from twinshore.lab.produce import Workload
 from twinshore.lab.topic_comparison import compare_topic
 

@@ -11,7 +11,7 @@ import pytest
 from testkit.errors import raises
 from twinshore.kafka.protocol.record_batch import Record
 from twinshore.lab.demo_clients import DemoAccount, DemoRescuedRecords
-from twinshore.lab.errors import LabError
+from twinshore.lab.processes import LabError
 from twinshore.switch.core.unreplicated import (
     RecordCount,
     RescueOrigin,

@@ -12,9 +12,8 @@ import pytest
 
 from testkit.errors import raises
 from testkit.jars import fetch_mirrormaker_classpath
-from twinshore.lab.cache import cache_folder
-from twinshore.lab.errors import LabError
-from twinshore.lab.jars import IvyProgress, MavenModule, fetch_jars, fetch_kafka_classpath
+from twinshore.lab.jars import IvyProgress, MavenModule, cache_folder, fetch_jars, fetch_kafka_classpath
+from twinshore.lab.processes import LabError
 
 _MODULE = MavenModule("org.example", "tide", "1.0")
 _SETTINGS = """

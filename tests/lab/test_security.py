@@ -15,8 +15,8 @@ from tests.conftest import ClusterFactory
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster, Security
 from twinshore.lab.clients import create_admin_client, create_topic
-from twinshore.lab.errors import LabError
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST
+from twinshore.lab.processes import LabError
 
 
 def refusal(cluster: Cluster, topic: str) -> str:

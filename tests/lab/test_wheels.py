@@ -9,7 +9,7 @@ import pytest
 
 from testkit.errors import raises
 from testkit.jars import fetch_python_packages
-from twinshore.lab.errors import LabError
+from twinshore.lab.processes import LabError
 
 
 def test_what_cannot_be_had_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

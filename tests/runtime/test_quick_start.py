@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.runtime.quick_start import LIGHT_JVM_OPTIONS, class_archive, jvm_options, make_class_archive
+from twinshore.runtime.spark import LIGHT_JVM_OPTIONS, class_archive, jvm_options, make_class_archive
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 
 from testkit.log_lines import LogLines
 from twinshore.runtime import scheduler as scheduling
-from twinshore.runtime.core.task_queue import ConcurrencyLimits, TaskQueue
 from twinshore.runtime.scheduler import UNTIL_WOKEN, Scheduler
+from twinshore.runtime.task_queue import ConcurrencyLimits, TaskQueue
 
 
 def until(holds: Callable[[], object], what: str) -> None:

@@ -22,7 +22,7 @@ from twinshore.client.discovery.routing_topic import HomeTracker
 from twinshore.client.sites import Site
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import client_settings
-from twinshore.lab.errors import LabError
+from twinshore.lab.processes import LabError
 from twinshore.routing.core.subscribers import POLL_INTERVAL_S, SUBSCRIPTION_LEASE_S, Pause, WriteOrder, WriteTo
 
 _SLICE_S = 0.02

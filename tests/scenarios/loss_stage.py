@@ -13,9 +13,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from twinshore.advisor.core.simulator.explore import find_story
 from twinshore.advisor.core.simulator.model import ModelPartition
 from twinshore.advisor.core.simulator.search import play_story
-from twinshore.advisor.core.simulator.stories import find_story
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import NO_LEADER, PartitionMetadata
 from twinshore.lab.broker import LabBroker

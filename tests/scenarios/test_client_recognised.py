@@ -17,7 +17,7 @@ from tests.scenarios.test_client_homes import Heard, sites
 from tests.scenarios.test_following_writers import Hand, records, until
 from twinshore.client import FailoverProducer
 from twinshore.client.core.spool_format import SpoolRecord
-from twinshore.client.spool.spool import Spool, SpoolFiles, load_spool
+from twinshore.client.spool import Spool, SpoolFiles, load_spool
 from twinshore.config.frozen import CALL_HEADER
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.clock import wall_ms

@@ -14,7 +14,7 @@ from tests.scenarios.test_client_homes import Heard, sites
 from tests.scenarios.test_following_writers import SWITCH, both, records, until
 from twinshore.client import FailoverProducer
 from twinshore.client.core.spool_format import SpoolRecord
-from twinshore.client.spool.spool import Spool, SpoolFiles, load_spool
+from twinshore.client.spool import Spool, SpoolFiles, load_spool
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.cluster import LabCluster

@@ -17,7 +17,7 @@ from tests.scenarios.test_groups_kept import link_between
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.groups import sync
 from twinshore.groups.core import sync_state
-from twinshore.groups.sync_service import start_group_sync
+from twinshore.groups.sync import start_group_sync
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.consumer_groups import ConsumerGroups
 from twinshore.kafka.protocol.apis import OFFSET_COMMIT

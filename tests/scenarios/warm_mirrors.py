@@ -26,8 +26,7 @@ from typing import Any
 
 import twinshore
 from tests.scenarios import pumps_in_threads
-from twinshore.lab.errors import LabError
-from twinshore.lab.processes import ChildProcess, start_child
+from twinshore.lab.processes import ChildProcess, LabError, start_child
 
 IN_THREADS = "tests.scenarios.pumps_in_threads"
 ROOT = Path(twinshore.__file__).resolve().parent.parent.parent
@@ -36,7 +35,7 @@ ADOPTED_S_MAX = 10.0
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 # What a mirror loads, and only once it runs.
 LOADED = (
-    "twinshore.groups.sync_service",
+    "twinshore.groups.sync",
     "twinshore.replication.main",
     "twinshore.replication.task.runner",
     "twinshore.replication.task.runner",

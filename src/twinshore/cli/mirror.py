@@ -53,7 +53,7 @@ def run(settings: Path = options.SETTINGS, link: list[str] = options.LINKS, dry_
         plan(settings, link, json_output=False, details=False, rate_mb_s=0.0)
         return
     exit_on_interrupt()  # until the mirror handles the signals itself
-    from twinshore.groups.sync_service import start_group_sync
+    from twinshore.groups.sync import start_group_sync
     from twinshore.proof.service import start_proof_service as begin_proof
     from twinshore.replication.main import Mirror
     from twinshore.replication.reached_epochs import start_reached_epochs
@@ -233,7 +233,7 @@ def records(
 
     Exit code 1: the two sides differ.
     """
-    from twinshore.proof.record_pair import RecordPairRequest, show_record_pairs
+    from twinshore.proof.operations import RecordPairRequest, show_record_pairs
     from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)

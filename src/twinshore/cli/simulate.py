@@ -61,15 +61,15 @@ def story(name: str = NAME, html: Path | None = HTML, json_output: bool = option
 
     --html writes the named story, or all.
     """
-    from twinshore.advisor.core.simulator import stories
+    from twinshore.advisor.core.simulator import explore
 
     if html is not None:
-        write_text_file(html, stories.render_stories([stories.find_story(name)] if name else stories.get_all_stories()))
+        write_text_file(html, explore.render_stories([explore.find_story(name)] if name else explore.get_all_stories()))
     if not name:
-        print_result(stories.list_story_values(), stories.list_stories(), as_json=json_output)
+        print_result(explore.list_story_values(), explore.list_stories(), as_json=json_output)
         return
-    found = stories.find_story(name)
-    print_result(stories.story_as_values(found), stories.describe_story(found), as_json=json_output)
+    found = explore.find_story(name)
+    print_result(explore.story_as_values(found), explore.describe_story(found), as_json=json_output)
 
 
 def explore(

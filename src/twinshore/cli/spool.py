@@ -29,7 +29,7 @@ def show(folder: Path = FOLDER, json_output: bool = options.JSON) -> None:
 
     The producer may run. Exit code 1: records are lost, because bytes on disk cannot be read.
     """
-    from twinshore.client.spool.admin import inspect_spool
+    from twinshore.client.spool_admin import inspect_spool
 
     report = inspect_spool(folder)
     print_result(report.as_values(), report.sentences(), as_json=json_output)
@@ -50,7 +50,7 @@ def send(
     Use it if the producer does not come back; otherwise the producer sends them. Acknowledged records are marked, so
     you can stop and repeat it. Refused while a producer has the folder.
     """
-    from twinshore.client.spool import admin as operations
+    from twinshore.client import spool_admin as operations
 
     clusters = load_settings_file(settings).clusters
     spool = operations.SendSpool(folder, topics, first, past_damage)
@@ -64,7 +64,7 @@ def drop(folder: Path = FOLDER, topic: str = TOPIC, past_damage: bool = PAST_DAM
 
     Without --yes, only shows what it would delete. Refused while a producer has the folder.
     """
-    from twinshore.client.spool import admin as operations
+    from twinshore.client import spool_admin as operations
 
     drop_topic = operations.DropTopic(folder, topic, past_damage)
     plan = operations.plan_drop(drop_topic)

@@ -17,7 +17,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Kafk
 
 from twinshore.client.core.spool_format import TOPIC_BYTES_MAX, Headers, SpoolRecord, normalize_headers
 from twinshore.client.sites import WarningQueue
-from twinshore.client.spool.spool import GroupCommit, Spool
+from twinshore.client.spool import GroupCommit, Spool
 from twinshore.config.errors import RefusedError
 from twinshore.config.sentences import count_phrase
 from twinshore.kafka.clock import wall_ms

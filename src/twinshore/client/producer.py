@@ -34,7 +34,7 @@ from twinshore.client.pending import (
 )
 from twinshore.client.producer_routing import LOOP_INTERVAL_S, DirectSend, ProducerRouter, check_settings
 from twinshore.client.sites import WarningQueue, check_topic_names
-from twinshore.client.spool.spool import SPOOL_BYTES_MAX, Spool
+from twinshore.client.spool import SPOOL_BYTES_MAX, Spool
 from twinshore.config.errors import ConfigError
 from twinshore.config.frozen import SPOOL_HOMES_FILE
 from twinshore.kafka.clock import steady_s

@@ -13,7 +13,7 @@ from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.model import Link, TopicPartition
 from twinshore.config.schema import did_you_mean
 from twinshore.config.settings import Settings
-from twinshore.groups import sync_service
+from twinshore.groups import sync as offset_sync
 from twinshore.groups.cluster_groups import OffsetClient, group_by_coordinator
 from twinshore.groups.core.commit_rules import (
     EXACT_TRANSLATION,
@@ -167,16 +167,16 @@ def view_groups(
         named = {TopicPartition(*twin): twin for twin in twins} if here.places or there.places else {}
         found, _ = sync.target.offsets_of_each(named, OffsetKind.HIGH_WATERMARK)
         ends = {named[tp]: end for tp, end in found.items()}
-        word = sync_service.read_status(store, link.name, fresh=not gone)
+        word = offset_sync.read_status(store, link.name, fresh=not gone)
         compared = (
-            parse_group_names(store.link_states.of(link.name, sync_service.COMPARED_KIND)) if gone else frozenset()
+            parse_group_names(store.link_states.of(link.name, offset_sync.COMPARED_KIND)) if gone else frozenset()
         )
         views = []
         for name in sorted(here.places.keys() | there.places.keys()):
             rules = sync.rules_for(name, *(side.places.get(name, {}) for side in (here, there)))
             view = _view(link.name, name, (here, there), sync.scope, ends, word, rules)
             if gone:
-                state, behind = sync_service.last_compared_status(word, compared, name)
+                state, behind = offset_sync.last_compared_status(word, compared, name)
                 age_s = (wall_ms() - word["at_ms"]) / 1000 if word else None
                 view = replace(
                     view, source_state=AWAY_STATE, state=state, behind=behind, behind_s=None, said_s_ago=age_s
@@ -212,7 +212,7 @@ def _view(
     source, target = (side.silent.get(name) for side in sides)
     silence = target or source
     places = [side.places.get(name, {}) for side in sides]
-    partitions = tuple(_parts(places[0], places[1], scope, ends, rules, sync_service.own_offsets_in(word, name)))
+    partitions = tuple(_parts(places[0], places[1], scope, ends, rules, offset_sync.own_offsets_in(word, name)))
     if silence:
         # Only what the answering side reports is known.
         partitions = tuple(
@@ -220,7 +220,7 @@ def _view(
             for tp in partitions
         )
     else:
-        refused, waits = sync_service.refused_offsets_in(word, name), sync_service.is_waiting_in(word, name)
+        refused, waits = offset_sync.refused_offsets_in(word, name), offset_sync.is_waiting_in(word, name)
         partitions = tuple(_with_status(tp, refused, waits=waits) for tp in partitions)
     any_listing = here or there
     since_ms = word.get("differ", {}).get(name, [None, 0, None])[2]

@@ -19,12 +19,10 @@ from typing import Any
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster
 from twinshore.config.sentences import Tell
-from twinshore.lab.archive import archive_flags
-from twinshore.lab.broker import LabBroker, read_process_identity
-from twinshore.lab.cache import cache_folder
+from twinshore.lab.broker import LabBroker, archive_flags, read_process_identity
 from twinshore.lab.clients import wait_for_brokers
 from twinshore.lab.cluster import HEAP_MB, LabCluster, check_brokers
-from twinshore.lab.jars import KAFKA_NEWEST, fetch_kafka_classpath
+from twinshore.lab.jars import KAFKA_NEWEST, cache_folder, fetch_kafka_classpath
 from twinshore.lab.processes import ProcessIdentity
 
 _STATE = "cluster.json"

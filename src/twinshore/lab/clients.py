@@ -24,7 +24,7 @@ from twinshore.kafka.connection import open_connection
 from twinshore.kafka.metadata import NO_LEADER
 from twinshore.kafka.pool import parse_address
 from twinshore.kafka.protocol.error_codes import Code
-from twinshore.lab.errors import LabError
+from twinshore.lab.processes import LabError
 
 _ANSWER_S = 2.0
 _END_OFFSETS_S = 5.0

@@ -10,8 +10,7 @@ from typing import Self
 
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster
-from twinshore.lab.archive import archive_flags, format_storage, new_cluster_id
-from twinshore.lab.broker import BrokerPorts, LabBroker, broker_settings
+from twinshore.lab.broker import BrokerPorts, LabBroker, archive_flags, broker_settings, format_storage, new_cluster_id
 from twinshore.lab.clients import create_topic, wait_for_brokers, wait_for_leaders
 from twinshore.lab.jars import KAFKA_NEWEST, fetch_kafka_classpath
 from twinshore.lab.ports import free_port

@@ -27,8 +27,8 @@ from twinshore.config.sentences import Tell
 from twinshore.kafka.clock import wall_ms
 from twinshore.lab.clients import client_settings, read_group_offsets
 from twinshore.lab.demo_stage import DemoMirror
-from twinshore.lab.errors import LabError
 from twinshore.lab.mirror_process import own_code
+from twinshore.lab.processes import LabError
 from twinshore.lab.produce import Workload
 from twinshore.switch.core.steps import SwitchStep
 from twinshore.switch.rescue_steps import read_origin, read_rescued_file

@@ -25,7 +25,7 @@ from twinshore.lab.demo_clients import (
     run_verb,
 )
 from twinshore.lab.demo_stage import DemoStage
-from twinshore.lab.errors import LabError, log_tail
+from twinshore.lab.processes import LabError, log_tail
 from twinshore.lab.topic_comparison import compare_topic
 
 COMPRESSIONS = ("lz4", "zstd", "gzip")

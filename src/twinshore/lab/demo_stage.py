@@ -21,11 +21,10 @@ import psutil
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.errors import LabError, log_tail
 from twinshore.lab.jars import ONE_COMPILER_FLAG, fetch_kafka_classpath
 from twinshore.lab.mirror_process import MirrorProcess, VerbProcess, settings_of
 from twinshore.lab.ports import free_port_range
-from twinshore.lab.processes import ProcessIdentity, get_process_identity, start_child
+from twinshore.lab.processes import LabError, ProcessIdentity, get_process_identity, log_tail, start_child
 from twinshore.lab.produce import Workload
 
 STOP_PATIENCE_S = 15.0

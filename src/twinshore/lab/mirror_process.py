@@ -13,8 +13,7 @@ import psutil
 
 import twinshore
 from twinshore.config.model import Cluster
-from twinshore.lab.errors import LabError, log_tail
-from twinshore.lab.processes import ChildProcess, ProcessIdentity, get_process_identity, start_child
+from twinshore.lab.processes import ChildProcess, LabError, ProcessIdentity, get_process_identity, log_tail, start_child
 
 COMMAND = "twinshore.cli"
 STOP_PATIENCE_S = 30.0

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import client_settings, create_admin_client, create_topic
-from twinshore.lab.errors import LabError
+from twinshore.lab.processes import LabError
 
 COMPRESSIONS = ("none", "gzip", "lz4", "zstd", "snappy")
 

@@ -10,7 +10,7 @@ from confluent_kafka import Message, TopicPartition
 
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import create_log_consumer, read_to_end
-from twinshore.lab.errors import LabError
+from twinshore.lab.processes import LabError
 
 _FETCH_BYTES = 4 * 1024 * 1024
 _QUEUED_KB = 32 * 1024

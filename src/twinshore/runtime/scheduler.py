@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from twinshore.config.repeat_filter import describe_error
-from twinshore.runtime.core.task_queue import ConcurrencyLimits, QueuedTask, TaskQueue
+from twinshore.runtime.task_queue import ConcurrencyLimits, QueuedTask, TaskQueue
 
 log = logging.getLogger(__name__)
 

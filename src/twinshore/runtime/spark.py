@@ -1,26 +1,31 @@
 """Spark: its JVM as a child process, the session, and single-task jobs.
 
-The JVM starts silently, has no secret among its arguments, and can be ended at any moment.
+The JVM starts silently, has no secret among its arguments, and can be ended at any moment. `make setup` runs this
+module, which starts a JVM once and keeps an archive of its classes in the user's cache, for one Spark and Java: later
+JVMs start faster. Without a usable archive a JVM starts as usual.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import logging
 import os
 import re
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -28,7 +33,8 @@ from pyspark.sql import SparkSession
 import twinshore
 from twinshore.config.errors import CodedError
 from twinshore.config.sections.mirror import MirrorSettings
-from twinshore.runtime import forked_workers, quick_start
+from twinshore.runtime import forked_workers
+from twinshore.runtime.process import user_cache_folder
 
 T = TypeVar("T")
 LOG4J_CONFIG = Path(__file__).with_name("log4j2.xml")
@@ -168,7 +174,7 @@ def open_session(
     forked = forked_workers.worker_options(load) if master.startswith("local") else {}
     conf = {**_RUNS, **forked, **dict(settings.spark.conf)}
     if master.startswith("local"):
-        conf[JAVA_OPTIONS] = quick_start.jvm_options(conf.get(JAVA_OPTIONS, ""))
+        conf[JAVA_OPTIONS] = jvm_options(conf.get(JAVA_OPTIONS, ""))
     return start_session("twinshore mirror", master, conf, "[mirror.spark]", stop)
 
 
@@ -178,7 +184,7 @@ def start_session(
     """Starts a session with this package on the workers; None when `stop` came first, with nothing left running. `conf`
     overrides our options. `section`: the master's settings section.
     """
-    if quick_start.find_java() is None:
+    if find_java() is None:
         home = os.environ.get("JAVA_HOME")
         lacks = f"JAVA_HOME is {home}, and there is no bin/java" if home else "there is no java on PATH"
         raise CodedError("runtime.no-java", cause=lacks)
@@ -247,3 +253,83 @@ class SparkEngine:
     def close(self) -> None:
         """Stops the session, ignoring what Spark raises after losing the JVM."""
         stop_quietly(self._session.stop)
+
+
+# The JVM's second compiler and its parallel collector cost a small machine more than they save here.
+LIGHT_JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_SILENT = "-Xlog:cds*=off"
+_JVM_OPTION = "-XX:"
+JVM_EXIT_TIMEOUT_S = 120.0
+
+
+def jvm_options(own: str = "") -> str:
+    """Returns the JVM's options. `own`: the user's. If these concern the JVM itself, ours are left out: two collectors
+    would conflict.
+    """
+    if _JVM_OPTION in own:
+        return own
+    options = [*LIGHT_JVM_OPTIONS]
+    with contextlib.suppress(OSError):
+        archive = class_archive()
+        if archive is not None and archive.stat().st_size:
+            options += [f"-XX:SharedArchiveFile={archive}", _SILENT]
+    return " ".join([*options, own]).rstrip()
+
+
+def class_archive() -> Path | None:
+    """Returns the path of the archive; None without Java, or with a blank in the path, which would split an option."""
+    java = find_java()
+    if java is None:
+        return None
+    home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    said = [pyspark.__version__, str(home), str((home / "jars").stat().st_mtime_ns)]
+    for file in (java, java.parent.parent / "lib" / "modules"):
+        found = file.stat()
+        said.append(f"{file} {found.st_mtime_ns} {found.st_size}")
+    name = f"spark-{pyspark.__version__}-{hashlib.sha256(' '.join(said).encode()).hexdigest()[:12]}.jsa"
+    kept = user_cache_folder().resolve() / "classes" / name
+    return None if any(one.isspace() for one in str(kept)) else kept
+
+
+def find_java() -> Path | None:
+    home = os.environ.get("JAVA_HOME")
+    found = f"{home}/bin/java" if home else shutil.which("java")
+    return Path(found).resolve() if found and Path(found).is_file() else None
+
+
+def make_class_archive() -> None:
+    """Makes the archive if missing. An empty file records a failure, so there is no second try."""
+    kept = class_archive()
+    if kept is None or kept.exists():
+        return
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=kept.parent) as folder:
+        made = Path(folder) / "made.jsa"
+        with contextlib.suppress(Exception):
+            _play(f"{' '.join(LIGHT_JVM_OPTIONS)} -XX:ArchiveClassesAtExit={made} {_SILENT}")
+        if not made.exists():
+            made.touch()
+        made.replace(kept)
+
+
+def _play(told: str) -> None:
+    """Runs a session with one job, as a mirror does."""
+    from twinshore.config.sections.mirror import MirrorSettings, SparkSettings
+    from twinshore.runtime.spark import JAVA_OPTIONS, SparkEngine, open_session
+
+    settings = MirrorSettings(spark=SparkSettings(conf=((JAVA_OPTIONS, told),)))
+    session = open_session(settings, 1, threading.Event())
+    if session is None:
+        return
+    jvm: Any = session.sparkContext._gateway
+    engine = SparkEngine(session, list)
+    engine.ride("one", "one")
+    engine.close()
+    jvm.shutdown()
+    jvm.proc.stdin.close()
+    jvm.proc.wait(JVM_EXIT_TIMEOUT_S)
+
+
+if __name__ == "__main__":
+    make_class_archive()
+    sys.exit(0)

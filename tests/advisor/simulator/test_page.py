@@ -8,11 +8,10 @@ from dataclasses import replace
 from html import escape, unescape
 from html.parser import HTMLParser
 
-from twinshore.advisor.core.simulator.explore import ExplorationRequest, run_exploration
+from twinshore.advisor.core.simulator.explore import ExplorationRequest, find_story, render_stories, run_exploration
 from twinshore.advisor.core.simulator.explore import render_exploration as page_of_explored
 from twinshore.advisor.core.simulator.playback import build_story_playback, describe_step, render_playbacks
 from twinshore.advisor.core.simulator.search import STORIES, play_story
-from twinshore.advisor.core.simulator.stories import find_story, render_stories
 
 
 class Tags(HTMLParser):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from testkit.errors import raises
-from twinshore.advisor.core.simulator import stories
+from twinshore.advisor.core.simulator import explore
 from twinshore.advisor.core.simulator.model import Anomaly, ModelAction, ModelConfig, ModelEvent, find_anomalies
 from twinshore.advisor.core.simulator.search import STORIES, Story, play_story
 from twinshore.config.errors import ConfigError
@@ -62,12 +62,12 @@ def test_it_ends_as_it_says(story: Story) -> None:
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
 def test_it_is_told(story: Story) -> None:
-    lines = list(stories.describe_story(story))
+    lines = list(explore.describe_story(story))
     steps = [line for line in lines if line[:1].isdigit()]
     assert len(steps) == len(story.script)
     assert all(line.endswith(".") for line in steps)
     assert lines[-1] == story.moral
-    values = json.loads(json.dumps(stories.story_as_values(story)))
+    values = json.loads(json.dumps(explore.story_as_values(story)))
     assert len(values["steps"]) == len(steps)
     assert all(step["says"] in line for step, line in zip(values["steps"], steps, strict=True))
     assert {one["harm"] for one in values["harm"]} == ({story.ends} if story.ends else set())
@@ -81,16 +81,16 @@ def test_a_step_that_cannot_happen_is_an_error() -> None:
 
 def test_each_has_a_name_of_its_own_and_is_listed() -> None:
     assert len({story.name for story in STORIES}) == len(STORIES)
-    assert len(list(stories.list_stories())) == len(stories.list_story_values()) == len(STORIES)
+    assert len(list(explore.list_stories())) == len(explore.list_story_values()) == len(STORIES)
 
 
 def test_one_that_nobody_knows_is_refused() -> None:
     with raises(ConfigError, "advisor.unknown-story", story="unclena", near="; did you mean unclean?"):
-        stories.find_story("unclena")
+        explore.find_story("unclena")
 
 
 def test_the_sentences_of_a_leader_that_dies() -> None:
-    lines = [line for line in stories.describe_story(stories.find_story("acks-1")) if line[:1].isdigit()]
+    lines = [line for line in explore.describe_story(explore.find_story("acks-1")) if line[:1].isdigit()]
     assert lines == [
         "1. The producer sends record 1 to broker 1; it is appended at offset 0; record 1 is acknowledged.",
         "2. Fault: The process of broker 1 dies.",
@@ -101,12 +101,12 @@ def test_the_sentences_of_a_leader_that_dies() -> None:
 
 
 def test_what_never_arrives_is_not_called_acknowledged() -> None:
-    lines = list(stories.describe_story(stories.find_story("acks-0")))
+    lines = list(explore.describe_story(explore.find_story("acks-0")))
     assert any("and it never arrives; record 1 counts as sent." in line for line in lines)
 
 
 def test_the_sentences_of_a_group_whose_place_is_forgotten() -> None:
-    lines = list(stories.describe_story(stories.find_story("offsets-retention")))
+    lines = list(explore.describe_story(explore.find_story("offsets-retention")))
     assert [line for line in lines if line[:1].isdigit()][3:] == [
         "4. The consumer commits offset 1.",
         "5. Fault: The group has no member for offsets.retention.minutes, so its committed offset expires.",
@@ -118,7 +118,7 @@ def test_the_sentences_of_a_group_whose_place_is_forgotten() -> None:
 
 
 def test_what_retention_has_deleted_is_not_there() -> None:
-    lines = list(stories.describe_story(stories.find_story("oldest")))
+    lines = list(explore.describe_story(explore.find_story("oldest")))
     assert "3. Fault: Retention deletes record 1." in lines
     assert "     broker 1 | records 2 | high watermark 2 | leads, in sync" in lines
 
@@ -132,6 +132,6 @@ def test_each_loss_and_trap_that_was_promised_has_a_story() -> None:
 
 
 def test_a_picture_shows_who_has_what() -> None:
-    lines = list(stories.describe_story(stories.find_story("acks-1-cut")))
+    lines = list(explore.describe_story(explore.find_story("acks-1-cut")))
     assert any(line.startswith("     broker 1 | records 1 | high watermark 0 | ") for line in lines)
-    assert any(Anomaly.LOST in one["harm"] for one in stories.story_as_values(stories.find_story("unclean"))["harm"])
+    assert any(Anomaly.LOST in one["harm"] for one in explore.story_as_values(explore.find_story("unclean"))["harm"])

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from tests.client.spool.spooling import record
-from twinshore.client.spool.spool import Spool
+from twinshore.client.spool import Spool
 
 THREADS = 4
 

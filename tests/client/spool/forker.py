@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.client.spool.spooling import put, record
 from twinshore.client import FailoverProducer
-from twinshore.client.spool.spool import Spool
+from twinshore.client.spool import Spool
 
 
 def tries(what: Callable[[], object]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from twinshore.client.core.spool_format import SpoolRecord
-from twinshore.client.spool.spool import Spool
+from twinshore.client.spool import Spool
 
 
 def record(number: int, topic: str = "orders", value: bytes | None = None) -> SpoolRecord:

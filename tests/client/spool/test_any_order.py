@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.spool.spooling import done, numbers, put, record, segments, taken
-from twinshore.client.spool.spool import Spool
+from twinshore.client.spool import Spool
 
 
 class World:

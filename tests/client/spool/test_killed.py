@@ -16,8 +16,8 @@ import pytest
 
 from testkit.errors import raises
 from tests.client.spool.spooling import numbers, taken
-from twinshore.client.spool.admin import inspect_spool
-from twinshore.client.spool.spool import Spool
+from twinshore.client.spool import Spool
+from twinshore.client.spool_admin import inspect_spool
 from twinshore.config.errors import RefusedError
 
 ROOT = Path(__file__).resolve().parents[3]

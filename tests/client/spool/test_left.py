@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.client.spool.spooling import done, put, taken
 from twinshore.client.core.spool_format import SpoolRecord
-from twinshore.client.spool.spool import Spool
+from twinshore.client.spool import Spool
 from twinshore.config.frozen import CALL_HEADER
 
 

@@ -10,7 +10,8 @@ from confluent_kafka import Producer
 from testkit.errors import mentions, raises
 from testkit.log_lines import LogLines
 from tests.client.spool.spooling import numbers, put, record, segments, taken
-from twinshore.client.spool.admin import (
+from twinshore.client.spool import Spool
+from twinshore.client.spool_admin import (
     DropTopic,
     SendSpool,
     drop_topic,
@@ -19,7 +20,6 @@ from twinshore.client.spool.admin import (
     plan_send,
     send_spool,
 )
-from twinshore.client.spool.spool import Spool
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.frozen import CALL_HEADER
 from twinshore.config.model import Cluster, TopicPartition

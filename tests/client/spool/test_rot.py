@@ -6,8 +6,8 @@ from pathlib import Path
 
 from testkit.errors import raises
 from tests.client.spool.spooling import done, numbers, put, record, segments, taken
-from twinshore.client.spool.admin import inspect_spool
-from twinshore.client.spool.spool import Spool
+from twinshore.client.spool import Spool
+from twinshore.client.spool_admin import inspect_spool
 from twinshore.config.errors import RefusedError
 
 

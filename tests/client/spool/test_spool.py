@@ -14,7 +14,7 @@ import pytest
 from testkit.errors import mentions, raises
 from tests.client.spool.spooling import done, numbers, put, record, segments, taken
 from twinshore.client.core.spool_format import HEADER_BYTES, OPEN_NUMBERS_MAX
-from twinshore.client.spool.spool import READ_BYTES, SPOOL_BYTES_MIN, Spool
+from twinshore.client.spool import READ_BYTES, SPOOL_BYTES_MIN, Spool
 from twinshore.config.errors import ConfigError, RefusedError
 
 

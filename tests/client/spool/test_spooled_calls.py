@@ -21,7 +21,7 @@ from tests.client.spool.spooling import numbers, put, record, segments, taken
 from twinshore.client import AsyncFailoverProducer, FailoverProducer
 from twinshore.client.pending import DiskQueue, PendingSend
 from twinshore.client.sites import WarningQueue
-from twinshore.client.spool.spool import Spool
+from twinshore.client.spool import Spool
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.kafka.clock import wall_ms
 from twinshore.lab.clients import client_settings

@@ -21,8 +21,16 @@ from twinshore.advisor.core.advice_report import (
     difference_as_values,
     from_values,
 )
-from twinshore.advisor.core.model import AdvisorPolicy, ClusterSnapshot, LinkSnapshot, PolicyRule, parse_policy
-from twinshore.advisor.core.rules.rules_table import RULES
+from twinshore.advisor.core.cluster_rules import BROKER_RULES, GROUP_RULES, LINK_RULES
+from twinshore.advisor.core.model import (
+    AdvisorPolicy,
+    AdvisorRule,
+    ClusterSnapshot,
+    LinkSnapshot,
+    PolicyRule,
+    parse_policy,
+)
+from twinshore.advisor.core.topic_rules import INTERNAL_RULES, PARTITION_RULES, TOPIC_RULES
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster
 from twinshore.config.schema import pattern_error
@@ -152,3 +160,13 @@ def describe_result(result: AdviceResult, *, everything: bool) -> list[str]:
     if result.changed is not None:
         lines += ["", *advice_report.describe_difference(result.changed, result.advice.at_ms)]
     return lines
+
+
+RULES: tuple[AdvisorRule, ...] = (
+    *PARTITION_RULES,
+    *TOPIC_RULES,
+    *INTERNAL_RULES,
+    *GROUP_RULES,
+    *LINK_RULES,
+    *BROKER_RULES,
+)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from twinshore.advisor.core.clients.model import (
+from twinshore.advisor.core.client_model import (
     DAY_S,
     FETCH_WAIT_MS,
     LINGER_MS,

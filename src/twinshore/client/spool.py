@@ -1,8 +1,8 @@
-"""A bounded log on disk for calls that wait.
+"""The spool: a producer's calls that wait on disk, bounded, and are sent after a restart.
 
 A record is on disk when `commit` returns; threads share syncs. Marks of done records are written at intervals: after a
 crash the next process sends what is not done, and a few records that are. A segment is deleted once all its records are
-done.
+done. The spool knows no broker, home or switch.
 """
 
 from __future__ import annotations

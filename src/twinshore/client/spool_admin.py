@@ -9,7 +9,7 @@ from typing import Any
 
 from twinshore.client.core.spool_format import SegmentGapKind
 from twinshore.client.producer import FailoverProducer
-from twinshore.client.spool.spool import LoadedSpool, Spool, SpoolFiles, SpoolTopic, damage_error, load_spool
+from twinshore.client.spool import LoadedSpool, Spool, SpoolFiles, SpoolTopic, damage_error, load_spool
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.model import Cluster, Plan
 from twinshore.config.sentences import count_phrase

@@ -1,1 +1,0 @@
-"""Rules about clusters, topics and groups. A rule is a row of data and one function."""

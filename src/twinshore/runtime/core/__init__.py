@@ -1,1 +1,0 @@
-"""Which background task runs next: values in, values out."""
