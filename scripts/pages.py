@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ from twinshore.advisor.core.client_rules import CLIENT_RULES
 from twinshore.advisor.core.model import SHARED_LIMITS, RuleLimit
 from twinshore.advisor.operations.advice_on_cluster import RULES
 from twinshore.cli.app import EXIT_CODES, build_command
-from twinshore.config.messages import render_errors_page
+from twinshore.config.errors import messages
+from twinshore.config.incident_policy import INCIDENT_KINDS
 from twinshore.config.sections.delay import DelaySettings
 from twinshore.config.settings import render_settings_page
 from twinshore.monitoring.delay_simulation import build_table
-from twinshore.replication.core.incident_kinds import INCIDENT_KINDS
-from twinshore.replication.metric_table import render_metrics_page
+from twinshore.replication.metric_table import METRICS
 from twinshore.replication.task.core.partition import TRANSITIONS, Phase
 from twinshore.server.core.catalogue import REASONS
 from twinshore.server.verbs import operations
@@ -50,6 +51,43 @@ Written from the command itself by `make docs`. An error that Twinshore raises o
 
 ## Exit codes
 
+"""
+ERRORS_HEAD = """\
+# Errors
+
+Written from the code by `make docs`. An error that an operator meets has a code, values and mostly a remedy. The
+command prints `error: TEXT [CODE]` and `  try: REMEDY`; with `--json` it prints one JSON object on stderr, with
+`error`, `hint`, `code` and `values`. Programs compare codes: a code keeps its meaning, and texts may change. Below,
+`{name}` is a value. Errors of a cluster have Kafka's own codes instead. [Troubleshooting](troubleshooting.md) goes by
+symptom.
+"""
+METRICS_HEAD = """\
+# Metrics
+
+Written from the table of the code by `make docs`. With `metrics_port` in `[mirror]`, the mirror serves `/metrics` for
+Prometheus, and `/health` for tools that restart processes. `/health` has each link's state as JSON. It answers 200
+while the mirror's loop runs, and 503 after the loop stood still for half a minute, or for a minute after a thread ended
+unexpectedly. A link that waits for a cluster is healthy, because a restart would not help. Set `metrics_address` if
+another machine reads the metrics; the default is `127.0.0.1`.
+
+`deploy/prometheus/alerts.yml` has alert rules, `deploy/grafana/twinshore.json` a dashboard.
+
+**Recovery point.** The age of the oldest offset that the twin lacks, since the mirror first saw it on the source. It
+does not use timestamps of records, so a backfill of old records does not raise it. The mirror reads the source's log
+ends every `ends_s` seconds, so the recovery point also grows for topics that are paused, throttled, stopped or refused
+by the target. It survives a restart: the store keeps since when the oldest partitions are behind, and records that
+arrived while no mirror ran count from the last report.
+
+**Unknown values are absent, never frozen.** A lag counts only log ends that were read within the last two polls. While
+the source does not answer, lag has no series: `twinshore_link_source_age_seconds` says for how long, and
+`twinshore_link_unknown_lag_partitions` for how many partitions. A recovery point stays, and grows, while something is
+known to be lacking; it is absent if nothing was lacking when the source was last read. Only the process that replicates
+a link serves both for it, so use `max by (link)`. Rates and latencies are absent while no mirror reports, and the
+link's state is then `unknown`. So an alert on lag or recovery point does not fire while the source is away:
+`TwinshoreSourceUnknown` and `TwinshoreLinkWaits` do.
+
+**How many series.** Topics and partitions have their own series up to `metrics_topics_max` and
+`metrics_partitions_max`, in the order in which they were first seen. All count in their link's.
 """
 
 
@@ -198,6 +236,26 @@ def _with_steps(page: str, kind: SwitchKind, begin: str, end: str) -> str:
 
 def _node(step: SwitchStep) -> str:
     return f"{step.name.lower()}[{step.words}]"
+
+
+def render_errors_page() -> str:
+    """docs/errors.md: each code with its text and remedy, by package."""
+    lines = [ERRORS_HEAD]
+    for package, codes in groupby(sorted(messages()), key=lambda code: code.partition(".")[0]):
+        lines += [f"## {package}", "", "```text"]
+        for code in codes:
+            text, hint = (re.sub(r"{(\w+)[^}]*}", r"{\1}", said) for said in messages()[code])
+            lines += [code, *(f"    {line}" for line in text.split("\n")), *([f"    try: {hint}"] if hint else [])]
+        lines += ["```", ""]
+    return "\n".join(lines)
+
+
+def render_metrics_page() -> str:
+    rows = [
+        f"| `{metric.served}` | {metric.kind.value} | {', '.join(metric.labels) or 'none'} | {metric.help} |"
+        for metric in METRICS
+    ]
+    return "\n".join([METRICS_HEAD, "| metric | kind | labels | means |\n| --- | --- | --- | --- |", *rows]) + "\n"
 
 
 def render_cli_page() -> str:

@@ -13,10 +13,9 @@ from typer.testing import CliRunner
 from testkit.errors import raises
 from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import CodedError, RefusedError
-from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.incident_policy import IncidentKind, stop_policy
 from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
-from twinshore.replication.core.incident_kinds import stop_policy
 from twinshore.state.core.values import Incident
 from twinshore.state.store import open_store
 

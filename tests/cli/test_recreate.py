@@ -13,7 +13,7 @@ from tests.cli.asking import LINK, opened, write_settings
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.incident_policy import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
 from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
-from twinshore.replication.operations import twin_deletion
+from twinshore.replication.operations import twins
 from twinshore.replication.sync.core.decisions import DeletionState, RememberState
 from twinshore.replication.sync.core.lifecycle import (
     DELETE_APPROVAL,
@@ -57,10 +57,8 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[TwinRange]:
     """What the old twin of orders holds when the verb asks; the source's topic was made again."""
     held = [TwinRange(0, 0, 1_000, 1_000, 1_000)]
     twin = {"east": ObservedTopic(Presence.THERE, "zz", 1), "west": ObservedTopic(Presence.THERE, "bb", 1)}
-    monkeypatch.setattr(
-        twin_deletion, "observe_topics", lambda cluster, names: dict.fromkeys(names, twin[cluster.name])
-    )
-    monkeypatch.setattr(twin_deletion, "read_twin_ranges", lambda *_: held)
+    monkeypatch.setattr(twins, "observe_topics", lambda cluster, names: dict.fromkeys(names, twin[cluster.name]))
+    monkeypatch.setattr(twins, "read_twin_ranges", lambda *_: held)
     return held
 
 
@@ -108,7 +106,7 @@ def test_what_must_not_be_deleted_does_not_begin_again(file: Path, verb: tuple[s
 
 
 def test_a_word_that_keeps_is_shown_and_what_still_holds_is_said(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twin_deletion, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(twins, "PATIENCE_S", 0.1)
     said = asking.run(file, "mirror", "keep", "orders")
     assert "exists is unknown: " in said, "no cluster answers, and a no needs no proof"
     assert "of orders is kept" in said
@@ -149,10 +147,8 @@ def test_a_deletion_that_waits_is_agreed_to_and_no_other(file: Path, monkeypatch
     file.write_text(text)
     gone = {"east": ObservedTopic(Presence.GONE), "west": ObservedTopic(Presence.THERE, "bb", 1)}
     held = [TwinRange(0, 0, 1_000, 1_000, 1_000)]
-    monkeypatch.setattr(
-        twin_deletion, "observe_topics", lambda cluster, names: dict.fromkeys(names, gone[cluster.name])
-    )
-    monkeypatch.setattr(twin_deletion, "read_twin_ranges", lambda *_: held)
+    monkeypatch.setattr(twins, "observe_topics", lambda cluster, names: dict.fromkeys(names, gone[cluster.name]))
+    monkeypatch.setattr(twins, "read_twin_ranges", lambda *_: held)
     with raises(ConfigError, "replication.no-deletion-waits", topic="orders"):
         asking.run(file, "mirror", "delete", "orders")
     with opened(file) as store:

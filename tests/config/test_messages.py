@@ -9,8 +9,7 @@ import string
 from collections.abc import Iterator
 from pathlib import Path
 
-from twinshore.config.errors import KafkaError, RefusedError
-from twinshore.config.messages import messages
+from twinshore.config.errors import KafkaError, RefusedError, messages
 
 SRC = Path(__file__).resolve().parents[2] / "src" / "twinshore"
 CODED = {"CodedError", "ConfigError", "RefusedError", "UnsupportedError", "StoreError", "StoreVersionError", "LabError"}

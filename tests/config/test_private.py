@@ -11,7 +11,7 @@ import pytest
 from twinshore.client.core.spool_format import SpoolRecord
 from twinshore.client.discovery.config_service import save_last_push
 from twinshore.client.spool import Spool
-from twinshore.switch.rescued_topic import export
+from twinshore.switch.rescue_steps import export
 
 
 @pytest.fixture(autouse=True)

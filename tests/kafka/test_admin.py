@@ -20,7 +20,7 @@ from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.access_control import QuotaEntity
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
-from twinshore.replication.incidents.watch import PRODUCER_EXPIRY_SETTING, STATE_EXPIRY_MS_DEFAULT, read_state_expiry_ms
+from twinshore.replication.incident_watch import PRODUCER_EXPIRY_SETTING, STATE_EXPIRY_MS_DEFAULT, read_state_expiry_ms
 
 NOWHERE = Cluster("nowhere", ("127.0.0.1:1",))
 

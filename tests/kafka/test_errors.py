@@ -3,7 +3,7 @@ from random import Random
 import pytest
 from kio.schema.errors import ErrorCode
 
-from twinshore.kafka.backoff import delay_s
+from twinshore.kafka.clock import delay_s
 from twinshore.kafka.protocol.error_codes import Code, error_kind, kafka_error, shorten_broker_message
 
 

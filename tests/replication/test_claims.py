@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from testkit.log_lines import LogLines
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Link
+from twinshore.replication import stopped_partitions
 from twinshore.replication.core import lineage
 from twinshore.replication.core.claim_records import LinkClaimState, TwinAnchors
 from twinshore.replication.core.filters import admits
@@ -26,7 +27,6 @@ from twinshore.replication.core.lineage import (
     is_confirmed,
     judge_lineage,
 )
-from twinshore.replication.incidents import stopped
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import open_store
 
@@ -175,7 +175,7 @@ def test_doubts_are_one_row_that_says_what_is_so_now(tmp_path: Path, log_lines: 
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         for topics in ((), ("orders",), ("orders",), ("orders", "bills"), ()):
             sentence = describe_doubtful_lineage("east", topics)
-            stopped.report_link_incident(store, "east->west", IncidentKind.DOUBTFUL_NOTE, sentence)
+            stopped_partitions.report_link_incident(store, "east->west", IncidentKind.DOUBTFUL_NOTE, sentence)
         rows = store.incidents.rows("east->west")
     assert [row.incident.topic for row in rows] == ["", ""]
     assert ["bills" in row.incident.sentence for row in rows] == [False, True]

@@ -20,10 +20,10 @@ from twinshore.config.sections import mirror
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication import heartbeat as hearts
+from twinshore.replication import incident_watch as watching
 from twinshore.replication.core.coordinator import TaskReport
 from twinshore.replication.heartbeat import HeartbeatTask
-from twinshore.replication.incidents import watch as watching
-from twinshore.replication.incidents.watch import AvailabilityWatch
+from twinshore.replication.incident_watch import AvailabilityWatch
 from twinshore.replication.recorder import ProgressRecorder
 from twinshore.replication.sync.deletion_guard import SafetyPolicy
 from twinshore.replication.sync.syncer import ConfigSync

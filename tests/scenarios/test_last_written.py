@@ -12,7 +12,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.state.core.values import LinkIdentity, TwinRow
-from twinshore.switch.link_recovery import LastWriters, RecoveredLink, find_last_writers
+from twinshore.switch.operations.storeless import LastWriters, RecoveredLink, find_last_writers
 
 TOPIC = "last-written"
 NOBODY = 1 << 40

@@ -13,8 +13,8 @@ from testkit.raw_writer import RawWriter
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.cluster import LabCluster
 from twinshore.replication.coordinator_server import CoordinatorServer
-from twinshore.replication.incidents.stopped import StoppedPartitions
 from twinshore.replication.recorder import ProgressRecorder
+from twinshore.replication.stopped_partitions import StoppedPartitions
 from twinshore.replication.task.core import partition, silence
 from twinshore.replication.task.core.config import PartitionConfig, TaskConfig, TaskLimits
 from twinshore.replication.task.runner import TaskRunner

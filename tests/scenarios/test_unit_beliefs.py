@@ -22,9 +22,8 @@ from twinshore.kafka.transactional_ids import TransactionalIds, TransactionalPro
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 from twinshore.replication.task.core.batches import OffsetGap
 from twinshore.replication.task.core.config import PartitionConfig
-from twinshore.replication.task.core.empty_transactions import MarkerRunProgress
 from twinshore.replication.task.core.partition import PartitionReplicator
-from twinshore.replication.task.core.resync import PendingMarkers
+from twinshore.replication.task.core.resync import MarkerRunProgress, PendingMarkers
 from twinshore.replication.task.lookups import (
     TransactionalIdWorker,
     inspect_target,

@@ -14,6 +14,7 @@ from sqlalchemy import create_engine, text
 from testkit.errors import raises
 from twinshore.config.errors import StoreError
 from twinshore.config.incident_policy import (
+    INCIDENT_KINDS,
     POLICY_DROP,
     POLICY_GAP,
     POLICY_RETRY,
@@ -22,8 +23,8 @@ from twinshore.config.incident_policy import (
     IncidentKind,
     IncidentPolicy,
     IncidentSide,
+    kind_entry,
 )
-from twinshore.replication.core.incident_kinds import INCIDENT_KINDS, kind_entry
 from twinshore.state import incident_log
 from twinshore.state.core.values import Incident, IncidentCount, IncidentRow, TwinRow
 from twinshore.state.incident_log import IncidentFilter

@@ -19,9 +19,9 @@ from twinshore.runtime.lease_keeper import exclusive
 from twinshore.runtime.logging import OutageLog
 from twinshore.state.core.values import MirrorRequest, TopicInSwitch
 from twinshore.state.store import Store
-from twinshore.switch import held_writers
+from twinshore.switch import old_home
 from twinshore.switch.core.steps import SwitchState, SwitchStep
-from twinshore.switch.held_writers import HeldWriters
+from twinshore.switch.old_home import HeldWriters
 
 __all__ = ["settings", "store"]
 LEASE_S = 0.6
@@ -43,9 +43,9 @@ def beside(settings: Settings, store: Store, monkeypatch: pytest.MonkeyPatch) ->
     for module, name, value in (
         (alone_module, "LEASE_S", LEASE_S),
         (alone_module, "GRACE_S", 0.1),
-        (held_writers, "OPERATOR_GRACE_S", 0.1),
-        (held_writers, "REPORT_AFTER_S", 0.2),
-        (held_writers, "CHECK_INTERVAL_S", 0.05),
+        (old_home, "OPERATOR_GRACE_S", 0.1),
+        (old_home, "REPORT_AFTER_S", 0.2),
+        (old_home, "HOLD_CHECK_INTERVAL_S", 0.05),
     ):
         monkeypatch.setattr(module, name, value)
     link = next(one for one in settings.links if one.name == "east->west")

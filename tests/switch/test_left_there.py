@@ -10,7 +10,7 @@ from twinshore.replication.core.claim_records import LinkClaimState, LinkClaimSt
 from twinshore.routing.core.home_records import HomeRecord
 from twinshore.state.core.values import HomeRow, LinkIdentity, TwinRow
 from twinshore.state.store import temporary_store
-from twinshore.switch.link_recovery import RecoveredLink, rebuild_link_state, store_recovered_links
+from twinshore.switch.operations.storeless import RecoveredLink, rebuild_link_state, store_recovered_links
 
 LINK = Link("east", "west")
 WRITER = LinkWriter("5" * 32, 12, 3, "id-west", "process")

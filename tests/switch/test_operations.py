@@ -27,9 +27,7 @@ from twinshore.switch.core.steps import SwitchKind, SwitchState, SwitchStatus, S
 from twinshore.switch.core.takeover import UnreplicatedOffsets, estimate_unreplicated
 from twinshore.switch.drain import describe_drill_failure, describe_drill_writes, find_paused_topics
 from twinshore.switch.operations.dispatch import plan_switch
-from twinshore.switch.operations.one_group import plan as plan_group
-from twinshore.switch.operations.one_producer import plan as plan_producer
-from twinshore.switch.operations.one_producer import writers_by_rule
+from twinshore.switch.operations.one_client import plan_group, plan_producer, writers_by_rule
 from twinshore.switch.operations.plan import (
     DiskShortage,
     SwitchPlanRequest,

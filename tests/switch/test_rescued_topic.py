@@ -34,8 +34,7 @@ from twinshore.switch.core.unreplicated import (
     record_line,
     rescue_key,
 )
-from twinshore.switch.rescue_steps import read_origin, read_rescued_file
-from twinshore.switch.rescued_topic import TOPIC_SETTINGS, RescuedTopic, export
+from twinshore.switch.rescue_steps import TOPIC_SETTINGS, RescuedTopic, export, read_origin, read_rescued_file
 
 ORIGIN = RescueOrigin("f" * 32, "east", "west", "orders", "a" * 32, 0, 10, 40)
 

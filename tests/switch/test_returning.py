@@ -11,7 +11,7 @@ from tests.switch.test_operations import settings, store  # noqa: F401 - fixture
 from twinshore.config.errors import ConfigError
 from twinshore.config.settings import Settings
 from twinshore.state.store import Store
-from twinshore.switch.operations.returning import FailbackRequest, plan, rescue_folder
+from twinshore.switch.operations.returning import FailbackRequest, plan_failback, rescue_folder
 
 pytestmark = pytest.mark.usefixtures("short_patience")
 
@@ -33,7 +33,7 @@ def flipped(store: Store, home: str = "west") -> None:  # noqa: F811
 )
 def test_what_is_not_meant_is_told(settings: Settings, store: Store, topics: list[str], old: str, words: str) -> None:  # noqa: F811
     with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
-        plan(FailbackRequest(topics, old), settings, store)
+        plan_failback(FailbackRequest(topics, old), settings, store)
 
 
 def test_a_site_that_is_still_away_is_waited_for(settings: Settings, store: Store) -> None:  # noqa: F811
@@ -43,12 +43,12 @@ def test_a_site_that_is_still_away_is_waited_for(settings: Settings, store: Stor
     assert settings.file is not None
     loaded = load_settings(settings.file, {})
     flipped(store)
-    planned = plan(FailbackRequest(["orders"], "east"), loaded, store)
+    planned = plan_failback(FailbackRequest(["orders"], "east"), loaded, store)
     assert planned.state is None
     assert "does not answer" in str(planned.refusal)
     flipped(store, "east")
     with pytest.raises(ConfigError, match="no switch has moved"):
-        plan(FailbackRequest(["orders"], "east"), loaded, store)
+        plan_failback(FailbackRequest(["orders"], "east"), loaded, store)
 
 
 def test_files_lie_beside_the_settings(settings: Settings, tmp_path: Path) -> None:  # noqa: F811

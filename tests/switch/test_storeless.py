@@ -18,11 +18,10 @@ from twinshore.lab.ports import free_port
 from twinshore.routing.core.home_records import HomeLog
 from twinshore.state.store import Store, temporary_store
 from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchState, SwitchStatus, SwitchStep
-from twinshore.switch.link_recovery import LastWriters
 from twinshore.switch.operations import dispatch, storeless
 from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest
 from twinshore.switch.operations.run import ClusterSwitchRecord, SwitchCaller, read_switch_records, switch_state_values
-from twinshore.switch.operations.storeless import WithoutStore
+from twinshore.switch.operations.storeless import LastWriters, WithoutStore
 
 pytestmark = pytest.mark.usefixtures("short_patience")
 

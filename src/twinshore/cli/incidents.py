@@ -66,7 +66,7 @@ def audit(
 
     Also shows what operators changed for links, topics and groups. For older changes, give the last id to --before.
     """
-    from twinshore.replication.operations.recreate_twin import describe_change, read_audit
+    from twinshore.replication.operations.twins import describe_change, read_audit
     from twinshore.state.log import AuditFilter
     from twinshore.state.opening import open_existing
 

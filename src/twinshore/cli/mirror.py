@@ -98,13 +98,13 @@ def forget(
     Stop the mirror, delete the twin on the target, forget it here, and start the mirror. Refused while a mirror runs
     the link. If several links have the topic, give --link.
     """
-    from twinshore.replication.operations.forget import act, plan
+    from twinshore.replication.operations.twins import act_forget, plan_forget
     from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)
     with open_existing(loaded) as store:
-        planned = plan(topic, link, loaded, store)
-        run_steps(planned, act(planned, loaded, store, by=get_operator_name(), tell=typer.echo), dry_run=dry_run)
+        planned = plan_forget(topic, link, loaded, store)
+        run_steps(planned, act_forget(planned, loaded, store, by=get_operator_name(), tell=typer.echo), dry_run=dry_run)
 
 
 def resume(
@@ -141,14 +141,14 @@ def recreate(
     holds and which records the link did not replicate. You agree only to what is shown. Refused for a mapped topic: its
     twin holds other records and is never deleted. With several links in the settings, give --link.
     """
-    from twinshore.replication.operations.recreate_twin import act, plan
+    from twinshore.replication.operations.twins import act_recreate, plan_recreate
     from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)
     chosen = loaded.only(link)
     with open_existing(loaded) as store:
-        planned = plan(topic, chosen, loaded, store, even_unreplicated=even_unreplicated)
-        run_steps(planned, act(planned, store, by=get_operator_name()), dry_run=dry_run)
+        planned = plan_recreate(topic, chosen, loaded, store, even_unreplicated=even_unreplicated)
+        run_steps(planned, act_recreate(planned, store, by=get_operator_name()), dry_run=dry_run)
 
 
 def keep(
@@ -162,7 +162,7 @@ def keep(
 
     A running mirror obeys at once: it checks right before each deletion.
     """
-    from twinshore.replication.operations.twin_deletion import act_keep, plan_keep
+    from twinshore.replication.operations.twins import act_keep, plan_keep
     from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)
@@ -183,7 +183,7 @@ def delete(
     The running mirror deletes the twin within seconds, unless something else forbids it. With several links in the
     settings, give --link.
     """
-    from twinshore.replication.operations.twin_deletion import act_delete, plan_delete
+    from twinshore.replication.operations.twins import act_delete, plan_delete
     from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)
@@ -260,7 +260,6 @@ def rebuild(
     The mirror must run. Nothing changes at the home. `twinshore switch resume` continues a killed rebuild. Exit code 1:
     it rolled back and deleted nothing.
     """
-    from twinshore.switch.operations.rebuilding import RebuildRequest
-    from twinshore.switch.operations.rebuilding import plan as plan_rebuild
+    from twinshore.switch.operations.returning import RebuildRequest, plan_rebuild
 
     run_plan(plan_rebuild, RebuildRequest(link, topics, folder, anyway), settings, yes=yes, dry_run=dry_run)

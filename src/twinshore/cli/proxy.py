@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from twinshore.cli import client_audit, options
+from twinshore.cli import advise, options
 from twinshore.cli.app import (
     confirm_and_run,
     get_operator_name,
@@ -270,7 +270,7 @@ def register(app: typer.Typer) -> None:
     proxy.command("list")(list_proxies)
     register_breaker(proxy)
     proxy.command("traffic")(traffic)
-    client_audit.register(proxy)
+    advise.register_audit(proxy)
     proxy.command("groups")(groups)
     proxy.command("offsets")(offsets)
     proxy.command("user")(user)

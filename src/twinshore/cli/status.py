@@ -1,4 +1,6 @@
-"""`twinshore status`: the status of each link, by what its mirror last wrote to the store."""
+"""`twinshore status`: the status of each link, by what its mirror last wrote to the store. `twinshore topology`: which
+links really run, by the heartbeats that arrived.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli import options
-from twinshore.cli.app import build_table, load_cli_settings, open_console
+from twinshore.cli.app import build_table, load_cli_settings, open_console, print_result
 from twinshore.config.sentences import escape_line
 from twinshore.kafka.clock import wall_ms
 
@@ -32,6 +34,7 @@ EVERY_S = 1.0
 
 def register(app: typer.Typer) -> None:
     app.command("status")(status)
+    app.command("topology")(topology)
 
 
 def status(
@@ -153,3 +156,21 @@ def _plain(sentence: str) -> RenderableType:
     from rich.text import Text
 
     return Text(escape_line(sentence))
+
+
+def topology(settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
+    """Draws what really runs between the clusters of the settings: links, chains, age of the last heartbeat."""
+    from twinshore.replication.core.topology_view import draw_topology
+    from twinshore.replication.heartbeat import read_topology
+
+    topology = read_topology(load_cli_settings(settings))
+    lines = []
+    for link in topology.links:
+        age = "" if link.age_s is None else f", last heartbeat {link.age_s:.0f} s ago"
+        how = f" ({link.naming}{', chain' if link.chain else ''})" if link.settings else " (not in these settings)"
+        lines.append(f"{link.link}{how}: {link.state}{age}")
+    lines += [*topology.describe_broadcasts(), *topology.describe_homes()]
+    lines += [f"{name} cannot be asked: {why}" for name, why in topology.away]
+    print_result(
+        topology.as_values(), [*lines, *(["", *draw_topology(topology)] if topology.paths else [])], as_json=json_output
+    )

@@ -1,8 +1,29 @@
-"""Error classes. `hint`: what an operator can do; printed on its own line."""
+"""Error classes. `hint`: what an operator can do; printed on its own line. `messages.json` has the texts by code.
+
+A code is `package.what-is-wrong`, and its entry is the text, and mostly a hint. `{name}` is a value of the error. Codes
+are public: programs compare them, so a code keeps its meaning.
+"""
 
 from __future__ import annotations
 
-from twinshore.config.messages import messages
+import json
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
+
+
+class Message(NamedTuple):
+    """What happened and where; and what to do."""
+
+    text: str
+    hint: str = ""
+
+
+@cache
+def messages() -> dict[str, Message]:
+    """Each message by its code. The first error reads the file."""
+    text = resources.files(__package__).joinpath("messages.json").read_text(encoding="utf-8")
+    return {code: Message(*said) for code, said in json.loads(text).items()}
 
 
 class TwinshoreError(Exception):

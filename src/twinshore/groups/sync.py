@@ -49,10 +49,10 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.consumer_groups import SHARE_TYPE, ConsumerGroups, GroupListing, ShareGroups, always_allowed
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.offsets import CommittedOffset, GroupOffsets, TopicPartitionTuple
+from twinshore.replication import stopped_partitions
 from twinshore.replication.core.lag import GROUPS_KIND
 from twinshore.replication.core.link_config import effective_link
 from twinshore.replication.core.ownership import find_reverse_link, homes_elsewhere, pair_name
-from twinshore.replication.incidents import stopped
 from twinshore.replication.links import load_links
 from twinshore.runtime.endpoints import LONG_TIMEOUT_CONNECTIONS, LinkClients, LinkContext, LinkService, pin_cluster_ids
 from twinshore.runtime.logging import LinkLogger, OutageLog
@@ -579,7 +579,9 @@ class GroupSyncService:
             self._store.link_states.remember(rows)
             self._compared = names
             if refused or now_s - self._began_s > self._settles_s:
-                stopped.report_link_incident(self._store, self._link.name, IncidentKind.GROUP_REFUSED, refused)
+                stopped_partitions.report_link_incident(
+                    self._store, self._link.name, IncidentKind.GROUP_REFUSED, refused
+                )
         except TwinshoreError as error:
             self._log.warning(str(error))
 

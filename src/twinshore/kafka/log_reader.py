@@ -14,7 +14,7 @@ import numpy as np
 
 from twinshore.config.errors import KafkaError, WireError
 from twinshore.config.model import TopicPartition
-from twinshore.kafka.backoff import delay_s
+from twinshore.kafka.clock import delay_s
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.leader_queries import OffsetKind

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.model import Cluster, Security
-from twinshore.kafka.backoff import delay_s
+from twinshore.kafka.clock import delay_s
 from twinshore.kafka.connection import Connection, open_connection
 from twinshore.kafka.metadata import BrokerAddress
 from twinshore.kafka.protocol.error_codes import Code

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from twinshore.config.errors import KafkaError, WireError
 from twinshore.config.model import TopicPartition
-from twinshore.kafka.backoff import delay_s
+from twinshore.kafka.clock import delay_s
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind, produce_batch
 from twinshore.kafka.pool import is_retriable

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from twinshore.config.errors import KafkaError, StoreError
 from twinshore.config.frozen import HEARTBEATS
-from twinshore.config.incident_policy import IncidentEffect, IncidentKind
+from twinshore.config.incident_policy import IncidentEffect, IncidentKind, stops_replication
 from twinshore.config.model import Link, OffsetRun, TopicPartition, is_heartbeats_topic
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.consumer_groups import ConsumerGroups
@@ -36,7 +36,6 @@ from twinshore.monitoring.core.partition_lag import (
     shorten_group_id,
 )
 from twinshore.replication.core.filters import admits
-from twinshore.replication.core.incident_kinds import stops_replication
 from twinshore.replication.core.link_config import effective_link
 from twinshore.replication.core.ownership import explain_homed_elsewhere, homes_elsewhere, pair_name
 from twinshore.replication.core.topology_view import beat_ms

@@ -13,7 +13,8 @@ from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Link
 from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.config.settings import Settings
-from twinshore.replication import topic_scanner
+from twinshore.replication import stopped_partitions, topic_scanner
+from twinshore.replication.adopt import Adopter
 from twinshore.replication.coordinator_server import CoordinatorServer, PartitionBalancer
 from twinshore.replication.core.filters import admits
 from twinshore.replication.core.lease_epoch import LeaseEpoch
@@ -33,20 +34,18 @@ from twinshore.replication.core.model import (
 )
 from twinshore.replication.core.planner import KnownTwin, assign_partitions
 from twinshore.replication.heartbeat import HeartbeatTask
-from twinshore.replication.incidents import stopped
-from twinshore.replication.incidents.stopped import RefusedTopics, StoppedPartitions, partitions_added
-from twinshore.replication.incidents.watch import (
+from twinshore.replication.incident_watch import (
     AvailabilityWatch,
     HangingTransactionWatch,
     SlowChecks,
     read_state_expiry_ms,
 )
 from twinshore.replication.link_claim import LinkClaim, ProcessLease, establish_identity
-from twinshore.replication.mapping.adopt import Adopter
 from twinshore.replication.operator_control import OperatorOverrides, RateLimitPublisher, describe_effective_link
 from twinshore.replication.ownership_sync import SwitchRequests, TopicHomes
 from twinshore.replication.recorder import ProgressRecorder
 from twinshore.replication.recovery import LogStartSync
+from twinshore.replication.stopped_partitions import RefusedTopics, StoppedPartitions, partitions_added
 from twinshore.replication.sync.deletion_guard import SafetyPolicy
 from twinshore.replication.sync.syncer import ConfigSync
 from twinshore.replication.task.core.config import TaskConfig
@@ -90,7 +89,7 @@ class LinkController:
 
         def tell_doubts(topics: Collection[str]) -> None:
             sentence = describe_doubtful_lineage(link.source, topics)
-            stopped.report_link_incident(store, link.name, IncidentKind.DOUBTFUL_NOTE, sentence)
+            stopped_partitions.report_link_incident(store, link.name, IncidentKind.DOUBTFUL_NOTE, sentence)
 
         sides = (store, self._source, self._target)
         self._lineage = TopicLineage(lambda: self.link, *sides, tell=tell_doubts)

@@ -1,27 +1,31 @@
 """The links as they are now, from settings, the store, and operators' overrides.
 
 `LinkRegistry` follows them for one process, which sees a change within a second.
+
+Twins of a removed reverse link, which a new link would replicate back, are in a link's way: no mirror replicates them
+(`topic_lineage`), so adding the link says so at once.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from typing import overload
 
 from twinshore.config.errors import ConfigError, StoreError
-from twinshore.config.model import Link, is_heartbeats_topic
+from twinshore.config.model import Link, TwinNaming, is_heartbeats_topic
 from twinshore.config.repeat_filter import RepeatFilter
 from twinshore.config.schema import Complaints, RawSection
 from twinshore.config.sections.links import read_links
 from twinshore.config.sentences import join_names
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
-from twinshore.replication.core.filters import check_links, find_conflicts
+from twinshore.replication.core import ownership
+from twinshore.replication.core.filters import admits, check_links, find_conflicts
 from twinshore.replication.core.link_config import (
     EffectiveLink,
     LinkRemark,
@@ -33,10 +37,73 @@ from twinshore.replication.core.link_config import (
     resolve_filter_conflicts,
     select_sections,
 )
-from twinshore.replication.reverse_link import check_reverse_link
 from twinshore.state.core.values import AuditRow, LinkPresence, LinkRow, twin_naming_of
 from twinshore.state.log import LINKS_SUBJECT
 from twinshore.state.store import Store
+
+NAMED_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ReverseLinkCheck:
+    """`in_the_way`: sentences on twins that the link could not replicate. `at_home`: topics that the link leaves alone,
+    since their home is the target.
+    """
+
+    in_the_way: tuple[str, ...] = ()
+    at_home: tuple[str, ...] = ()
+
+
+def check_reverse_link(
+    link: Link, before: Link | None, carried: Collection[str], rows: Iterable[LinkRow], store: Store
+) -> ReverseLinkCheck:
+    """`before`: the link as it was, if any. `carried`: present links; `rows`: also removed ones."""
+    known = {row.link: row for row in rows}
+    back = f"{link.target}->{link.source}"
+    home = store.homes.of(ownership.pair_name(link)) if link.naming is TwinNaming.SAME else {}
+    away, came = ownership.homes_elsewhere(link, home), ownership.topics_moved_here(link, home)
+    ids = _ids(store)
+    in_the_way, at_home = list[str](), set[str]()
+    # In a pair, homes decide which link replicates a topic, and the twins of both are known.
+    for name in sorted(known.keys() - set(carried)):
+        twins = _twins(known[name], store) if name == back or _goes_back(name, link, ids, store) else set()
+        fresh = {twin for twin in twins if admits(link, twin) and not (before and admits(before, twin))}
+        at_home |= fresh & away.keys()
+        if found := sorted(fresh - away.keys() - came):
+            in_the_way.append(
+                f"{name}, which is there no more, has twins on {link.source} ({join_names(found, NAMED_MAX)})"
+            )
+    return ReverseLinkCheck(tuple(in_the_way), tuple(sorted(at_home)))
+
+
+def _goes_back(name: str, link: Link, ids: Mapping[str, set[str]], store: Store) -> bool:
+    """Whether that link ran the other way between the same clusters, under any names."""
+    identity = store.links.identity(name)
+    return (
+        identity is not None
+        and identity.target_cluster_id in ids.get(link.source, ())
+        and identity.source_cluster_id in ids.get(link.target, ())
+    )
+
+
+def _ids(store: Store) -> Mapping[str, set[str]]:
+    """Known cluster ids by cluster name."""
+    found: dict[str, set[str]] = {}
+    for identity in store.links.identities():
+        source, _, target = identity.link.partition("->")
+        found.setdefault(source, set()).add(identity.source_cluster_id)
+        found.setdefault(target, set()).add(identity.target_cluster_id)
+    return found
+
+
+def _twins(row: LinkRow, store: Store) -> set[str]:
+    """The twins' names on the target. Without heartbeats, whose twins are named by source and never go back."""
+    source, _, target = row.link.partition("->")
+    link = Link(source, target, naming=TwinNaming(parse_section(row).get("naming", TwinNaming.SAME)))
+    return {
+        link.twin_of(twin_row.topic) for twin_row in store.twins.of(row.link) if not is_heartbeats_topic(twin_row.topic)
+    }
+
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +130,6 @@ def links_with_candidate(links: Iterable[Link], store: Store | None, now: Effect
 
 
 TRIES_MAX = 20
-NAMED_MAX = 5
 AUDIT_KIND = "link"  # the kind of audit rows written here
 
 

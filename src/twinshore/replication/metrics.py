@@ -19,7 +19,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from twinshore.config.errors import StoreError, TwinshoreError
-from twinshore.config.incident_policy import IncidentEffect, IncidentKind
+from twinshore.config.incident_policy import IncidentEffect, IncidentKind, stops_replication
 from twinshore.config.model import Cluster, Link, TopicPartition
 from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.kafka.clock import wall_ms
@@ -28,7 +28,6 @@ from twinshore.kafka.log_reader import find_existing_partitions, read_log_ends, 
 from twinshore.replication import metric_table
 from twinshore.replication.core.coordinator import TaskReport
 from twinshore.replication.core.filters import admits
-from twinshore.replication.core.incident_kinds import stops_replication
 from twinshore.replication.core.lag import (
     BACKLOG_KIND,
     BACKLOG_S_MIN,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Link, LinkControl
 from twinshore.kafka.clock import wall_ms
+from twinshore.replication import stopped_partitions
 from twinshore.replication.core.filters import admits, filters_json
 from twinshore.replication.core.link_config import resolve_filter_conflicts
 from twinshore.replication.core.shares import task_rate_limits
-from twinshore.replication.incidents import stopped
 from twinshore.replication.links import read_operator_links
 from twinshore.replication.task.core.messages import TaskRateLimits
 from twinshore.runtime.logging import LinkLogger
@@ -66,7 +66,7 @@ class OperatorOverrides:
         clashes = now.link != said[name].link
         self._tell(said[name].troubles)
         clash = now.troubles[-1] if clashes else ""
-        stopped.report_link_incident(self._store, name, IncidentKind.CLASHING_FILTERS, clash)
+        stopped_partitions.report_link_incident(self._store, name, IncidentKind.CLASHING_FILTERS, clash)
         self._begin_to_hold(filters_json(now.link))
         # Only now: if the store failed before this, the next call takes the change again.
         self._versions, self._looked_at_s = versions, looked_at_s

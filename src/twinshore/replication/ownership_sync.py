@@ -29,6 +29,7 @@ from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.error_codes import Code
+from twinshore.replication import stopped_partitions
 from twinshore.replication.core import ownership
 from twinshore.replication.core.filters import is_internal_topic
 from twinshore.replication.core.link_config import effective_link
@@ -41,8 +42,7 @@ from twinshore.replication.core.ownership import (
     find_obsolete_records,
     pair_name,
 )
-from twinshore.replication.incidents import stopped
-from twinshore.replication.incidents.stopped import StoppedPartitions
+from twinshore.replication.stopped_partitions import StoppedPartitions
 from twinshore.replication.topic_lineage import TopicLineage, TopicVersions
 from twinshore.routing.core.home_records import HomeRecord, describe_implausible, newer_hint
 from twinshore.routing.homes_topic import HomesTopic
@@ -215,7 +215,9 @@ class HomeRecordSync:
                 sentences.append(describe_implausible(cluster.name, homes_topic.log.far.values()))
                 with suppress(KafkaError):
                     homes_topic.say((), wall_ms())
-        stopped.report_link_incident(self._store, link.name, IncidentKind.DOUBTFUL_HOME, "; ".join(sentences))
+        stopped_partitions.report_link_incident(
+            self._store, link.name, IncidentKind.DOUBTFUL_HOME, "; ".join(sentences)
+        )
 
     def take_up_switches(self) -> None:
         """Takes over switches recorded on the target, even while the source is away."""

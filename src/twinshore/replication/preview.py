@@ -17,6 +17,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.fetch import AbortedTransactions, visible_spans
 from twinshore.kafka.protocol.record_batch import split_batches
+from twinshore.replication.adopt import AdoptionPlanner
 from twinshore.replication.core.filters import check_links, is_internal_topic
 from twinshore.replication.core.mapping import (
     ASSUMED_BYTES_S,
@@ -27,11 +28,10 @@ from twinshore.replication.core.mapping import (
     estimate_cost,
 )
 from twinshore.replication.core.model import AtHome, CarryTopic, Create, PlanStep, Rest, Stay
-from twinshore.replication.incidents.stopped import are_retried, read_stopped_partitions
 from twinshore.replication.link_claim import LinkClaim
 from twinshore.replication.links import effective_links
-from twinshore.replication.mapping.adopt import AdoptionPlanner
 from twinshore.replication.ownership_sync import TopicHomes
+from twinshore.replication.stopped_partitions import are_retried, read_stopped_partitions
 from twinshore.replication.task.lookups import may_write_markers
 from twinshore.replication.topic_lineage import TopicLineage
 from twinshore.replication.topic_scanner import TopicConflicts, TopicScanner, read_known_twins

@@ -36,8 +36,8 @@ from twinshore.protection.core.records import (
 )
 from twinshore.protection.topic import GatesTopic, ProtectionTopic
 from twinshore.replication.core.ownership import pair_name
-from twinshore.replication.incidents.stopped import report_link_incident
 from twinshore.replication.operations.protection import seed
+from twinshore.replication.stopped_partitions import report_link_incident
 from twinshore.runtime.endpoints import (
     SHORT_TIMEOUT_CONNECTIONS,
     LinkClients,

@@ -11,12 +11,11 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.incident_policy import IncidentKind, kind_entry
 from twinshore.config.model import TopicPartition
 from twinshore.config.repeat_filter import RepeatFilter, describe_error, run_all
 from twinshore.kafka.clock import wall_ms
 from twinshore.replication.core.coordinator import TaskReport
-from twinshore.replication.core.incident_kinds import kind_entry
 from twinshore.replication.core.incident_rules import TransientIncidents
 from twinshore.replication.core.lag import AlignmentProgress, shared_fetch_row, standby_row
 from twinshore.replication.core.model import STANDBY, STOPPED, InactiveLink, LinkFacts, describe_link_state

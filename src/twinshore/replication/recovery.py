@@ -18,7 +18,7 @@ from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.record_batch import CONTROL_FLAG
-from twinshore.replication.incidents.stopped import kind_of_error
+from twinshore.replication.stopped_partitions import kind_of_error
 from twinshore.replication.task.lookups import DELETE_RECORDS_DENIED_CODES
 from twinshore.runtime.logging import LinkLogger
 from twinshore.state.core.lease_watch import LeaseWatch

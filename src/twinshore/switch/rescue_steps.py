@@ -7,11 +7,16 @@ id reveals the load. Coordinators end transactions left open by the outage on th
 
 A topic is recreated under its own name: records that only this log holds are saved before the deletion, and group
 offsets are restored after the refill.
+
+`RescuedTopic` is topic `twinshore.rescued` on the home cluster: how to write, read, and export rescued records.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -21,6 +26,7 @@ from twinshore.config.errors import ConfigError, KafkaError, WireError
 from twinshore.config.frozen import COMMIT_MARK, RESCUED_TOPIC
 from twinshore.config.incident_policy import POLICY_RESCUE, IncidentKind
 from twinshore.config.model import Link, TopicPartition
+from twinshore.config.private_files import make_private_folder, private_opener, sync_folder
 from twinshore.config.sentences import count_phrase, is_or_are, join_names
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
@@ -45,6 +51,7 @@ from twinshore.kafka.protocol.transactions import (
     encode_describe_transactions,
     parse_describe_transactions,
 )
+from twinshore.kafka.state_topic import StateTopic
 from twinshore.replication.sync.core.lifecycle import RECREATE_APPROVAL, Approval, parse_compacted
 from twinshore.replication.sync.deletion_guard import DeletionGuard
 from twinshore.replication.task.core.markers import marker_producer_id
@@ -61,6 +68,7 @@ from twinshore.switch.core.unreplicated import (
     OldHomePartition,
     PartitionKey,
     RecordCount,
+    RescueCopies,
     RescueCopy,
     RescueOrigin,
     TransactionOutcome,
@@ -70,16 +78,22 @@ from twinshore.switch.core.unreplicated import (
     UnreplicatedRecord,
     clamp_offsets,
     compare_logs_below,
+    count_line,
     divergence_offset,
     has_diverged,
     has_unchecked_records,
+    header_line,
+    is_count_line,
     ranges_from_json,
     ranges_to_json,
     read_header,
     read_lines,
+    record_line,
     records_missing_at_home,
+    rescue_key,
 )
 from twinshore.switch.drain import MirrorWatch
+from twinshore.switch.fencing import append_batch
 from twinshore.switch.handover import (
     SavedOffset,
     find_topics_with_own_offsets,
@@ -89,8 +103,114 @@ from twinshore.switch.handover import (
     read_group_offsets,
     restore_group_offsets,
 )
-from twinshore.switch.rescued_topic import RescuedTopic, export
 from twinshore.switch.write_access import UNREACHABLE_MS_MAX
+
+# A line is a third larger than its record.
+LINE_BYTES_MAX = 64 << 20
+TOPIC_SETTINGS = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "max.message.bytes": str(LINE_BYTES_MAX),
+}
+BATCH_BYTES = 256 * 1024
+
+
+class RescuedTopic:
+    """Methods raise KafkaError if a write fails, or if the topic cannot be read to the end."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self._cluster, self._notes = cluster, StateTopic(cluster, RESCUED_TOPIC)
+
+    def save(self, origin: RescueOrigin, records: Iterable[UnreplicatedRecord]) -> tuple[RescueCopy, RecordCount]:
+        """Saves a new copy of the records; on return all in-sync replicas have the copy. Nothing is overwritten."""
+        self._make()
+        copy, count = RescueCopy(self._notes.end(), rescue_key(origin, secrets.token_hex(4))), RecordCount()
+        writer = self._cluster.init_producer_id()
+        some: list[Record] = []
+        size = written = 0
+        for line, record in _lines(origin, records):
+            count = count.with_one(record.ending) if record else count
+            some.append(Record(len(some), wall_ms(), copy.key, line))
+            size += len(line)
+            if size >= BATCH_BYTES:
+                written = self._append(writer, written, some)
+                some, size = [], 0
+        some.append(Record(len(some), wall_ms(), copy.key, count_line(count).encode()))
+        self._append(writer, written, some)
+        return copy, count
+
+    def read(self, copy: RescueCopy) -> Iterator[str]:
+        begun = False
+        for notes, _ in self._notes.pages(copy.at):
+            for note in notes:
+                if note.key != copy.key or note.value is None:
+                    continue
+                yield note.value.decode()
+                if begun and is_count_line(note.value):
+                    return
+                begun = True
+
+    def count(self, copy: RescueCopy) -> RecordCount:
+        """Counts the records of the copy. Raises WireError if the copy is incomplete."""
+        lines, count = self.read(copy), RecordCount()
+        next(lines, "")
+        for record in read_lines(lines, RESCUED_TOPIC):
+            count = count.with_one(record.ending)
+        return count
+
+    def copies(self) -> dict[RescueOrigin, tuple[RescueCopy, RecordCount]]:
+        """Returns the complete copies by origin; the newest of several."""
+        found = RescueCopies()
+        if self._notes.exists():
+            for notes, _ in self._notes.pages(0):
+                for note in notes:
+                    found.take(note.offset, note.key, note.value)
+        return found.whole
+
+    def _make(self) -> None:
+        """Creates the topic, or restores the settings: else the records would expire."""
+        if not self._notes.exists():
+            self._notes.make(TOPIC_SETTINGS, lasting=True)
+            return
+        stands = self._cluster.admin.topic_settings([RESCUED_TOPIC]).get(RESCUED_TOPIC, {})
+        wrong = {
+            name: value for name, value in TOPIC_SETTINGS.items() if name not in stands or stands[name].value != value
+        }
+        if wrong:
+            self._cluster.admin.alter_topic_settings(RESCUED_TOPIC, wrong, topic_id=self._notes.seen()[0])
+
+    def _append(self, writer: tuple[int, int], written: int, records: list[Record]) -> int:
+        append_batch(self._cluster, TopicPartition(RESCUED_TOPIC, 0), writer, written, records)
+        return written + len(records)
+
+
+def export(lines: Iterable[str], path: Path) -> None:
+    """Writes the lines of a copy to a file, durable on return. Idempotent. Raises ConfigError if the file cannot be
+    written.
+    """
+    part = path.with_name(f"{path.name}.part")
+    try:
+        make_private_folder(path.parent)
+        with open(part, "w", encoding="utf-8", opener=private_opener) as file:
+            file.writelines(f"{line}\n" for line in lines)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise ConfigError("switch.file-not-written", file=str(path), cause=error.strerror) from error
+
+
+def _lines(
+    origin: RescueOrigin, records: Iterable[UnreplicatedRecord]
+) -> Iterator[tuple[bytes, UnreplicatedRecord | None]]:
+    yield header_line(origin).encode(), None
+    for record in records:
+        yield record_line(record).encode(), record
+
 
 WALK_PAGE_BYTES = 1 << 20
 WALK_BYTES_MAX = 16 << 20  # of a partition, each time it is looked at

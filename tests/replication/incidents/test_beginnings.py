@@ -16,7 +16,7 @@ from twinshore.config.model import TopicPartition
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.replication.core.incident_rules import MissingOffsets, find_missing_offsets, select_suspect_twins
-from twinshore.replication.incidents.watch import LogStartWatch
+from twinshore.replication.incident_watch import LogStartWatch
 from twinshore.replication.recorder import LinkStats
 from twinshore.state.core.values import IncidentRow, TwinRow
 from twinshore.state.store import Store, open_store

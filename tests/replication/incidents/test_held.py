@@ -15,7 +15,7 @@ from twinshore.lab.clients import client_settings, create_admin_client
 from twinshore.lab.cluster import LabCluster
 from twinshore.replication.core.incident_rules import HANGING_KIND
 from twinshore.replication.core.progress_rows import to_incident
-from twinshore.replication.incidents.watch import POLL_S_MIN, TOPIC_GONE, HangingTransactionWatch
+from twinshore.replication.incident_watch import POLL_S_MIN, TOPIC_GONE, HangingTransactionWatch
 from twinshore.replication.task.core.config import PartitionIncident
 from twinshore.state.store import Store, open_store
 

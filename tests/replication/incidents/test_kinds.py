@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.config.incident_policy import IncidentKind
-from twinshore.replication.core.incident_kinds import INCIDENT_KINDS, IncidentOutcome, kind_entry
+from twinshore.config.incident_policy import INCIDENT_KINDS, IncidentKind, IncidentOutcome, kind_entry
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "incidents.md"
 

@@ -10,10 +10,10 @@ import pytest
 from testkit.log_lines import LogLines
 from twinshore.config.errors import StoreError
 from twinshore.config.incident_policy import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
+from twinshore.replication import stopped_partitions
 from twinshore.replication.core.model import Refuse
-from twinshore.replication.incidents import stopped
-from twinshore.replication.incidents.stopped import RefusedTopics
 from twinshore.replication.recorder import ProgressRecorder
+from twinshore.replication.stopped_partitions import RefusedTopics
 from twinshore.replication.task.core.config import PartitionIncident
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store, open_store
@@ -86,7 +86,7 @@ def test_it_closes_when_the_topic_is_gone_or_no_longer_admitted(place: Place, mo
     again.add(FOREIGN)
     again.keep({"bills"})
     assert place.open() == ["orders", "bills"], "one survey may miss a topic"
-    monkeypatch.setattr(stopped, "TOPIC_GONE_AFTER_S", 0.0)
+    monkeypatch.setattr(stopped_partitions, "TOPIC_GONE_AFTER_S", 0.0)
     again.keep({"bills"})
     assert (place.open(), len(again)) == (["bills"], 0)
     again.keep(set())
@@ -97,7 +97,7 @@ def test_it_closes_when_the_topic_is_gone_or_no_longer_admitted(place: Place, mo
 def test_what_became_of_a_twin_is_not_over_because_its_topic_is_gone(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stopped, "TOPIC_GONE_AFTER_S", 0.0)
+    monkeypatch.setattr(stopped_partitions, "TOPIC_GONE_AFTER_S", 0.0)
     place.store.twins.save([TwinRow(LINK, "hidden", 0, "aa", "bb", 0, 0, 1)])
     for topic, kind, policy in (
         ("kept", IncidentKind.DELETED_TOPIC, POLICY_KEEP_TWIN),
@@ -141,7 +141,7 @@ def test_a_twin_that_was_just_made_and_is_led_by_nobody_yet_is_no_incident(
     place.refusals.made(["lists"])
     place.refusals.add(away)
     assert (place.open(), place.said, len(place.refusals)) == ([], [], 0)
-    assert place.refusals.pause_s(2.0) == stopped.EARLY_SCAN_S, "it is looked at again soon"
+    assert place.refusals.pause_s(2.0) == stopped_partitions.EARLY_SCAN_S, "it is looked at again soon"
     place.refusals.keep(["lists"])
     assert place.refusals.pause_s(2.0) == 2.0
     rights = Refuse("lists", IncidentKind.RIGHTS_LOST, "the right to look is missing", "grant it")
@@ -149,7 +149,7 @@ def test_a_twin_that_was_just_made_and_is_led_by_nobody_yet_is_no_incident(
     assert place.open() == ["lists"], "nothing else is put off"
     place.refusals.over("lists")
     place.refusals.add(away)
-    monkeypatch.setattr(stopped, "NEW_TWIN_GRACE_S", 0.0)
+    monkeypatch.setattr(stopped_partitions, "NEW_TWIN_GRACE_S", 0.0)
     place.refusals.add(away)
     assert place.open() == ["lists"], "it lasts"
 

@@ -6,13 +6,19 @@ from pathlib import Path
 
 from sqlalchemy import update
 
-from twinshore.config.incident_policy import POLICY_NOT_TRUNCATED, POLICY_RETRY, POLICY_STOP, POLICY_TOPIC
+from twinshore.config.incident_policy import (
+    INCIDENT_KINDS,
+    POLICY_NOT_TRUNCATED,
+    POLICY_RETRY,
+    POLICY_STOP,
+    POLICY_TOPIC,
+    is_transient,
+)
 from twinshore.config.model import Link, Secret
 from twinshore.monitoring.sampler import find_stopped_partitions
 from twinshore.proof.core.partition_scan import find_unreplicated_topics
-from twinshore.replication.core.incident_kinds import INCIDENT_KINDS, is_transient
-from twinshore.replication.incidents.stopped import are_retried, read_stopped_partitions
 from twinshore.replication.metrics import refused_topics
+from twinshore.replication.stopped_partitions import are_retried, read_stopped_partitions
 from twinshore.state.core.values import Incident
 from twinshore.state.database import Database
 from twinshore.state.store import Store, open_store

@@ -14,12 +14,12 @@ from testkit.errors import mentions
 from testkit.log_lines import LogLines
 from twinshore.config.incident_policy import POLICY_HEAL, POLICY_STOP, POLICY_WAIT, IncidentKind
 from twinshore.config.model import Secret, TopicPartition
+from twinshore.replication import stopped_partitions
 from twinshore.replication.coordinator_server import CoordinatorServer
 from twinshore.replication.core.coordinator import TaskReport
 from twinshore.replication.core.model import ActiveLink, describe_link_state
-from twinshore.replication.incidents import stopped
-from twinshore.replication.incidents.stopped import StoppedPartitions
 from twinshore.replication.recorder import ProgressRecorder
+from twinshore.replication.stopped_partitions import StoppedPartitions
 from twinshore.replication.task.core.config import (
     PartitionConfig,
     PartitionIncident,
@@ -79,7 +79,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> Iterator[Place]:
     for name, value in (("INCIDENT_POLL_INTERVAL_S", 0.05), ("RETRY_INTERVAL_S", 0.1), ("STABLE_AFTER_S", 0.2)):
-        monkeypatch.setattr(stopped, name, value)
+        monkeypatch.setattr(stopped_partitions, name, value)
     made = Place(tmp_path, log_lines)
     yield made
     made.close()

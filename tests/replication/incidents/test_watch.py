@@ -20,10 +20,10 @@ from twinshore.config.settings import parse_settings
 from twinshore.kafka.brokers import LogDir
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.error_codes import Code
+from twinshore.replication import incident_watch as watching
 from twinshore.replication.core import incident_rules
 from twinshore.replication.core.model import ActiveLink
-from twinshore.replication.incidents import watch as watching
-from twinshore.replication.incidents.watch import AvailabilityWatch
+from twinshore.replication.incident_watch import AvailabilityWatch
 from twinshore.replication.recorder import ProgressRecorder
 from twinshore.runtime.logging import OutageLog
 from twinshore.state.core.values import Incident

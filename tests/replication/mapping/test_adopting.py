@@ -20,15 +20,15 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.metadata import ClusterMetadata
 from twinshore.kafka.protocol.fetch import FetchedPartitionById
-from twinshore.replication.core.model import CarryTopic, Refuse
-from twinshore.replication.mapping import adopt
-from twinshore.replication.mapping.adopt import (
+from twinshore.replication import adopt
+from twinshore.replication.adopt import (
     AdoptedPartition,
     Adopter,
     AdoptionPlanner,
     OffsetSyncs,
     UnprovenPosition,
 )
+from twinshore.replication.core.model import CarryTopic, Refuse
 from twinshore.replication.topic_scanner import build_partition_configs
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store, open_store

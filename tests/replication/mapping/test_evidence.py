@@ -24,10 +24,10 @@ from twinshore.kafka.protocol.record_batch import (
     encode_batch,
     split_batches,
 )
+from twinshore.replication import adopt
+from twinshore.replication.adopt import AdoptionPlanner, UnprovenPosition
 from twinshore.replication.core.mapping import TAIL_RECORDS, OffsetSync
 from twinshore.replication.core.model import CarryTopic
-from twinshore.replication.mapping import adopt
-from twinshore.replication.mapping.adopt import AdoptionPlanner, UnprovenPosition
 from twinshore.state.store import Store, open_store
 
 NAMED = TopicPartition("orders", 0)

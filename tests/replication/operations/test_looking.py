@@ -7,8 +7,8 @@ from tests.replication.operations.asked import BACK, LINK, settings_of
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
 from twinshore.replication.core.model import Grow
-from twinshore.replication.operations.recreate_twin import read_audit
 from twinshore.replication.operations.run_plan import OffsetQuery, RunPlan, look_up_offsets, plan_run
+from twinshore.replication.operations.twins import read_audit
 from twinshore.replication.sync.core.decisions import Remark
 from twinshore.state.core.values import AuditRow, TwinRow
 from twinshore.state.log import AuditFilter

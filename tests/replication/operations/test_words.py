@@ -9,8 +9,8 @@ from tests.replication.operations.asked import LINK, settings_of
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.incident_policy import POLICY_STOP, POLICY_TOPIC, IncidentKind, IncidentPolicy
 from twinshore.config.model import TopicPartition
-from twinshore.replication.operations import incident_admin, recreate_twin, twin_deletion
-from twinshore.replication.operations.twin_deletion import KeepTwinStep
+from twinshore.replication.operations import incident_admin, twins
+from twinshore.replication.operations.twins import KeepTwinStep
 from twinshore.replication.sync.core.decisions import DeletionState, RememberState
 from twinshore.replication.sync.core.lifecycle import (
     DELETE_APPROVAL,
@@ -33,10 +33,8 @@ def held(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[TwinRange]:
     store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
     found = [TwinRange(0, 0, 1_000, 1_000, 1_000)]
     there = {"east": ObservedTopic(Presence.THERE, "zz", 1), "west": ObservedTopic(Presence.THERE, "bb", 1)}
-    monkeypatch.setattr(
-        twin_deletion, "observe_topics", lambda cluster, names: dict.fromkeys(names, there[cluster.name])
-    )
-    monkeypatch.setattr(twin_deletion, "read_twin_ranges", lambda *_: found)
+    monkeypatch.setattr(twins, "observe_topics", lambda cluster, names: dict.fromkeys(names, there[cluster.name]))
+    monkeypatch.setattr(twins, "read_twin_ranges", lambda *_: found)
     return found
 
 
@@ -45,56 +43,56 @@ def incident(store: Store, kind: IncidentKind, partition: int, policy: IncidentP
 
 
 def test_what_is_kept_then_is_in_the_plan_already(store: Store) -> None:
-    (step,) = twin_deletion.plan_keep("orders", (), SETTINGS, store).steps
+    (step,) = twins.plan_keep("orders", (), SETTINGS, store).steps
     assert step == KeepTwinStep(LINK, "orders", undo=False, kept=frozenset({"orders"}))
     assert store.link_states.of(LINK, KEEP_TWIN) == ()
-    planned = twin_deletion.plan_keep("", (), SETTINGS, store, every=True)
-    (step,) = twin_deletion.act_keep(planned, store, by="anna")
+    planned = twins.plan_keep("", (), SETTINGS, store, every=True)
+    (step,) = twins.act_keep(planned, store, by="anna")
     assert mentions(step.sentence(done=True), LINK, "all its twins")
-    (step,) = twin_deletion.act_keep(twin_deletion.plan_keep("orders", (), SETTINGS, store), store, by="anna")
-    (step,) = twin_deletion.plan_keep("orders", (), SETTINGS, store, undo=True).steps
+    (step,) = twins.act_keep(twins.plan_keep("orders", (), SETTINGS, store), store, by="anna")
+    (step,) = twins.plan_keep("orders", (), SETTINGS, store, undo=True).steps
     assert "all of the link" in step.sentence(done=True)
     with raises(ConfigError, "replication.one-of-two"):
-        twin_deletion.plan_keep("orders", (), SETTINGS, store, every=True)
+        twins.plan_keep("orders", (), SETTINGS, store, every=True)
 
 
 def test_nobody_keeps_what_is_gone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a word would stand for ever, and be shown as if there were something that it keeps."""
     seen = {"east": Presence.GONE, "west": Presence.GONE}
     monkeypatch.setattr(
-        twin_deletion, "observe_topics", lambda cluster, names: dict.fromkeys(names, ObservedTopic(seen[cluster.name]))
+        twins, "observe_topics", lambda cluster, names: dict.fromkeys(names, ObservedTopic(seen[cluster.name]))
     )
-    planned = twin_deletion.plan_keep("orders", (), SETTINGS, store)
+    planned = twins.plan_keep("orders", (), SETTINGS, store)
     assert planned.steps == ()
     assert isinstance(planned.refusal, RefusedError)
     assert (planned.refusal.code, planned.refusal.values) == ("replication.twin-gone", {"topic": "orders"})
     seen["west"] = Presence.HIDDEN
-    planned = twin_deletion.plan_keep("orders", (), SETTINGS, store)
+    planned = twins.plan_keep("orders", (), SETTINGS, store)
     assert len(planned.steps) == 1, "a no needs no proof"
     assert "does not show it" in planned.shown[0]
 
 
 def test_a_word_that_was_never_said_is_not_taken_back(store: Store) -> None:
-    planned = twin_deletion.plan_keep("orders", (), SETTINGS, store, undo=True)
+    planned = twins.plan_keep("orders", (), SETTINGS, store, undo=True)
     assert [mentions(one, LINK, "orders") for one in planned.shown] == [True]
     assert (planned.steps, store.audit.rows(LINK)) == ((), ())
-    list(twin_deletion.act_keep(twin_deletion.plan_keep("", (), SETTINGS, store, every=True), store, by="anna"))
-    (line,) = twin_deletion.plan_keep("orders", (), SETTINGS, store, undo=True).shown
+    list(twins.act_keep(twins.plan_keep("", (), SETTINGS, store, every=True), store, by="anna"))
+    (line,) = twins.plan_keep("orders", (), SETTINGS, store, undo=True).shown
     assert "all of the link" in line
-    list(twin_deletion.act_keep(twin_deletion.plan_keep("orders", (), SETTINGS, store), store, by="anna"))
+    list(twins.act_keep(twins.plan_keep("orders", (), SETTINGS, store), store, by="anna"))
     store.forget_topic(LINK, "orders")
-    (step,) = twin_deletion.plan_keep("orders", (), SETTINGS, store, undo=True).steps
+    (step,) = twins.plan_keep("orders", (), SETTINGS, store, undo=True).steps
     assert step.kept == {""}, "also once its twin is gone"
 
 
 def test_a_deletion_is_agreed_to_only_where_nothing_speaks_against_it(store: Store, held: list[TwinRange]) -> None:
     store.link_states.remember([lifecycle_row(LINK, RememberState("orders", DeletionState.NEEDS_APPROVAL), 1)])
-    planned = twin_deletion.plan_delete("orders", SETTINGS.only(()), SETTINGS, store)
+    planned = twins.plan_delete("orders", SETTINGS.only(()), SETTINGS, store)
     assert planned.shown == ("east->west: its twin holds orders-0 0 to 999",)
-    list(twin_deletion.act_delete(planned, store, by="anna"))
+    list(twins.act_delete(planned, store, by="anna"))
     assert [row.subject for row in store.link_states.of(LINK, DELETE_APPROVAL)] == ["orders"]
     held[0] = TwinRange(0, 0, 1_001, 1_000, 1_000)
-    planned = twin_deletion.plan_delete("orders", SETTINGS.only(()), SETTINGS, store)
+    planned = twins.plan_delete("orders", SETTINGS.only(()), SETTINGS, store)
     assert planned.steps == ()
     assert isinstance(planned.refusal, RefusedError)
     assert "orders-0 holds offsets 1000 to 1000" in planned.refusal.message
@@ -102,16 +100,16 @@ def test_a_deletion_is_agreed_to_only_where_nothing_speaks_against_it(store: Sto
 
 def test_a_beginning_is_agreed_to_with_what_was_seen(store: Store, held: list[TwinRange]) -> None:
     with raises(ConfigError, "replication.topic-not-recreated", topic="orders"):
-        recreate_twin.plan("orders", SETTINGS.only(()), SETTINGS, store)
+        twins.plan_recreate("orders", SETTINGS.only(()), SETTINGS, store)
     incident(store, IncidentKind.RECREATED_TOPIC, -1, POLICY_TOPIC)
     held[0] = TwinRange(0, 0, 1_200, 1_000, 1_000)
-    planned = recreate_twin.plan("orders", SETTINGS.only(()), SETTINGS, store)
+    planned = twins.plan_recreate("orders", SETTINGS.only(()), SETTINGS, store)
     assert isinstance(planned.refusal, RefusedError) and planned.refusal.code == "replication.twin-last-copy"
     assert any("orders-0 1000 to 1199: no progress" in line for line in planned.shown), "and it is shown all the same"
-    planned = recreate_twin.plan("orders", SETTINGS.only(()), SETTINGS, store, even_unreplicated=True)
+    planned = twins.plan_recreate("orders", SETTINGS.only(()), SETTINGS, store, even_unreplicated=True)
     assert store.link_states.of(LINK, RECREATE_APPROVAL) == ()
     held[0] = TwinRange(0, 0, 9_999, 1_000, 1_000)
-    list(recreate_twin.act(planned, store, by="anna"))
+    list(twins.act_recreate(planned, store, by="anna"))
     (row,) = store.link_states.of(LINK, RECREATE_APPROVAL)
     assert "1200" in row.value and "9999" not in row.value, "the agreement is to what the plan saw"
 

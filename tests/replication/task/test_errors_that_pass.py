@@ -7,9 +7,9 @@ from kio.schema.errors import ErrorCode
 
 from tests.replication.task.parcels import a_batch
 from tests.replication.task.test_lane_bounds import LINE, NAMED, NOW_MS, SOURCE_ID, answer, running_task
+from twinshore.config.incident_policy import IncidentOutcome, is_transient, kind_entry
 from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseById
 from twinshore.kafka.protocol.produce import ProducedPartition
-from twinshore.replication.core.incident_kinds import IncidentOutcome, is_transient, kind_entry
 from twinshore.replication.task.core.batches import OffsetGap, PooledBuffer
 from twinshore.replication.task.core.config import PartitionIncident, TaskLimits
 from twinshore.replication.task.core.error_actions import (

@@ -11,11 +11,10 @@ import pytest
 
 from testkit.errors import mentions
 from tests.replication.task.test_lane_bounds import LINE, NAMED, NOW_MS, SOURCE_ID, TARGET_ID, answer, running_task
-from twinshore.config.incident_policy import POLICY_WAIT, IncidentKind
+from twinshore.config.incident_policy import POLICY_WAIT, IncidentKind, is_transient
 from twinshore.kafka.protocol.error_codes import error_kind
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.replication.core.coordinator import TaskReport
-from twinshore.replication.core.incident_kinds import is_transient
 from twinshore.replication.core.incident_rules import TransientIncidents
 from twinshore.replication.recorder import ProgressRecorder
 from twinshore.replication.task.core.batches import OffsetGap, PooledBuffer

@@ -12,8 +12,7 @@ from twinshore.kafka.protocol.record_batch import Record, encode_batch, split_ba
 from twinshore.replication.task.core.accounting import PendingProgress, Producers, ProgressLog, latest_batches
 from twinshore.replication.task.core.batches import OffsetGap, OutgoingBatch, PooledBuffer, SequenceMap, batch_producer
 from twinshore.replication.task.core.config import PartitionConfig, PartitionProgress
-from twinshore.replication.task.core.handoff import make_handoff
-from twinshore.replication.task.core.partition import TRANSITIONS, PartitionReplicator, Phase
+from twinshore.replication.task.core.partition import TRANSITIONS, PartitionReplicator, Phase, make_handoff
 from twinshore.replication.task.core.position import LastBatch, ResumeAt, TargetState
 
 

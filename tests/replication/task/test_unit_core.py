@@ -13,7 +13,8 @@ from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.error_codes import UNKNOWN_ERROR, Code
 from twinshore.replication.task.core.batches import OffsetGap
 from twinshore.replication.task.core.config import PartitionConfig
-from twinshore.replication.task.core.empty_transactions import (
+from twinshore.replication.task.core.partition import PartitionReplicator
+from twinshore.replication.task.core.resync import (
     AbortTransaction,
     AcquireTransactionalId,
     AskEndOffsets,
@@ -21,11 +22,11 @@ from twinshore.replication.task.core.empty_transactions import (
     EmptyTransactionCore,
     FinishedMarkerRuns,
     MarkerRunProgress,
+    PendingMarkers,
     RetryAcquire,
     TransactionQuestion,
+    markers_landed,
 )
-from twinshore.replication.task.core.partition import PartitionReplicator
-from twinshore.replication.task.core.resync import PendingMarkers, markers_landed
 
 SEEDS = 300
 AWAY = KafkaError("no answer", retriable=True)

@@ -7,10 +7,10 @@ from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.replication.task.core.batches import OffsetGap
 from twinshore.replication.task.core.config import PartitionConfig
-from twinshore.replication.task.core.empty_transactions import MarkerRunProgress
 from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.partition import PartitionReplicator, Phase
 from twinshore.replication.task.core.resync import (
+    MarkerRunProgress,
     PendingMarkers,
     judge_refused_markers,
     markers_landed,

@@ -12,10 +12,9 @@ from twinshore.config.errors import KafkaError
 from twinshore.config.model import Cluster, TopicPartition
 from twinshore.replication.task.core.batches import OffsetGap
 from twinshore.replication.task.core.config import PartitionConfig, TaskConfig
-from twinshore.replication.task.core.empty_transactions import MarkerRunProgress
 from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.partition import PartitionReplicator
-from twinshore.replication.task.core.resync import PendingMarkers
+from twinshore.replication.task.core.resync import MarkerRunProgress, PendingMarkers
 from twinshore.replication.task.lookups import (
     ACQUIRE_TIMEOUT_S,
     THREADS_MAX,

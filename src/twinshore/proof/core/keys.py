@@ -17,11 +17,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.incident_policy import IncidentKind, kind_entry
 from twinshore.proof.core.model import CompareResult, MissingTombstone
 from twinshore.proof.core.partition_scan import PartitionScan
 from twinshore.proof.core.record_rows import Array, Chunk, compiled, hash_key, key_at
-from twinshore.replication.core.incident_kinds import kind_entry
 from twinshore.state.core.values import Incident, IncidentRow, KeyCheckRow, PartitionKey, key_of
 
 INCIDENT_KIND = IncidentKind.DELETIONS_OWED

@@ -12,11 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import NamedTuple
 
-from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.incident_policy import IncidentKind, IncidentOutcome, kind_entry, stops_replication
 from twinshore.config.model import Link, TopicPartition
 from twinshore.proof.core.model import CompareMode, CompareRange, CompareResult, DifferenceKind, ProofDifference
 from twinshore.proof.core.record_rows import combine_digests
-from twinshore.replication.core.incident_kinds import IncidentOutcome, kind_entry, stops_replication
 from twinshore.replication.task.core.config import json_adapter
 from twinshore.state.core.values import Incident, IncidentRow, PartitionKey, ProofRow, ProofState, key_of
 

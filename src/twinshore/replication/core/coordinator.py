@@ -29,7 +29,6 @@ from twinshore.replication.task.core.config import (
     latest_epoch_offset,
     position_after,
 )
-from twinshore.replication.task.core.handoff import UNKNOWN_POSITION
 from twinshore.replication.task.core.messages import (
     Assign,
     CoordinatorMessage,
@@ -48,6 +47,7 @@ from twinshore.replication.task.core.messages import (
     TaskReady,
     ThrottleUsage,
 )
+from twinshore.replication.task.core.partition import UNKNOWN_POSITION
 from twinshore.replication.task.core.throttle import STILL_KEY
 
 TaskKey = tuple[str, int]

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
-from twinshore.config.incident_policy import IncidentKind
+from twinshore.config.incident_policy import IncidentKind, is_transient, kind_entry
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.brokers import LogDir
 from twinshore.kafka.leader_queries import ProducerState
-from twinshore.replication.core.incident_kinds import is_transient, kind_entry
 from twinshore.replication.task.core.config import PartitionIncident
 
 HANGING_KIND = IncidentKind.HANGING_TRANSACTION

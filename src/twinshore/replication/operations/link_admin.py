@@ -31,13 +31,13 @@ from twinshore.replication.core.link_config import (
 )
 from twinshore.replication.links import (
     check_naming,
+    check_reverse_link,
     link_audit_rows,
     load_links,
     own_twin_topics,
     parse_links,
     parse_valid_link,
 )
-from twinshore.replication.reverse_link import check_reverse_link
 from twinshore.state.core.values import AuditRow, ControlRow, LinkPresence, LinkRow
 from twinshore.state.opening import open_if_exists
 from twinshore.state.store import Store

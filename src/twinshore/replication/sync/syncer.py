@@ -29,8 +29,8 @@ from twinshore.kafka.admin import read_acls
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.access_control import Acl, ResourceType
+from twinshore.replication import stopped_partitions
 from twinshore.replication.core.model import CarryTopic, Refuse
-from twinshore.replication.incidents import stopped
 from twinshore.replication.sync.cluster_comparison import ClusterComparison, own_users, target_principal
 from twinshore.replication.sync.core import decisions
 from twinshore.replication.sync.core.decisions import (
@@ -278,7 +278,7 @@ class AclSync:
                 exposing = decisions.find_open_topic_acls(acls, self._ours | {us})
                 sentences.append(decisions.describe_open_topics(cluster.name, cluster.cluster.bootstrap[0], exposing))
         sentence = "; ".join(filter(None, sentences))
-        stopped.report_link_incident(self._store, self._link.name, IncidentKind.OWN_TOPICS_OPEN, sentence)
+        stopped_partitions.report_link_incident(self._store, self._link.name, IncidentKind.OWN_TOPICS_OPEN, sentence)
 
     def _follow(self, theirs: frozenset[Acl], ours: frozenset[Acl], topics: set[str], soon: set[str]) -> str:
         known = self._store.link_states.of(self._link.name)
@@ -345,7 +345,7 @@ class AclSync:
 
 
 def _because(away: IncidentKind, error: KafkaError) -> Refuse:
-    kind, hint = stopped.kind_of_error(error, away), error.hint or "it continues by itself once that is over"
+    kind, hint = stopped_partitions.kind_of_error(error, away), error.hint or "it continues by itself once that is over"
     if kind is IncidentKind.RIGHTS_LOST:
         hint = f"{error.hint}, {NO_ACLS_HINT}"
     return Refuse("", kind, error.message, hint, away.side)

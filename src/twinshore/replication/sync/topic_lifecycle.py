@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.incident_policy import IncidentEffect, IncidentKind, IncidentPolicy
+from twinshore.config.incident_policy import KNOWN_TOPIC_KINDS, IncidentEffect, IncidentKind, IncidentPolicy
 from twinshore.config.model import Link, is_heartbeats_topic
 from twinshore.config.repeat_filter import RepeatFilter
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.replication.core.incident_kinds import KNOWN_TOPIC_KINDS
 from twinshore.replication.sync.cluster_comparison import observe_topics, read_twin_ranges
 from twinshore.replication.sync.core import lifecycle
 from twinshore.replication.sync.core.decisions import (

@@ -53,16 +53,6 @@ from twinshore.replication.task.core.config import (
     WrittenPosition,
     compare_histories,
 )
-from twinshore.replication.task.core.empty_transactions import (
-    AbortTransaction,
-    AcquireTransactionalId,
-    AskEndOffsets,
-    BeginTransaction,
-    EmptyTransactionCore,
-    MarkerRunProgress,
-    RetryAcquire,
-    TransactionQuestion,
-)
 from twinshore.replication.task.core.error_actions import AUTHORIZATION_CODES
 from twinshore.replication.task.core.markers import MarkerOutcome, is_marker_producer_id, marker_producer_id
 from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, written_positions
@@ -73,7 +63,17 @@ from twinshore.replication.task.core.position import (
     first_difference,
     last_difference,
 )
-from twinshore.replication.task.core.resync import PendingMarkers
+from twinshore.replication.task.core.resync import (
+    AbortTransaction,
+    AcquireTransactionalId,
+    AskEndOffsets,
+    BeginTransaction,
+    EmptyTransactionCore,
+    MarkerRunProgress,
+    PendingMarkers,
+    RetryAcquire,
+    TransactionQuestion,
+)
 from twinshore.replication.task.core.shared_read import with_young_offset
 from twinshore.replication.task.mapped_lookup import inspect_mapped_target
 

@@ -31,9 +31,8 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from twinshore.config import frozen
-from twinshore.config.errors import TooLargeError, UnsupportedError
+from twinshore.config.errors import TooLargeError, UnsupportedError, messages
 from twinshore.config.frozen import HOMES_TOPIC, LINE_VERSION, LINE_VERSION_KEY, PART_LINE, SWITCH_LINE
-from twinshore.config.messages import messages
 from twinshore.config.model import FIRST_TERM, TERM_MAX
 from twinshore.config.sentences import join_names
 from twinshore.kafka.protocol.primitives import (

@@ -10,7 +10,7 @@ from twinshore.config.settings import Settings
 from twinshore.state.store import Store
 from twinshore.switch.core.steps import SwitchStep
 from twinshore.switch.drain import describe_commands, find_missing_command
-from twinshore.switch.operations import carrying, one_group, one_producer, plan, run, waves, without_data
+from twinshore.switch.operations import carrying, one_client, plan, run, waves, without_data
 from twinshore.switch.operations.carrying import CarryFirstPlan
 from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest
 from twinshore.switch.operations.run import SwitchCaller
@@ -42,7 +42,7 @@ def _planned(request: SwitchPlanRequest, settings: Settings, store: Store, by: s
     if request.bare:
         return without_data.plan(request, settings, store, by=by)
     if request.producer:
-        return one_producer.plan(request, settings, store)
+        return one_client.plan_producer(request, settings, store)
     if request.of and (request.topics or request.wave or request.group):
         raise ConfigError("switch.of-names-topics")
     if request.of:
@@ -50,7 +50,7 @@ def _planned(request: SwitchPlanRequest, settings: Settings, store: Store, by: s
     if request.wave:
         return waves.plan(request, settings, store, by=by)
     if request.group:
-        return one_group.plan(request, settings, store, by=by)
+        return one_client.plan_group(request, settings, store, by=by)
     if not request.topics:
         raise ConfigError("switch.nothing-to-switch")
     return carrying.plan(request, settings, store) or plan.plan(request, settings, store, by=by)

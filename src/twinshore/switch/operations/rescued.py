@@ -40,8 +40,7 @@ from twinshore.switch.core.unreplicated import (
 from twinshore.switch.fencing import append_batch
 from twinshore.switch.handover import offsets_from_json
 from twinshore.switch.operations.show import list_switches
-from twinshore.switch.rescue_steps import SUFFIX, read_origin, read_rescued_file
-from twinshore.switch.rescued_topic import RescuedTopic, export
+from twinshore.switch.rescue_steps import SUFFIX, RescuedTopic, export, read_origin, read_rescued_file
 
 REPLAYED_KIND = "reinjected"
 SHOWN_BYTES_MAX = 200

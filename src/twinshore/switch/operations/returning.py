@@ -1,4 +1,6 @@
-"""Plans a fail-back of a returned old home: what to rescue and delete. Changes nothing."""
+"""Plans a fail-back of a returned old home, and the rebuild of spoilt twins: what to rescue, delete and refill. Changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,14 @@ from pathlib import Path
 
 from twinshore.config.errors import ConfigError, RefusedError, TwinshoreError
 from twinshore.config.frozen import RESCUED_TOPIC
-from twinshore.config.model import Link, TwinNaming, is_heartbeats_topic
+from twinshore.config.incident_policy import IncidentEffect
+from twinshore.config.model import Link, OffsetMode, TwinNaming, is_heartbeats_topic
+from twinshore.config.schema import did_you_mean
 from twinshore.config.sentences import count_phrase, join_names
-from twinshore.config.settings import Settings
+from twinshore.config.settings import Settings, parse_link_name
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.core.ownership import pair_name
+from twinshore.replication.links import effective_links
 from twinshore.replication.sync.deletion_guard import deletion_guard
 from twinshore.runtime.endpoints import LinkClients, verify_cluster_ids
 from twinshore.state.core.values import TwinRow
@@ -24,11 +29,12 @@ from twinshore.switch.core.unreplicated import (
     UnreplicatedRange,
     describe_differing,
     describe_unchecked,
+    find_doubtful_ranges,
     find_unreplicated_ranges,
     ranges_to_json,
     topics_of_ranges,
 )
-from twinshore.switch.drain import describe_partial_refill, describe_topic_changes, why_unreachable
+from twinshore.switch.drain import describe_partial_refill, describe_topic_changes, read_log_ends, why_unreachable
 from twinshore.switch.failback import why_not_mapped
 from twinshore.switch.handover import read_group_offsets
 from twinshore.switch.operations.plan import (
@@ -40,6 +46,7 @@ from twinshore.switch.operations.plan import (
     links_leading_to,
     new_switch_state,
     open_link,
+    refuse_adopting_link,
 )
 from twinshore.switch.rescue_steps import count_unreplicated_records, inspect_old_home
 
@@ -63,7 +70,7 @@ def rescue_folder(settings: Settings, folder: Path | None = None) -> Path:
     return folder.absolute() if folder else (settings.file or Path.cwd() / "twinshore.toml").parent / RESCUE_FOLDER
 
 
-def plan(request: FailbackRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
+def plan_failback(request: FailbackRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
     """Raises ConfigError if no topic matches; obstacles are `refusal`, in one sentence."""
     settings.cluster(request.old)
     check_expressions(request.topics)
@@ -85,7 +92,7 @@ def plan(request: FailbackRequest, settings: Settings, store: Store, *, by: str 
         found = find_unreplicated_ranges(partitions)
         diverged = topics_of_ranges(found)
         state = replace(new_switch_state(kind, link, topics, by), folder=str(rescue_folder(settings, request.folder)))
-        shown = tuple(_shown(state, found, old, new, store))
+        shown = tuple(_shown_failback(state, found, old, new, store))
         why = (
             why_not_mapped(replace(state, tails=ranges_to_json(found)), old, store) if found and request.mapped else ""
         )
@@ -170,7 +177,7 @@ def topic_move_of_twin(rows: Sequence[TwinRow], topic: str, term: int) -> TopicM
     )
 
 
-def _shown(
+def _shown_failback(
     state: SwitchState, found: Sequence[UnreplicatedRange], old: KafkaCluster, new: KafkaCluster, store: Store
 ) -> Iterator[str]:
     if not found:
@@ -197,3 +204,99 @@ def _shown(
             yield f"continues after that, mapped, and nothing is deleted: topic {topic} on {state.old}"
         else:
             yield f"to be deleted, and refilled from {state.new}: topic {topic} on {state.old}"
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildRequest:
+    """Delete and refill the twins of these topics on the link's target. `folder`: for rescued records; beside the
+    settings if None. `anyway`: even if clients read or write there.
+    """
+
+    link: str
+    topics: Sequence[str]
+    folder: Path | None = None
+    anyway: bool = False
+
+
+def plan_rebuild(request: RebuildRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
+    """Raises ConfigError if the link has no such topic; obstacles are `refusal`, in one sentence."""
+    link = effective_links(settings.links, store)[settings.link(parse_link_name(request.link)).name].link
+    rows = _rows(link, request.topics, store)
+    if refusal := _unfit(link, request.topics, store):
+        return SwitchPlan(refusal=refusal)
+    homes = store.homes.of(pair_name(link))
+    topics = tuple(
+        topic_move_of_twin(rows, topic, homes[topic].term if topic in homes else 0)
+        for topic in sorted(set(request.topics))
+    )
+    state = new_switch_state(SwitchKind.REBUILD, Link(link.target, link.source), topics, by)
+    state = replace(state, folder=str(rescue_folder(settings, request.folder)), anyway=request.anyway)
+    with open_link(link, settings) as clients:
+        old, new = clients.target, clients.source
+        if silent := refuse_silent_cluster(clients):
+            return SwitchPlan(refusal=silent)
+        verify_cluster_ids(link, store, new, old)
+        changes = describe_topic_changes(old, topics, new=False) or describe_topic_changes(new, topics, new=True)
+        if changes:
+            remedy = "`twinshore mirror recreate` is for topics that are others by now"
+            return SwitchPlan(refusal=RefusedError("switch.topic-changed", cause=changes, remedy=remedy))
+        shown = tuple(_shown_rebuild(state, old, new, store))
+        offsets, live = read_group_offsets(old, state.names())
+        disk = check_disk_space(old, state.names(), settings)
+    remedy, members = "stop these consumers; --anyway deletes it under them", () if request.anyway else live
+    refusal = refuse_deletion(link, state.names(), members, remedy, settings, store) or disk.refused()
+    if refusal:
+        return SwitchPlan(shown=shown, refusal=refusal)
+    warnings = filter(None, (disk.words, describe_partial_refill(link)))
+    remarks = (*_remarks(state, sorted(offsets), live, store), *warnings)
+    return SwitchPlan(STEPS[SwitchKind.REBUILD], shown, remarks, state=state)
+
+
+def _rows(link: Link, topics: Sequence[str], store: Store) -> list[TwinRow]:
+    rows = [row for row in store.twins.of(link.name) if not is_heartbeats_topic(row.topic)]
+    known = {row.topic for row in rows}
+    for topic in topics:
+        if topic not in known:
+            near = did_you_mean(topic, sorted(known))
+            raise ConfigError("switch.no-such-twin", link=link.name, topic=topic, near=near)
+    return rows
+
+
+def _unfit(link: Link, topics: Sequence[str], store: Store) -> TwinshoreError | None:
+    if link.naming is not TwinNaming.SAME:
+        return RefusedError("switch.prefix-not-rebuilt", link=link.name)
+    mapped = sorted({topic for topic, _ in store.offset_runs.reached(link.name)} & set(topics))
+    if link.mode is OffsetMode.MAPPED and not mapped:
+        return refuse_adopting_link(link, "rebuilt")
+    if mapped:
+        return RefusedError("switch.mapped-not-rebuilt", topics=join_names(mapped))
+    homes = store.homes.of(pair_name(link))
+    away = sorted(topic for topic in set(topics) if topic in homes and homes[topic].home != link.source)
+    return RefusedError("switch.not-at-home", topics=join_names(away), cluster=link.source) if away else None
+
+
+def _shown_rebuild(state: SwitchState, old: KafkaCluster, new: KafkaCluster, store: Store) -> Iterator[str]:
+    twins, homes = (read_log_ends(cluster, state.topics).ends for cluster in (old, new))
+    for move in state.topics:
+        held, there = (count_phrase(sum(ends[move.topic]), "offset") for ends in (twins, homes))
+        what = f"{move.topic}, {count_phrase(move.partitions, 'partition')}, {held} now, {there} then"
+        yield f"deleted on {state.old} and refilled from {state.new}: topic {what}"
+    for offset_range in find_doubtful_ranges(inspect_old_home(old, new, store, state.back, state.topics, every=True)):
+        count = count_unreplicated_records(state, offset_range, old, new, store)
+        if count.records:
+            lacks = (
+                f"{count_phrase(count.records, 'record')} that {state.new} lacks, {count.committed} of them committed"
+            )
+            yield f"to be rescued: {lacks}, of {offset_range}, to {RESCUED_TOPIC} on {state.new} and to {state.folder}"
+
+
+def _remarks(state: SwitchState, groups: Sequence[str], live: Sequence[str], store: Store) -> Iterator[str]:
+    rows = [row.incident for row in store.incidents.rows(state.back, open_only=True)]
+    wrong = {row.topic for row in rows if row.policy.stops or row.policy.effect is IncidentEffect.TOPIC}
+    for topic in state.names():
+        if topic not in wrong:
+            yield f"nothing is known to be wrong with the twin of {topic}"
+    if groups:
+        yield f"the committed offsets on {state.old} are restored: {join_names(groups)}"
+    if live:
+        yield f"group {join_names(live)} has members there now, and loses what it reads"

@@ -54,13 +54,14 @@ from twinshore.replication.task.core.error_actions import (
     judge_target_error,
 )
 from twinshore.replication.task.core.fetching import FetchScheduler, PlannedFetch, needed_fetch_bytes
-from twinshore.replication.task.core.handoff import accept_handoff, make_handoff
 from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.partition import (
     PartitionLeaders,
     PartitionReplicator,
     Phase,
     SentBatch,
+    accept_handoff,
+    make_handoff,
     make_replicator,
     update_written_positions,
 )

@@ -35,7 +35,7 @@ from twinshore.replication.core.mapping import (
     usable_offset_syncs,
 )
 from twinshore.replication.core.model import CarryTopic, Refuse
-from twinshore.replication.incidents.stopped import kind_of_error
+from twinshore.replication.stopped_partitions import kind_of_error
 from twinshore.runtime.endpoints import LONG_TIMEOUT_CONNECTIONS
 from twinshore.runtime.logging import LinkLogger
 from twinshore.runtime.scheduler import UNTIL_WOKEN, ScheduledTask, process_scheduler

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from twinshore.config.errors import ConfigError, KafkaError, WireError
-from twinshore.config.incident_policy import IncidentKind, IncidentSide
+from twinshore.config.incident_policy import IncidentKind, IncidentOutcome, IncidentSide, kind_entry
 from twinshore.config.model import Cluster, Link, TopicPartition
 from twinshore.config.repeat_filter import RepeatFilter, describe_error, run_all
 from twinshore.config.sentences import join_names
@@ -27,7 +27,6 @@ from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.log_reader import read_log_ends
 from twinshore.kafka.metadata import NO_LEADER
 from twinshore.kafka.protocol.error_codes import Code
-from twinshore.replication.core.incident_kinds import IncidentOutcome, kind_entry
 from twinshore.replication.core.incident_rules import (
     HANGING_KIND,
     DiskSpace,

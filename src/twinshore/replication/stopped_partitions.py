@@ -16,11 +16,10 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.incident_policy import IncidentEffect, IncidentKind
+from twinshore.config.incident_policy import IncidentEffect, IncidentKind, IncidentOutcome, is_transient, kind_entry
 from twinshore.config.model import TopicPartition, is_heartbeats_topic
 from twinshore.config.sentences import append_hint
 from twinshore.kafka.clock import wall_ms
-from twinshore.replication.core.incident_kinds import IncidentOutcome, is_transient, kind_entry
 from twinshore.replication.core.model import Grow, Refuse
 from twinshore.replication.task.core.config import PartitionIncident
 from twinshore.replication.task.core.error_actions import AUTHORIZATION_CODES

@@ -3,6 +3,8 @@
 The cache reads the store several times a second, once for all waiting clients. Requests are answered from the cache, so
 a short outage of the store is not noticed; if the store hangs, only the refresh waits. Data older than half a minute is
 not served: a client has its own copy, and another server may have a newer one.
+
+Also here: tokens. A token permits to read an application's push, or to change it, and is shown once, when made.
 """
 
 from __future__ import annotations
@@ -10,10 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import secrets
 import socket
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 from prometheus_client import CollectorRegistry, generate_latest
@@ -28,14 +33,18 @@ from twinshore.client.core.pushes import PushTag, digest_of, read_tag
 from twinshore.config.errors import ConfigError, RefusedError, StoreError
 from twinshore.config.frozen import HEALTH_PATH, METRICS_PATH, PUSH_PATH
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
+from twinshore.config.sections import push
 from twinshore.config.sections.push import PushSettings
-from twinshore.kafka.clock import steady_s
+from twinshore.config.settings import Settings
+from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.runtime.http import PROMETHEUS, bind_error
 from twinshore.runtime.process import shutdown_signals
+from twinshore.state.core.values import AuditRow
+from twinshore.state.opening import open_or_create
 from twinshore.state.proxies import PushRow, PushTokenRow
 from twinshore.state.store import Store
-from twinshore.switch.config_service.push import SetPush, apply_push, plan_set
-from twinshore.switch.core.config_offer import DIGEST_CHARS_SHOWN, parse_bearer_token
+from twinshore.switch.core.config_offer import DIGEST_CHARS_SHOWN, check_app, parse_bearer_token
+from twinshore.switch.push import SetPush, apply_push, plan_set
 
 log = logging.getLogger(__name__)
 
@@ -343,3 +352,64 @@ def _config(settings: PushSettings, doors: PushRoutes) -> uvicorn.Config:
     except (OSError, ValueError) as error:
         raise ConfigError("switch.bad-certificate", cause=str(error)) from error
     return config
+
+
+def serve_pushes(settings: Settings) -> None:
+    with open_or_create(settings) as store:
+        serve(settings.of(push.SECTION), store)
+
+
+TOKEN_AUDIT_KIND = "push token"
+TOKEN_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """`may_push`: may change the push, besides reading."""
+
+    app: str
+    may_push: bool = False
+
+
+def make_token(new_token: NewToken, store: Store, *, by: str) -> str:
+    """Returns the token, which is never shown again."""
+    app, token, now_ms = check_app(new_token.app), secrets.token_urlsafe(TOKEN_BYTES), wall_ms()
+    row = PushTokenRow(digest_of(token), app, new_token.may_push, by, now_ms)
+    audit_row = AuditRow(
+        now_ms, "", TOKEN_AUDIT_KIND, app, "", f"{row.digest[:DIGEST_CHARS_SHOWN]}, {_may(row)}", "made", by
+    )
+    store.pushes.add_token(row, audit_row)
+    return token
+
+
+def find_token(beginning: str, store: Store) -> PushTokenRow:
+    """Returns the token whose digest begins so. Raises ConfigError if there is none, or more than one."""
+    found = [row for row in store.pushes.tokens() if beginning and row.digest.startswith(beginning)]
+    if len(found) != 1:
+        raise ConfigError("switch.not-one-token", count=len(found), beginning=beginning)
+    return found[0]
+
+
+def revoke(row: PushTokenRow, store: Store, *, by: str) -> bool:
+    """Revokes the token; servers refuse the token within a second. Returns False if the token was already invalid."""
+    audit_row = AuditRow(
+        wall_ms(), "", TOKEN_AUDIT_KIND, row.app, f"{row.digest[:DIGEST_CHARS_SHOWN]}, {_may(row)}", "", "revoked", by
+    )
+    return store.pushes.revoke(row.digest, audit_row)
+
+
+def read_tokens(store: Store) -> list[dict[str, Any]]:
+    return [
+        {
+            "app": row.app,
+            "token": row.digest[:DIGEST_CHARS_SHOWN],
+            "may": _may(row),
+            "made_by": row.made_by,
+            "made_ms": row.made_ms,
+        }
+        for row in store.pushes.tokens()
+    ]
+
+
+def _may(row: PushTokenRow) -> str:
+    return "may push" if row.may_push else "may ask"
