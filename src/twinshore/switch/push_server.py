@@ -290,10 +290,11 @@ class SignalFreeServer(uvicorn.Server):
         yield
 
 
-def serve(settings: PushSettings, store: Store) -> None:
+def serve(settings: Settings) -> None:
     """Serves until Ctrl-C, SIGTERM or SIGHUP. Raises ConfigError if the address or the certificate is unusable."""
-    with _listening(settings) as door:
-        asyncio.run(_serve(settings, door, store))
+    pushes = settings.of(push.SECTION)
+    with open_or_create(settings) as store, _listening(pushes) as door:
+        asyncio.run(_serve(pushes, door, store))
 
 
 def _listening(settings: PushSettings) -> socket.socket:
@@ -352,11 +353,6 @@ def _config(settings: PushSettings, doors: PushRoutes) -> uvicorn.Config:
     except (OSError, ValueError) as error:
         raise ConfigError("switch.bad-certificate", cause=str(error)) from error
     return config
-
-
-def serve_pushes(settings: Settings) -> None:
-    with open_or_create(settings) as store:
-        serve(settings.of(push.SECTION), store)
 
 
 TOKEN_AUDIT_KIND = "push token"
