@@ -372,9 +372,9 @@ def list_files(
     found, unknown = add_replayed_records(found, loaded)
     there, silent = list_kept_rescues(loaded)
     exported = {file.origin for file in found}
-    there = [rescue for rescue in there if switch.origin not in exported]
-    values = [file.as_values() for file in found] + [switch.as_values() for rescue in there]
-    lines = [file.sentence() for file in found] + [switch.sentence() for rescue in there]
+    there = [rescue for rescue in there if rescue.origin not in exported]
+    values = [file.as_values() for file in found] + [rescue.as_values() for rescue in there]
+    lines = [file.sentence() for file in found] + [rescue.sentence() for rescue in there]
     print_result(values, lines, as_json=json_output, none="" if odd else "nothing was rescued")
     for line in (*odd, *unknown, *silent):
         typer.echo(escape_line(line), err=True)
