@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli import options, switch
+from twinshore.cli import options
 from twinshore.cli.app import (
     confirm_and_run,
     get_operator_name,

@@ -512,17 +512,6 @@ def describe_difference(found: AdviceDifference, now_ms: int) -> Iterable[str]:
     yield from (f"  gone{unsure}: {one.rule}, {one.subject}: {one.evidence}" for one in found.gone)
 
 
-PAGE_CSS = """\
-:root{color-scheme:light dark;--grave:#b3261e;--warning:#9a6700;--note:#57606a;--line:#8884}
-body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}
-h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
-article{border-left:.3rem solid var(--note);padding:.1rem 1rem;margin:1.2rem 0}
-article.grave{border-color:var(--grave)}article.warning{border-color:var(--warning)}
-pre{overflow-x:auto;white-space:pre-wrap;background:#8881;padding:.6rem;border-radius:.3rem;user-select:all}
-li pre{white-space:pre}
-table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.3rem .6rem;border-bottom:1px solid var(--line);
-vertical-align:top}summary{cursor:pointer}.severity{font-weight:600;text-transform:uppercase;font-size:.8rem}
-"""
 FINDINGS_SHOWN_MAX = 20
 
 
@@ -531,7 +520,7 @@ def render_advice_page(advice: Advice, changed: AdviceDifference | None = None) 
     body = "\n".join(_body(advice, changed))
     title = f"Advice on {advice.cluster}"
     first = f"<p>{escape(describe_verdict(advice))}.<br>{when}, cluster id {escape(advice.cluster_id)}</p>"
-    return html_page(title, PAGE_CSS, f"<h1>{escape(title)}</h1>\n{first}\n{body}")
+    return html_page(title, f"<h1>{escape(title)}</h1>\n{first}\n{body}", "advice.css")
 
 
 def _body(advice: Advice, changed: AdviceDifference | None) -> Iterator[str]:

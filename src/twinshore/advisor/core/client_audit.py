@@ -14,7 +14,6 @@ from typing import Any
 
 from twinshore.advisor.core.advice_report import (
     FINDINGS_PER_RULE_MAX,
-    PAGE_CSS,
     describe_counts,
     describe_unjudged,
     render_list,
@@ -163,18 +162,13 @@ def _of_rule(findings: list[ClientFinding], most: int) -> Iterable[str]:
 
 
 BARS_MAX = 15
-DRAWINGS_CSS = """\
-svg{display:block;width:100%;height:auto;margin:.4rem 0}svg text{font:11px system-ui,sans-serif;fill:currentColor}
-svg .area{fill:#4a7bd055;stroke:#4a7bd0}svg .bar{fill:#4a7bd0}svg .axis{stroke:var(--line)}
-"""
 
 
 def render_audit_page(audit: ClientAudit) -> str:
     title = "How clients use their clusters"
     body = "\n".join(_body(audit))
-    return html_page(
-        title, f"{PAGE_CSS}{DRAWINGS_CSS}", f"<h1>{title}</h1>\n<p>{escape(describe_verdict(audit))}.</p>\n{body}"
-    )
+    head = f"<h1>{title}</h1>\n<p>{escape(describe_verdict(audit))}.</p>"
+    return html_page(title, f"{head}\n{body}", "advice.css", "charts.css")
 
 
 def _body(audit: ClientAudit) -> Iterator[str]:

@@ -126,7 +126,6 @@ REQUEST_US: Final = 50
 LINGER_MS: Final = 20
 FETCH_WAIT_MS: Final = 500
 DAY_S: Final = 86_400
-SECONDS_LIMIT = RuleLimit("seconds", 20, "seconds of traffic from which on it is judged")
 
 
 def has_enough_traffic(usage: ClientUsage, seconds: float) -> bool:

@@ -11,17 +11,17 @@ from twinshore.advisor.core.client_model import (
     DAY_S,
     FETCH_WAIT_MS,
     LINGER_MS,
-    SECONDS_LIMIT,
     AuditedClient,
     ClientCase,
     ClientRule,
     ClientUsage,
+    JudgeClient,
     compute_share,
     format_processor_time,
     format_size,
     has_enough_traffic,
 )
-from twinshore.advisor.core.model import RuleLimit, Severity
+from twinshore.advisor.core.model import read_rules
 from twinshore.state.core.proxy_values import TrafficCounter, TrafficKey, TrafficKind
 
 LimitValues = Mapping[str, float]
@@ -121,64 +121,13 @@ def _old_client(client: AuditedClient, _limits: LimitValues) -> ClientCases:
             )
 
 
-ANY_CLIENT_RULES = (
-    ClientRule(
-        "many-connections",
-        Severity.NOTE,
-        "a client id has very many connections",
-        "memory of brokers and proxies, and their bounds",
-        ("one producer and one consumer for each process, shared by its threads",),
-        _many_connections,
-        (RuleLimit("connections", 100, "connections of one client id at one proxy that are fine"),),
-    ),
-    ClientRule(
-        "reconnects",
-        Severity.WARNING,
-        "a client connects again all the time",
-        "handshakes and logins, and the time of each record that waits for them",
-        ("one producer for the life of the process, not one for each record", "reconnect.backoff.max.ms=1000"),
-        _reconnects,
-        (
-            RuleLimit("connections_s", 0.5, "new connections a second that are fine"),
-            RuleLimit("lives_s", 60, "seconds that a connection should last: clients end idle ones after some minutes"),
-            RuleLimit("requests", 50, "requests that a connection should be used for"),
-            SECONDS_LIMIT,
-        ),
-    ),
-    ClientRule(
-        "metadata-storm",
-        Severity.WARNING,
-        "a client asks all the time where topics are",
-        "the most expensive question: its answer grows with partitions and brokers",
-        ("metadata.max.age.ms=300000 (librdkafka: topic.metadata.refresh.interval.ms=300000)",),
-        _metadata_storm,
-        (
-            RuleLimit("requests_s", 2, "questions a second that are fine"),
-            RuleLimit("each_s", 0.1, "questions a second by each connection that are fine"),
-            SECONDS_LIMIT,
-        ),
-    ),
-    ClientRule(
-        "unknown-topics",
-        Severity.WARNING,
-        "a client asks over and over for a topic that is not there",
-        "questions that are all for nothing, of an application that does not work",
-        ("the topic's right name; or make the topic",),
-        _unknown_topics,
-        (
-            RuleLimit("requests", 20, "questions for one topic that are fine"),
-            RuleLimit("requests_s", 0.2, "of them a second that are fine"),
-        ),
-    ),
-    ClientRule(
-        "old-client",
-        Severity.NOTE,
-        "a client is old",
-        "defaults and faults that newer ones have mended",
-        ("a newer library: brokers since Kafka 2.1 and this proxy take it",),
-        _old_client,
-    ),
-)
+ANY_CLIENT_JUDGES: dict[str, JudgeClient] = {
+    "many-connections": _many_connections,
+    "reconnects": _reconnects,
+    "metadata-storm": _metadata_storm,
+    "unknown-topics": _unknown_topics,
+    "old-client": _old_client,
+}
 
 
 def _busy_polling(client: AuditedClient, limits: LimitValues) -> ClientCases:
@@ -244,50 +193,11 @@ def _commit_storm(client: AuditedClient, limits: LimitValues) -> ClientCases:
             )
 
 
-CONSUMER_RULES = (
-    ClientRule(
-        "busy-polling",
-        Severity.WARNING,
-        "a consumer asks again and again where there is nothing",
-        "requests that bring nothing: processor time of brokers and of the consumer",
-        (f"fetch.max.wait.ms={FETCH_WAIT_MS} (librdkafka: fetch.wait.max.ms={FETCH_WAIT_MS})", "fetch.min.bytes=1"),
-        _busy_polling,
-        (
-            RuleLimit("empty_s", 10, "empty answers a second that are fine"),
-            RuleLimit("part", 0.5, "which part of all answers may be empty"),
-            RuleLimit("wait_ms", 100, "milliseconds for which an answer should be allowed to wait"),
-            SECONDS_LIMIT,
-        ),
-    ),
-    ClientRule(
-        "small-fetches",
-        Severity.NOTE,
-        "a consumer is given a few records at a time",
-        "more requests than its records need",
-        ("fetch.min.bytes=65536", f"fetch.max.wait.ms={FETCH_WAIT_MS} (librdkafka: fetch.wait.max.ms={FETCH_WAIT_MS})"),
-        _small_fetches,
-        (
-            RuleLimit("requests_s", 100, "answers with records a second that are fine"),
-            RuleLimit("bytes", 10_000, "bytes that an answer should have on average"),
-            SECONDS_LIMIT,
-        ),
-    ),
-    ClientRule(
-        "commit-storm",
-        Severity.WARNING,
-        "a consumer commits after each record",
-        "a request and a record in __consumer_offsets for each record that is read",
-        ("one commit for all that a poll gave, once it was handled",),
-        _commit_storm,
-        (
-            RuleLimit("commits_s", 5, "commits a second that are fine"),
-            RuleLimit("each_s", 1, "commits a second by each connection that are fine"),
-            RuleLimit("records", 2, "records that a commit should be for on average"),
-            RuleLimit("moved", 0.5, "records on average below which commits are those of a clock where nothing comes"),
-            SECONDS_LIMIT,
-        ),
-    ),
-)
+CONSUMER_JUDGES: dict[str, JudgeClient] = {
+    "busy-polling": _busy_polling,
+    "small-fetches": _small_fetches,
+    "commit-storm": _commit_storm,
+}
 
 
 def _produced(client: AuditedClient, limits: LimitValues) -> Iterator[tuple[TrafficKey, ClientUsage, TrafficCounter]]:
@@ -418,78 +328,17 @@ def _not_idempotent(client: AuditedClient, limits: LimitValues) -> ClientCases:
             )
 
 
-PRODUCER_RULES = (
-    ClientRule(
-        "weak-acks",
-        Severity.CRITICAL,
-        "a producer asks for less than its topic promises",
-        "records that were acknowledged, when a leader dies",
-        ("acks=all",),
-        _weak_acks,
-        (RuleLimit("min_insync", 2, "min.insync.replicas from which on a topic asks for more than acks=1"),),
-    ),
-    ClientRule(
-        "no-compression",
-        Severity.WARNING,
-        "a producer does not compress",
-        "network and disks: of each replica, and of each reader",
-        ("compression.type=lz4",),
-        _no_compression,
-        (
-            RuleLimit("bytes_s", 50_000, "bytes a second that are fine"),
-            RuleLimit("part", 0.5, "which part of all bytes is fine"),
-            RuleLimit("lz4_part", 0.8, "the part to which lz4 takes samples, from which on it saves too little"),
-            SECONDS_LIMIT,
-        ),
-    ),
-    ClientRule(
-        "single-records",
-        Severity.WARNING,
-        "a producer sends each record by itself",
-        "a request for each record: processor time of brokers, and of clients that read such batches",
-        (f"linger.ms={LINGER_MS}", "batch.size=131072"),
-        _single_records,
-        (
-            RuleLimit("batches_s", 50, "batches a second by each connection that are fine, as with linger.ms=20"),
-            RuleLimit("part", 0.9, "which part of all batches may hold one record"),
-            SECONDS_LIMIT,
-        ),
-    ),
-    ClientRule(
-        "tiny-batches",
-        Severity.NOTE,
-        "a producer sends many small batches",
-        "more requests, headers and checks than its records need",
-        (f"linger.ms={LINGER_MS}", "batch.size=131072"),
-        _tiny_batches,
-        (
-            RuleLimit("requests_s", 100, "requests a second that are fine"),
-            RuleLimit("each_s", 50, "requests a second by each connection that are fine"),
-            RuleLimit("bytes", 1_000, "bytes that a batch should have on average"),
-            SECONDS_LIMIT,
-        ),
-    ),
-    ClientRule(
-        "no-idempotence",
-        Severity.WARNING,
-        "a producer is not idempotent",
-        "records written twice or out of order, behind a retry",
-        ("enable.idempotence=true", "acks=all"),
-        _not_idempotent,
-        (
-            RuleLimit("batches", 100, "batches without a producer id that are fine"),
-            RuleLimit("part", 0.5, "which part of all batches is fine"),
-        ),
-    ),
-    ClientRule(
-        "acks-none",
-        Severity.NOTE,
-        "a producer does not wait for any answer",
-        "records that a broker refused, without a word",
-        ("acks=1",),
-        _unheard,
-        (RuleLimit("requests", 10, "requests that are fine"),),
-    ),
-)
+PRODUCER_JUDGES: dict[str, JudgeClient] = {
+    "weak-acks": _weak_acks,
+    "no-compression": _no_compression,
+    "single-records": _single_records,
+    "tiny-batches": _tiny_batches,
+    "no-idempotence": _not_idempotent,
+    "acks-none": _unheard,
+}
 
-CLIENT_RULES: tuple[ClientRule, ...] = (*PRODUCER_RULES, *CONSUMER_RULES, *ANY_CLIENT_RULES)
+JUDGES = PRODUCER_JUDGES | CONSUMER_JUDGES | ANY_CLIENT_JUDGES
+CLIENT_RULES = tuple(
+    ClientRule(**rule | {"settings": tuple(rule["settings"])}, judge=JUDGES[name])
+    for name, rule in read_rules("client").items()
+)

@@ -10,15 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from twinshore.advisor.core import advice_report
 from twinshore.advisor.core.model import (
     MIN_ISR_CONFIG,
-    AdvisorRule,
     BrokerSnapshot,
     ClusterSnapshot,
     ConsumerGroupSnapshot,
     GroupPosition,
+    JudgeCluster,
     LinkSnapshot,
     RuleCase,
-    RuleLimit,
-    Severity,
 )
 from twinshore.config.sentences import count_phrase, join_names
 
@@ -174,78 +172,16 @@ def _of_all_topics(snapshot: ClusterSnapshot, minimum: int) -> tuple[tuple[str, 
     return (), [meant, *first, f"{when}: {line}"]
 
 
-BROKER_RULES = (
-    AdvisorRule(
-        "racks-unset",
-        Severity.WARNING,
-        "brokers do not say in which rack they are",
-        "partitions whose replicas all happen to stand in one zone",
-        "a zone loses its power or its network",
-        _racks_unset,
-    ),
-    AdvisorRule(
-        "mixed-versions",
-        Severity.WARNING,
-        "brokers are of several versions",
-        "what only the newer ones can do, and clients that meet both",
-        "a leader moves to a broker of the other version",
-        _versions,
-    ),
-    AdvisorRule(
-        "upgrade-unfinished",
-        Severity.NOTE,
-        "all brokers know a newer metadata.version than the cluster works by",
-        "features and repairs of the newer version, which stay off",
-        "always; once it is raised, there is no way back to the older version",
-        _unfinished,
-    ),
-    AdvisorRule(
-        "auto-create",
-        Severity.WARNING,
-        "a topic is made by whoever asks for it",
-        "records in topics of misspelt names, and the defaults of brokers in place of what was decided",
-        "a client names a topic wrongly, or one that was deleted",
-        _auto_create,
-    ),
-    AdvisorRule(
-        "offsets-retention",
-        Severity.WARNING,
-        "committed offsets of groups expire soon",
-        "records never read (auto.offset.reset=latest) or read again (earliest)",
-        "a group is without members for so long, then comes back",
-        _offsets_retention,
-        (RuleLimit("hours", 168, "hours for which committed offsets should be kept; Kafka's default is 168"),),
-        story="offsets-retention",
-    ),
-    AdvisorRule(
-        "transaction-timeout",
-        Severity.WARNING,
-        "a transaction may stay open for long",
-        "reading with read_committed: nothing behind the open transaction is delivered",
-        "a transactional producer dies with a transaction open and a long timeout",
-        _transaction_timeout,
-        (RuleLimit("minutes", 15, "minutes that a transaction may ask for; Kafka's default is 15"),),
-    ),
-    AdvisorRule(
-        "producer-expiry",
-        Severity.WARNING,
-        "brokers forget producers soon",
-        "records written twice, and fencing of an old producer",
-        "a producer is silent for so long, then sends a batch again",
-        _transactional_expiry,
-        (RuleLimit("hours", 24, "hours for which producers should be remembered"),),
-        story="retry-twice",
-    ),
-    AdvisorRule(
-        "new-topics",
-        Severity.NOTE,
-        "new topics are weak unless whoever makes them says otherwise",
-        "records of topics that are yet to be made",
-        "one or two brokers are lost",
-        _new_topics,
-        story="min-insync-1",
-    ),
-)
+BROKER_JUDGES: dict[str, JudgeCluster] = {
+    "racks-unset": _racks_unset,
+    "mixed-versions": _versions,
+    "upgrade-unfinished": _unfinished,
+    "auto-create": _auto_create,
+    "offsets-retention": _offsets_retention,
+    "transaction-timeout": _transaction_timeout,
+    "producer-expiry": _transactional_expiry,
+    "new-topics": _new_topics,
+}
 
 RETENTION_MS_CONFIG = "retention.ms"
 # Kafka Connect commits each minute by default.
@@ -446,67 +382,14 @@ def _unplaced(snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
             )
 
 
-GROUP_RULES = (
-    AdvisorRule(
-        "group-lost",
-        Severity.CRITICAL,
-        "records were deleted before a group read them",
-        "these records, for this group: it goes on by its auto.offset.reset, and latest skips all that is there",
-        "it has happened",
-        _lost,
-        story="oldest",
-    ),
-    AdvisorRule(
-        "group-retention",
-        Severity.CRITICAL,
-        "retention will overtake a group",
-        "records that it has not read yet",
-        "it goes on as between the two looks",
-        _retention,
-        (
-            RuleLimit("hours", 24, "hours ahead that are looked at"),
-            RuleLimit("part", 0.25, "part of retention.ms that the next record must have waited already"),
-        ),
-        story="oldest",
-    ),
-    AdvisorRule(
-        "group-abandoned",
-        Severity.WARNING,
-        "a group without members has records to read",
-        "these records, when retention deletes them; its committed offsets, when offsets.retention.minutes are over",
-        "nobody starts it again",
-        _abandoned,
-        (RuleLimit("records", 0, "records to read that are fine"),),
-        story="offsets-retention",
-    ),
-    AdvisorRule(
-        "group-stuck",
-        Severity.WARNING,
-        "a group with members commits nothing",
-        "records read again after a restart, or never read, as its consumer hangs",
-        "the consumer is restarted, or retention overtakes it",
-        _stuck,
-        (RuleLimit("seconds", 8, "seconds between two looks from which on it is judged"),),
-    ),
-    AdvisorRule(
-        "group-beyond-end",
-        Severity.CRITICAL,
-        "a group's committed offset is past the end of its log",
-        "records: they were lost from the log, or the group will skip or repeat what comes, by its auto.offset.reset",
-        "it reads on",
-        _beyond,
-        story="unclean",
-    ),
-    AdvisorRule(
-        "group-unplaced",
-        Severity.NOTE,
-        "a group has no committed offset in partitions with records, though it reads them or others of the topic",
-        "records that are there already, if auto.offset.reset=latest",
-        "its first reader of such a partition is restarted before it commits",
-        _unplaced,
-        story="newest",
-    ),
-)
+GROUP_JUDGES: dict[str, JudgeCluster] = {
+    "group-lost": _lost,
+    "group-retention": _retention,
+    "group-abandoned": _abandoned,
+    "group-stuck": _stuck,
+    "group-beyond-end": _beyond,
+    "group-unplaced": _unplaced,
+}
 
 
 def _status(link: LinkSnapshot) -> str:
@@ -578,46 +461,10 @@ def _value(text: str | None) -> str:
     return "Kafka's default" if text is None else text
 
 
-LINK_RULES = (
-    AdvisorRule(
-        "link-not-running",
-        Severity.CRITICAL,
-        "no mirror replicates a link that has twins",
-        "all that is written from now on, on the other side",
-        "this cluster is lost, and clients move to the other one",
-        _not_running,
-    ),
-    AdvisorRule(
-        "twin-behind",
-        Severity.WARNING,
-        "twins lack records",
-        "these records: a switch by force would lose them, a planned one waits for them",
-        "this cluster is lost now",
-        _behind,
-        (RuleLimit("records", 1000, "records that a topic's twin may lack"),),
-    ),
-    AdvisorRule(
-        "twin-stopped",
-        Severity.CRITICAL,
-        "partitions of twins are stopped",
-        "all that these partitions get, on the other side",
-        "this cluster is lost, and clients move to the other one",
-        _stopped,
-    ),
-    AdvisorRule(
-        "twin-differs",
-        Severity.WARNING,
-        "a twin's settings are not those of its source",
-        "what the settings promise: the twin keeps another promise than its topic",
-        "clients move to the other cluster",
-        _differs,
-    ),
-    AdvisorRule(
-        "twin-rights",
-        Severity.WARNING,
-        "who may use twins is not who may use their topics",
-        "reading and writing there: clients are refused, or others are let in",
-        "clients move to the other cluster",
-        _rights,
-    ),
-)
+LINK_JUDGES: dict[str, JudgeCluster] = {
+    "link-not-running": _not_running,
+    "twin-behind": _behind,
+    "twin-stopped": _stopped,
+    "twin-differs": _differs,
+    "twin-rights": _rights,
+}

@@ -11,11 +11,13 @@ unclean election). Brokers do not report acks, so a topic is CP or AP for produc
 from __future__ import annotations
 
 import datetime
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from importlib import resources
 from typing import Any, Generic, Protocol, TypeVar
 
 from twinshore.config.errors import ConfigError
@@ -420,6 +422,16 @@ class AdvisorRule:
     judge: JudgeCluster
     limits: tuple[RuleLimit, ...] = ()
     story: str = ""
+
+
+def read_rules(kind: str) -> dict[str, dict[str, Any]]:
+    """The rules of `rules.json` in report order: the fields of each but its judge. `kind`: "cluster" or "client"."""
+    text = resources.files("twinshore.advisor").joinpath("rules.json").read_text(encoding="utf-8")
+    rules: dict[str, dict[str, Any]] = json.loads(text)[kind]
+    for name, rule in rules.items():
+        limits = tuple(RuleLimit(limit, *values) for limit, values in rule.get("limits", {}).items())
+        rule |= {"name": name, "severity": Severity(rule["severity"]), "limits": limits}
+    return rules
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,10 @@ from twinshore.advisor.core.model import (
     SHARES_TOPIC,
     TRANSACTIONS_TOPIC,
     UNCLEAN_ELECTION_CONFIG,
-    AdvisorRule,
     ClusterSnapshot,
     JudgeCluster,
     PartitionSnapshot,
     RuleCase,
-    RuleLimit,
     Severity,
     TopicConfigChange,
     TopicSnapshot,
@@ -142,43 +140,12 @@ def _leader_elsewhere(snapshot: ClusterSnapshot, _: Mapping[str, float]) -> Iter
             )
 
 
-PARTITION_RULES = (
-    AdvisorRule(
-        "offline",
-        Severity.CRITICAL,
-        "a partition has no leader",
-        "reading and writing, now; and its records, if its replicas in sync never come back",
-        "now",
-        _offline,
-        story="unclean",
-    ),
-    AdvisorRule(
-        "below-min-insync",
-        Severity.CRITICAL,
-        "fewer replicas are in sync than min.insync.replicas asks for",
-        "writing with acks=all, now",
-        "now",
-        _below_min,
-        story="refused",
-    ),
-    AdvisorRule(
-        "under-replicated",
-        Severity.WARNING,
-        "a replica is not in sync",
-        "records that only those in sync have",
-        "those are lost before it has caught up",
-        _under_replicated,
-        story="min-insync-1",
-    ),
-    AdvisorRule(
-        "leader-elsewhere",
-        Severity.NOTE,
-        "a leader is not the preferred one",
-        "balance: some brokers carry more than their part",
-        "traffic grows",
-        _leader_elsewhere,
-    ),
-)
+PARTITION_JUDGES: dict[str, JudgeCluster] = {
+    "offline": _offline,
+    "below-min-insync": _below_min,
+    "under-replicated": _under_replicated,
+    "leader-elsewhere": _leader_elsewhere,
+}
 
 LimitValues = Mapping[str, float]
 FLUSH_NEVER = 9_223_372_036_854_775_807
@@ -337,81 +304,16 @@ def _one_rack(snapshot: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCa
             )
 
 
-TOPIC_RULES = (
-    AdvisorRule(
-        "single-copy",
-        Severity.CRITICAL,
-        "a topic has one replica",
-        "all of its records on that broker, and writing until it is back",
-        "one broker or its disk is lost",
-        _single_copy,
-        story="one-replica",
-    ),
-    AdvisorRule(
-        "few-copies",
-        Severity.WARNING,
-        "a topic has fewer replicas than it should",
-        "records, or writing: with two replicas one has to be chosen",
-        "a second broker is lost while the first is away, for instance restarted",
-        _few_copies,
-        story="refused",
-    ),
-    AdvisorRule(
-        "min-insync-low",
-        Severity.WARNING,
-        "min.insync.replicas is less than a majority",
-        "records that were acknowledged to producers with acks=all",
-        "followers are behind, then the leader is lost",
-        _min_isr_low,
-        story="min-insync-1",
-    ),
-    AdvisorRule(
-        "min-insync-high",
-        Severity.CRITICAL,
-        "min.insync.replicas is as many as there are replicas, or more",
-        "writing with acks=all: producers get NOT_ENOUGH_REPLICAS",
-        "one broker is away, also when it is only restarted",
-        _min_isr_high,
-        story="refused",
-    ),
-    AdvisorRule(
-        "unclean-election",
-        Severity.CRITICAL,
-        "a replica that lacks records may become leader",
-        "records that were acknowledged, with whatever acks: the logs of the others are cut to the new leader's",
-        "all replicas in sync are lost, and one that is behind is there",
-        _unclean,
-        story="unclean",
-    ),
-    AdvisorRule(
-        "flush-forced",
-        Severity.NOTE,
-        "each few records are forced to disk",
-        "latency and throughput; replicas guard records better",
-        "always",
-        _flush_forced,
-        (
-            RuleLimit("records", 1000, "flush.messages from which on it is fine"),
-            RuleLimit("ms", 1000, "flush.ms from which on it is fine"),
-        ),
-    ),
-    AdvisorRule(
-        "message-size",
-        Severity.WARNING,
-        "max.message.bytes is more than 12 bytes above a broker's replica.fetch.max.bytes",
-        "replicas in sync: a follower gets one such batch for each request, and falls behind",
-        "a producer sends such batches faster than followers take them one by one",
-        _message_size,
-    ),
-    AdvisorRule(
-        "one-rack",
-        Severity.WARNING,
-        "all replicas of a partition are in one rack",
-        "its records, and writing",
-        "that rack or zone loses its power or its network",
-        _one_rack,
-    ),
-)
+TOPIC_JUDGES: dict[str, JudgeCluster] = {
+    "single-copy": _single_copy,
+    "few-copies": _few_copies,
+    "min-insync-low": _min_isr_low,
+    "min-insync-high": _min_isr_high,
+    "unclean-election": _unclean,
+    "flush-forced": _flush_forced,
+    "message-size": _message_size,
+    "one-rack": _one_rack,
+}
 
 
 def _weak(name: str, factor: str = "") -> JudgeCluster:
@@ -464,30 +366,8 @@ def _made(snapshot: ClusterSnapshot, topic: TopicSnapshot, copies: int, minimum:
         yield RuleCase(f"topic {topic.name}", " and ".join(weak), tuple(lines), by_hand, safe)
 
 
-INTERNAL_RULES = (
-    AdvisorRule(
-        "offsets-topic",
-        Severity.CRITICAL,
-        "committed offsets of consumer groups are kept weakly",
-        "these offsets, so records read again or never; and reading of groups, while their coordinator is away",
-        "one or two brokers are lost",
-        _weak(OFFSETS_TOPIC, "offsets.topic.replication.factor"),
-    ),
-    AdvisorRule(
-        "transactions-topic",
-        Severity.CRITICAL,
-        "the state of transactions is kept weakly",
-        "what is known of transactions, so that half of one may show; and writing of transactional producers",
-        "one or two brokers are lost",
-        _weak(TRANSACTIONS_TOPIC, "transaction.state.log.replication.factor"),
-    ),
-    # Few clusters have share groups. Without them nothing is at risk.
-    AdvisorRule(
-        "shares-topic",
-        Severity.CRITICAL,
-        "the state of share groups is kept weakly",
-        "which records share groups were given and have done, so records handled again or never",
-        "one or two brokers are lost",
-        _weak(SHARES_TOPIC),
-    ),
-)
+INTERNAL_JUDGES: dict[str, JudgeCluster] = {
+    "offsets-topic": _weak(OFFSETS_TOPIC, "offsets.topic.replication.factor"),
+    "transactions-topic": _weak(TRANSACTIONS_TOPIC, "transaction.state.log.replication.factor"),
+    "shares-topic": _weak(SHARES_TOPIC),
+}

@@ -21,7 +21,7 @@ from twinshore.advisor.core.advice_report import (
     difference_as_values,
     from_values,
 )
-from twinshore.advisor.core.cluster_rules import BROKER_RULES, GROUP_RULES, LINK_RULES
+from twinshore.advisor.core.cluster_rules import BROKER_JUDGES, GROUP_JUDGES, LINK_JUDGES
 from twinshore.advisor.core.model import (
     AdvisorPolicy,
     AdvisorRule,
@@ -29,8 +29,9 @@ from twinshore.advisor.core.model import (
     LinkSnapshot,
     PolicyRule,
     parse_policy,
+    read_rules,
 )
-from twinshore.advisor.core.topic_rules import INTERNAL_RULES, PARTITION_RULES, TOPIC_RULES
+from twinshore.advisor.core.topic_rules import INTERNAL_JUDGES, PARTITION_JUDGES, TOPIC_JUDGES
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster
 from twinshore.config.schema import pattern_error
@@ -162,11 +163,5 @@ def describe_result(result: AdviceResult, *, everything: bool) -> list[str]:
     return lines
 
 
-RULES: tuple[AdvisorRule, ...] = (
-    *PARTITION_RULES,
-    *TOPIC_RULES,
-    *INTERNAL_RULES,
-    *GROUP_RULES,
-    *LINK_RULES,
-    *BROKER_RULES,
-)
+JUDGES = PARTITION_JUDGES | TOPIC_JUDGES | INTERNAL_JUDGES | GROUP_JUDGES | LINK_JUDGES | BROKER_JUDGES
+RULES = tuple(AdvisorRule(**rule, judge=JUDGES[name]) for name, rule in read_rules("cluster").items())
