@@ -101,8 +101,11 @@ def test_shipped_as_an_archive_the_task_is_whole_and_its_loops_are_never_taken_f
 import twinshore
 assert "twinshore.zip" in twinshore.__file__, twinshore.__file__
 import twinshore.replication.task.runner, twinshore.proof.jobs, twinshore.proof.prover
+from twinshore.config.errors import ConfigError
+from twinshore.kafka.protocol.error_codes import error_kind
 from twinshore.runtime.compile import is_built
 assert not is_built()
+assert ConfigError("config.no-links").code and error_kind(10).hint, "the texts are shipped as well"
 """
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(package_zip())}
     done = subprocess.run(

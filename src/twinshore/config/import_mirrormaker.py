@@ -1,6 +1,6 @@
 """Proposes Twinshore settings from MirrorMaker 2 settings, and reports what became of each property.
 
-One table gives each property's counterpart, or why it has none. Passwords are named, never copied.
+`mirrormaker_properties.json` gives each property's counterpart, or why it has none. Passwords are named, never copied.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
+from importlib import resources
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -32,128 +34,25 @@ class PropertyMeaning(NamedTuple):
     sentence: str
 
 
-BECAME, UNNEEDED, DIFFERS = ImportOutcome.CONVERTED, ImportOutcome.UNNEEDED, ImportOutcome.DIFFERS
-_BYTES = "records are replicated as the bytes they are; nothing is decoded"
-_HEARTBEATS = "each link says by itself that it runs"
-_ONCE = "a batch lands at its own offset once or not at all"
-_TLS = "the newest TLS that both sides know is spoken"
+UNNEEDED, DIFFERS = ImportOutcome.UNNEEDED, ImportOutcome.DIFFERS
 
 
-def _meanings(*rows: tuple[ImportOutcome, str, str]) -> dict[str, PropertyMeaning]:
-    """Each row: what becomes of the properties named at its end, and why."""
-    return {key: PropertyMeaning(fate, sentence) for fate, sentence, keys in rows for key in keys.split()}
-
-
-# Properties of a link; without a link's prefix they apply to all links.
-LINK_PROPERTIES = _meanings(
-    (BECAME, "the link is proposed", "enabled"),
-    (BECAME, "topics", "topics"),
-    (BECAME, "exclude", "topics.exclude topics.blacklist"),
-    (BECAME, "groups in the section control", "groups"),
-    (BECAME, "exclude_groups in the section control", "groups.exclude groups.blacklist"),
-    (BECAME, "replication_factor", "replication.factor"),
-    (BECAME, "naming", "replication.policy.class"),
-    (BECAME, "naming: a dot, as Twinshore writes it", "replication.policy.separator"),
-    (BECAME, "acls in the section follow", "sync.topic.acls.enabled"),
-    (BECAME, "settings_exclude in the section follow", "sync.topic.configs.enabled"),
-    (BECAME, "settings_exclude in the section follow", "config.properties.exclude config.properties.blacklist"),
-    (BECAME, "enabled in the section groups, which is on unless it is false", "sync.group.offsets.enabled"),
-    (
-        DIFFERS,
-        "a setting that follows has the value in force on the source, from topic or broker",
-        "use.defaults.from",
-    ),
-    (UNNEEDED, "settings are always changed one by one", "use.incremental.alter.configs"),
-    (
-        UNNEEDED,
-        "groups follow once a second, or as every_s in the section groups says",
-        "sync.group.offsets.interval.seconds",
-    ),
-    (
-        UNNEEDED,
-        "exact twins need none; mapped topics have an exact map: `twinshore mirror offset-map`",
-        "emit.checkpoints.enabled emit.checkpoints.interval.seconds emit.offset-syncs.enabled offset.lag.max"
-        " offset-syncs.topic.location offset-syncs.topic.replication.factor checkpoints.topic.replication.factor",
-    ),
-    (UNNEEDED, _HEARTBEATS, "emit.heartbeats.enabled emit.heartbeats.interval.seconds heartbeats.replication.enabled"),
-    (UNNEEDED, _HEARTBEATS, "heartbeats.topic.replication.factor"),
-    (DIFFERS, "new topics that the filters admit are always found", "refresh.topics.enabled"),
-    (
-        UNNEEDED,
-        "Twinshore looks every few seconds: [mirror] refresh_s, and every_s of the link's section follow",
-        "refresh.topics.interval.seconds refresh.groups.enabled refresh.groups.interval.seconds"
-        " sync.topic.configs.interval.seconds sync.topic.acls.interval.seconds",
-    ),
-    (UNNEEDED, "tasks_per_link in [mirror], chosen from the machine's cores", "tasks.max"),
-    (UNNEEDED, _ONCE, "exactly.once.source.support exactly.once.support transaction.boundary"),
-    (UNNEEDED, "every metric carries the link's name", "add.source.alias.to.metrics"),
-    (DIFFERS, f"{_BYTES}, so no header is added", "provenance.header.enable"),
-    (DIFFERS, f"{_BYTES}: a link that transforms cannot be exact; leave its topics to MirrorMaker", "transforms"),
-    (DIFFERS, f"{_BYTES}: see transforms", "predicates"),
-    (
-        DIFFERS,
-        "a class of your own: say the same with the link's topics, exclude and control",
-        "topic.filter.class group.filter.class config.property.filter.class",
-    ),
-    (DIFFERS, "topics are made and changed over Kafka's own protocol alone", "forwarding.admin.class"),
-    (UNNEEDED, _BYTES, "key.converter value.converter header.converter"),
-)
-# Properties of one cluster, after its alias; those of a login become its section security.
-CLUSTER_PROPERTIES = _meanings(
-    (BECAME, "bootstrap", "bootstrap.servers"),
-    (BECAME, "tls and sasl in the section security", "security.protocol"),
-    (BECAME, "sasl in the section security", "sasl.mechanism"),
-    (BECAME, "username in the section security; the password is for you to place", "sasl.jaas.config"),
-    (BECAME, "token_url in the section security", "sasl.oauthbearer.token.endpoint.url"),
-    (UNNEEDED, "tokens are fetched from token_url", "sasl.login.callback.handler.class"),
-    (DIFFERS, "a class of your own: use token_file for its token", "sasl.client.callback.handler.class"),
-    (BECAME, "ca_file in the section security", "ssl.truststore.location"),
-    (UNNEEDED, "a PEM file of authorities has no password", "ssl.truststore.password"),
-    (BECAME, "ca_file is PEM", "ssl.truststore.type"),
-    (DIFFERS, "write these certificates to a PEM file and name it as ca_file", "ssl.truststore.certificates"),
-    (BECAME, "cert_file and key_file in the section security", "ssl.keystore.location"),
-    (UNNEEDED, "a PEM file of certificates has no password", "ssl.keystore.password"),
-    (BECAME, "cert_file and key_file are PEM", "ssl.keystore.type"),
-    (DIFFERS, "write this key to a PEM file and name it as key_file", "ssl.keystore.key"),
-    (DIFFERS, "write these certificates to a PEM file and name it as cert_file", "ssl.keystore.certificate.chain"),
-    (BECAME, "key_password_env in the section security", "ssl.key.password"),
-    (BECAME, "check_hostname in the section security", "ssl.endpoint.identification.algorithm"),
-    (UNNEEDED, _TLS, "ssl.protocol ssl.enabled.protocols"),
-    (DIFFERS, "secrets come from environment variables or files: *_env, *_file", "config.providers"),
-    (UNNEEDED, "belongs to Connect's own process", "group.id"),
-    (UNNEEDED, "brokers see clients named twinshore", "client.id"),
-)
-# Expressions for properties with any prefix; the first that matches counts.
-PROPERTY_PATTERNS = _meanings(
-    (BECAME, "one section for each cluster", r"clusters"),
-    (DIFFERS, f"{_BYTES}: see transforms", r"(.*\.)?transforms\..* (.*\.)?predicates\..*"),
-    (
-        DIFFERS,
-        "a twin begins where its source's log begins, whatever a consumer would do",
-        r".*consumer\.auto\.offset\.reset",
-    ),
-    (UNNEEDED, "only what is committed on the source is replicated", r".*consumer\.isolation\.level"),
-    (UNNEEDED, _BYTES, r".*(key|value|header)\.converter\..*"),
-    (
-        UNNEEDED,
-        "no Kafka client stands in between; [mirror] has the bounds of fetching and sending",
-        r"(.*\.)?(consumer|producer|admin)\..*",
-    ),
-    (UNNEEDED, "belongs to Connect's own process", r"(.*\.)?(config|offset|status)\.storage\..*"),
-    (DIFFERS, CLUSTER_PROPERTIES["config.providers"].sentence, r"(.*\.)?config\.providers\..*"),
-    (UNNEEDED, "docs/metrics.md has the metrics", r"(.*\.)?(metric\.reporters|metrics\..*)"),
-    (
-        UNNEEDED,
-        "belongs to Connect's own process",
-        r"dedicated\.mode\..*|rest\..*|listeners.*|plugin\..*|name|topic\.creation\..*|errors\..*"
-        r" (.*\.)?(offset\.flush\..*|task\..*|rebalance\..*|scheduled\..*|access\.control\..*|worker\..*)",
-    ),
-)
+@cache
+def known_properties(kind: str) -> dict[str, PropertyMeaning]:
+    """What each property becomes, and why. `link`: properties of a link; without a link's prefix they apply to all
+    links. `cluster`: those after a cluster's alias. `patterns`: expressions for properties with any prefix; the first
+    that matches counts.
+    """
+    text = resources.files(__package__).joinpath("mirrormaker_properties.json").read_text(encoding="utf-8")
+    rows = json.loads(text)[kind].items()
+    return {key: PropertyMeaning(ImportOutcome(fate), sentence) for key, (fate, sentence) in rows}
 
 
 def match_property(key: str) -> PropertyMeaning | None:
     """The meaning of a property that belongs to neither a link nor a cluster."""
-    return next((meaning for pattern, meaning in PROPERTY_PATTERNS.items() if re.fullmatch(pattern, key)), None)
+    return next(
+        (meaning for pattern, meaning in known_properties("patterns").items() if re.fullmatch(pattern, key)), None
+    )
 
 
 SOURCE_CONNECTOR = "MirrorSourceConnector"
@@ -533,7 +432,7 @@ def _where(given: Properties, source: str, target: str, key: str) -> tuple[str, 
 def _of_cluster(given: Properties, cluster: str) -> dict[str, PropertyValue]:
     """The cluster's properties. Those without an alias apply to all clusters."""
     head = f"{cluster}."
-    shared = {key: value for key, value in given.items() if key in CLUSTER_PROPERTIES}
+    shared = {key: value for key, value in given.items() if key in known_properties("cluster")}
     return shared | {key.removeprefix(head): value for key, value in given.items() if key.startswith(head)}
 
 
@@ -549,14 +448,15 @@ def _finding(key: str, value: PropertyValue, clusters: list[str], pairs: list[tu
 def _meaning(key: str, clusters: list[str]) -> PropertyMeaning:
     arrow = LINK_PROPERTY.fullmatch(key)
     bare = arrow["rest"] if arrow else key
-    known: Mapping[str, PropertyMeaning] = LINK_PROPERTIES
+    links, of_clusters = known_properties("link"), known_properties("cluster")
+    known = links
     if not arrow:
         alias = next((one for one in clusters if key.startswith(f"{one}.")), "")
         bare = key.removeprefix(f"{alias}.") if alias else key
-        known = CLUSTER_PROPERTIES if alias else {**LINK_PROPERTIES, **CLUSTER_PROPERTIES}
+        known = of_clusters if alias else links | of_clusters
     # A client's property in front of a cluster's: consumer.ssl.truststore.location.
     plain = re.sub(r"^(source\.|target\.)?(consumer|producer|admin)\.(?=ssl|sasl|security)", "", bare)
-    found = known.get(bare) or (CLUSTER_PROPERTIES.get(plain) if plain != bare else None)
+    found = known.get(bare) or (of_clusters.get(plain) if plain != bare else None)
     found = found or match_property(bare) or match_property(key)
     if found and plain != bare:
         one_login = "Twinshore has one login for each cluster: write it in the section security"

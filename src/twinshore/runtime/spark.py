@@ -223,7 +223,7 @@ def package_zip() -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     found = Path(folder) / "twinshore.zip"
     with zipfile.ZipFile(found, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(root.rglob("*.py")):
+        for path in sorted([*root.rglob("*.py"), *root.rglob("*.json")]):
             archive.write(path, path.relative_to(root.parent))
     return found
 

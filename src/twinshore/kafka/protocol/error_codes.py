@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
+from importlib import resources
 
 from kio.schema.errors import ErrorCode
 
@@ -95,88 +97,17 @@ _OBJECT = re.compile(r"(?<=\w)[(\[][^()\[\]]*[)\]]")
 _IDENTITY = re.compile(r"@[0-9a-f]{4,8}\b")
 _TWICE = re.compile(r"\b(\w+) \1\b")
 
-_SENTENCES = {
-    -1: "the broker reports an error without a name",
-    0: "no error",
-    1: "the offset lies outside the log",
-    2: "the batch's checksum or size is wrong, or a compacted topic got no key",
-    3: "the broker does not host this partition",
-    5: "the partition has no leader at this moment",
-    6: "the partition's leader has moved to another broker",
-    7: "the replicas did not confirm in time",
-    9: "the replica is not available",
-    10: "the batch exceeds the topic's limit",
-    12: "the metadata of the committed offset is too long for the brokers",
-    13: "the broker lost a connection it needed",
-    14: "the coordinator is still loading",
-    15: "the coordinator is not available yet",
-    16: "the coordinator has moved to another broker",
-    17: "the topic name is not allowed",
-    18: "the batch exceeds the broker's segment size",
-    19: "fewer replicas in sync than min.insync.replicas; nothing was written",
-    20: "written, then fewer replicas in sync than needed",
-    21: "acks is none of 0, 1, -1",
-    28: "what is committed at once is larger than a batch may be there",
-    29: "the right to this topic is missing",
-    30: "the right to this group is missing",
-    31: "a right on the cluster is missing",
-    32: "a record's timestamp is outside the topic's bounds",
-    33: "the listener does not offer this SASL mechanism",
-    34: "the broker did not expect a SASL message here",
-    35: "the broker does not know this version of the API",
-    36: "a topic of this name exists",
-    37: "the partition count is not possible",
-    38: "the replication factor is larger than the number of brokers available",
-    40: "a setting's value is not accepted",
-    41: "the controller has moved",
-    42: "the broker finds the request malformed",
-    44: "the cluster's own policy forbids it",
-    45: "the batch does not follow the producer's last one",
-    46: "the batch is older than the ones the broker remembers",
-    47: "a newer epoch of this producer has fenced this one",
-    48: "the transaction is not in a state that allows this",
-    49: "the producer id does not belong to the transactional id",
-    51: "an earlier transaction is still being completed",
-    52: "a marker with a higher coordinator epoch came before",
-    53: "the right to this transactional id is missing",
-    54: "the cluster has no authorizer",
-    56: "the broker's disk failed",
-    58: "the broker does not accept these credentials",
-    59: "the broker has forgotten this producer id",
-    60: "the partitions are being moved",
-    67: "the principal type is not supported",
-    70: "the fetch session has gone",
-    71: "the fetch session is at another epoch",
-    72: "the leader has no such listener yet",
-    73: "the cluster does not allow topics to be deleted",
-    74: "the leader epoch is older than the broker's",
-    75: "the leader epoch is newer than the broker's",
-    76: "the broker does not accept this compression",
-    78: "the new leader does not know its high watermark yet",
-    87: "the broker refuses a record or the batch's shape",
-    88: "a transaction's offsets are still pending",
-    89: "a quota was exceeded",
-    90: "a newer producer with the same id has taken over",
-    100: "no topic has this id any more",
-    103: "the topic was deleted and created again",
-    106: "the fetch session mixes topic ids",
-}
-_HINTS = {
-    -1: "see its log",
-    10: "raise max.message.bytes on the topic",
-    12: "raise offset.metadata.max.bytes on its brokers",
-    28: "raise max.message.bytes of __consumer_offsets",
-    29: "at the source grant Describe and Read on it; at the target Describe, Create, Write, Alter, AlterConfigs",
-    30: "grant Describe on it at the source, Read at the target",
-    31: "grant Describe, Create, Alter and IdempotentWrite on the cluster",
-    32: "open message.timestamp.after.max.ms and message.timestamp.before.max.ms on the topic",
-    38: "choose a smaller replication factor or start more brokers",
-    44: "ask the cluster's owner about its create.topic.policy or alter.config.policy",
-    53: "grant Write and Describe on it",
-}
 _UNKNOWN_OUTCOME = frozenset({-1, 7, 13, 20, 56})
 # Where Twinshore judges otherwise than Kafka's own clients.
 _RETRIABLE = {-1: True, 2: False, 60: True, 100: False, 103: False}
+
+
+@cache
+def _texts() -> dict[str, list[str]]:
+    """By code: the sentence, and mostly no hint."""
+    text = resources.files(__package__).joinpath("error_texts.json").read_text(encoding="utf-8")
+    texts: dict[str, list[str]] = json.loads(text)
+    return texts
 
 
 @cache
@@ -186,8 +117,9 @@ def error_kind(code: int) -> ErrorKind:
         known = ErrorCode(code)
     except ValueError:
         return ErrorKind(f"UNKNOWN_CODE_{code}", True, "an error that this version of Twinshore does not know", True)
-    sentence, retriable = _SENTENCES.get(code, known.name.replace("_", " ")), _RETRIABLE.get(code, known.retriable)
-    return ErrorKind(known.name.upper(), retriable, sentence, code in _UNKNOWN_OUTCOME, _HINTS.get(code, ""))
+    sentence, *hint = _texts().get(str(code), [known.name.replace("_", " ")])
+    retriable = _RETRIABLE.get(code, known.retriable)
+    return ErrorKind(known.name.upper(), retriable, sentence, code in _UNKNOWN_OUTCOME, *hint)
 
 
 def shorten_broker_message(said: str) -> str:
