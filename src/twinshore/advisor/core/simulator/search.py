@@ -7,10 +7,13 @@ losses are sought, a state safe without further faults ends its branch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import heappop, heappush
+from importlib import resources
 from itertools import chain
 from typing import Any, Final
+
+from pydantic import TypeAdapter
 
 from twinshore.advisor.core.simulator.model import (
     NO_OFFSET,
@@ -23,7 +26,6 @@ from twinshore.advisor.core.simulator.model import (
     ModelConfig,
     ModelEvent,
     ModelPartition,
-    ProducerAcks,
     SendState,
     Transitions,
     TruncationMode,
@@ -227,7 +229,7 @@ def _down(state: ModelPartition, broker: int, end: int) -> ModelPartition:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """`ends`: the harm at the end, or None. `moral`: the lesson."""
+    """One of `stories.json`. `ends`: the harm at the end, or None. `moral`: the lesson."""
 
     name: str
     title: str
@@ -249,240 +251,6 @@ def play_story(story: Story) -> tuple[ScheduleStep, ...]:
     return tuple(steps)
 
 
-def _send(record: int, broker: int = 1) -> ModelEvent:
-    return ModelEvent(ModelAction.SEND, broker, record)
-
-
-def _fetch(*brokers: int) -> tuple[ModelEvent, ...]:
-    return tuple(ModelEvent(ModelAction.FETCH, broker) for broker in brokers)
-
-
-def _gone(broker: int, heir: int = 0, by: ModelAction = ModelAction.CRASH) -> tuple[ModelEvent, ...]:
-    return ModelEvent(by, broker), ModelEvent(ModelAction.NOTICE, broker, heir)
-
-
-_SLOW_LEADER = (ModelEvent(ModelAction.SLOW, 1), ModelEvent(ModelAction.SHRINK, 1))
-_BACK = (ModelEvent(ModelAction.RESTART, 1), ModelEvent(ModelAction.ELECT, 1))
-_ALONE = ModelConfig(replicas=1, records=1)
-_READ = (_send(1), ModelEvent(ModelAction.POLL, 1, 1))
-_AGAIN = ModelConfig(replicas=1, commit=CommitMode.AFTER)
-_HANDLED = (ModelEvent(ModelAction.HANDLE, 0, 1), ModelEvent(ModelAction.COMMIT))
-_DIES = ModelEvent(ModelAction.READER)
-_LAST_WORDS = (_send(1), *_fetch(2, 3, 2, 3), *_SLOW_LEADER, _send(2))
-
-STORIES: Final = (
-    Story(
-        "two-rounds",
-        "A record is acknowledged only in the second round of fetches",
-        ModelConfig(records=1, min_insync=2),
-        (_send(1), *_fetch(2, 3, 2, 3, 2)),
-        None,
-        "A follower's fetch brings the record; its next one tells the leader that it has it. Only then the high"
-        " watermark rises, and followers hear of that one round later still.",
-    ),
-    Story(
-        "acks-0",
-        "acks=0: a record goes to a broker that is down",
-        ModelConfig(records=1, acks=ProducerAcks.NONE, idempotent=False),
-        (ModelEvent(ModelAction.CRASH, 1), _send(1), ModelEvent(ModelAction.NOTICE, 1, 2)),
-        Anomaly.LOST,
-        "The producer does not wait for an answer, so nobody learns of the loss.",
-    ),
-    Story(
-        "acks-1",
-        "acks=1: the leader dies before a follower has fetched",
-        ModelConfig(records=1, acks=ProducerAcks.LEADER, idempotent=False),
-        (_send(1), *_gone(1, 2), ModelEvent(ModelAction.RESTART, 1), *_fetch(1)),
-        Anomaly.LOST,
-        "An election that is clean loses it: being in sync does not mean having the last records. acks=all waits.",
-    ),
-    Story(
-        "acks-1-cut",
-        "acks=1: a leader that is cut off goes on acknowledging",
-        ModelConfig(records=1, acks=ProducerAcks.LEADER, idempotent=False),
-        (*_gone(1, 2, ModelAction.CUT), _send(1), ModelEvent(ModelAction.HEAL, 1), *_fetch(1)),
-        Anomaly.LOST,
-        "The old leader does not know yet that it is none. With acks=all it could acknowledge nothing alone.",
-    ),
-    Story(
-        "one-replica",
-        "One replica: a machine loses its power",
-        _ALONE,
-        (_send(1), *_gone(1, 0, ModelAction.POWER), *_BACK),
-        Anomaly.LOST,
-        "acks=all waits for all replicas in sync, and that is one. Kafka leaves it to the system when records are on"
-        " disk, and to other replicas to have them.",
-    ),
-    Story(
-        "refused",
-        "Consistency before availability: with too few in sync writers are refused, and nothing is lost",
-        ModelConfig(replicas=2, records=1, min_insync=2),
-        (*_gone(2), _send(1), ModelEvent(ModelAction.RESTART, 2), *_fetch(2), _send(1), *_fetch(2, 2), *_gone(1, 2)),
-        None,
-        "With acks=all the producer hears NOT_ENOUGH_REPLICAS and tries again until a second replica is back. So what"
-        " is acknowledged outlives the leader. With three replicas one may be away without a refusal.",
-    ),
-    Story(
-        "min-insync-1",
-        "acks=all, min.insync.replicas=1: all in sync means the leader alone",
-        ModelConfig(records=1),
-        (*_SLOW_LEADER, _send(1), *_gone(1, 0, ModelAction.POWER), *_BACK),
-        Anomaly.LOST,
-        "A leader that answers its followers too slowly puts them out of the in-sync set, and acks=all waits for itself"
-        " alone. With min.insync.replicas=2 the record is refused instead.",
-    ),
-    Story(
-        "last-in-sync",
-        "acks=all, min.insync.replicas=2: the last replica in sync loses its disk's last writes",
-        ModelConfig(min_insync=2),
-        (*_LAST_WORDS, *_gone(1, 0, ModelAction.POWER), *_BACK),
-        Anomaly.LOST,
-        "Record 2 is refused, but record 1 is lost though two others have it: only who was in sync last may lead,"
-        " whatever became of its log. Eligible leader replicas (KIP-966) mend it.",
-    ),
-    Story(
-        "eligible",
-        "The same with eligible leader replicas: nothing is lost",
-        ModelConfig(min_insync=2, elr=True),
-        (*_LAST_WORDS, *_gone(1, 2, ModelAction.POWER)),
-        None,
-        "Who left the in-sync set while too few stayed may still lead, for nothing was acknowledged without it since.",
-    ),
-    Story(
-        "unclean",
-        "Unclean election: a replica that lags is made the leader",
-        ModelConfig(replicas=2, records=1, unclean=True),
-        (
-            ModelEvent(ModelAction.SLOW, 2),
-            ModelEvent(ModelAction.SHRINK, 2),
-            _send(1),
-            *_gone(1, 2),
-            ModelEvent(ModelAction.RECOVER, 2),
-            ModelEvent(ModelAction.RESTART, 1),
-            *_fetch(1),
-        ),
-        Anomaly.LOST,
-        "The old leader still has the record when it comes back, and cuts it: followers' logs are cut to the leader's.",
-    ),
-    Story(
-        "truncation-high-watermark",
-        "Before leader epochs: a follower cuts a record that was acknowledged",
-        ModelConfig(records=1, min_insync=2, truncation=TruncationMode.HIGH_WATERMARK),
-        (_send(1), *_fetch(2, 3, 2, 3), *_gone(1, 3), ModelEvent(ModelAction.LET_OFFSETS_FOLLOW, 2), *_gone(3, 2)),
-        Anomaly.LOST,
-        "Broker 2 has the record, but not yet heard that it is below the high watermark. As it turns to a new leader it"
-        " cuts it to fetch it again, and is the leader itself before it can.",
-    ),
-    Story(
-        "truncation-epoch",
-        "The same with leader epochs (KIP-101): nothing is lost",
-        ModelConfig(records=1, min_insync=2),
-        (_send(1), *_fetch(2, 3, 2, 3), *_gone(1, 3), *_fetch(2), *_gone(3, 2)),
-        None,
-        "A follower asks the new leader where the epoch of its own last record ended, and cuts only what lies beyond.",
-    ),
-    Story(
-        "retry-new-leader",
-        "The leader dies before it has answered, and the producer sends again: repeated, not lost",
-        ModelConfig(records=1, min_insync=2, idempotent=False),
-        (_send(1), *_fetch(2, 3), *_gone(1, 2), _send(1, 2), *_fetch(3, 3)),
-        Anomaly.TWICE,
-        "The new leader had the record already. Idempotence would have it recognised by its sequence number, which"
-        " replicas learn with the record.",
-    ),
-    Story(
-        "retry-twice",
-        "An answer is lost, and the producer sends again",
-        ModelConfig(replicas=1, records=1, idempotent=False),
-        (ModelEvent(ModelAction.UNANSWERED, 1, 1), _send(1)),
-        Anomaly.TWICE,
-        "The producer cannot know whether the first one was appended.",
-    ),
-    Story(
-        "retry-once",
-        "The same with idempotence: the record is there once",
-        _ALONE,
-        (ModelEvent(ModelAction.UNANSWERED, 1, 1), _send(1)),
-        None,
-        "The broker knows the record by its producer's sequence number.",
-    ),
-    Story(
-        "auto-commit",
-        "An offset is committed before its record is handled",
-        ModelConfig(replicas=1, records=1, commit=CommitMode.AUTO),
-        (*_READ, ModelEvent(ModelAction.COMMIT), _DIES),
-        Anomaly.LOST,
-        "A timer commits what was handed out. It does so in clients that commit by one of their own, and in Java where"
-        " another thread handles what poll() gave.",
-    ),
-    Story(
-        "commit-after",
-        "An offset is committed after its record was handled",
-        ModelConfig(replicas=1, records=1, commit=CommitMode.AFTER),
-        (
-            *_READ,
-            ModelEvent(ModelAction.HANDLE, 0, 1),
-            _DIES,
-            ModelEvent(ModelAction.POLL, 1, 1),
-            ModelEvent(ModelAction.HANDLE, 0, 1),
-        ),
-        Anomaly.TWICE,
-        "Nothing is lost, and what was not committed is handled again: handle a record twice like once.",
-    ),
-    Story(
-        "together",
-        "The offset is kept with the result, in one transaction: neither lost nor repeated",
-        ModelConfig(replicas=1, records=1, commit=CommitMode.WITH_RESULTS),
-        (*_READ, _DIES, ModelEvent(ModelAction.POLL, 1, 1), ModelEvent(ModelAction.HANDLE, 0, 1), _DIES),
-        None,
-        "Wherever the consumer dies, result and offset are both there or both not: the application's store has both,"
-        " and a consumer that starts seeks to the offset there.",
-    ),
-    Story(
-        "newest",
-        "auto.offset.reset=latest: what was not committed at a restart is never read again",
-        replace(_AGAIN, reset=AutoOffsetReset.LATEST),
-        (*_READ, _DIES, _send(2), ModelEvent(ModelAction.SEEK, 1)),
-        Anomaly.LOST,
-        "The group had committed nothing yet, so the next consumer begins at the end: the record that was in hand is"
-        " gone for this group, and so is what came meanwhile.",
-    ),
-    Story(
-        "oldest",
-        "auto.offset.reset=earliest: the oldest is what retention has left",
-        replace(_AGAIN, reset=AutoOffsetReset.EARLIEST),
-        (
-            _send(1),
-            _send(2),
-            ModelEvent(ModelAction.DELETE, 0, 1),
-            ModelEvent(ModelAction.SEEK, 1),
-            ModelEvent(ModelAction.POLL, 1, 2),
-        ),
-        Anomaly.LOST,
-        "Earliest repeats rather than skips, and still cannot bring back what was deleted before it was read. Whoever"
-        " is slower than retention loses in silence.",
-    ),
-    Story(
-        "offsets-retention",
-        "A group rests until its committed offset expires, and latest skips what came",
-        replace(_AGAIN, reset=AutoOffsetReset.LATEST),
-        (*_READ, *_HANDLED, ModelEvent(ModelAction.REST), _send(2), ModelEvent(ModelAction.SEEK, 1)),
-        Anomaly.LOST,
-        "offsets.retention.minutes begins when the last member leaves. A group that comes back later is a new one.",
-    ),
-    Story(
-        "offsets-retention-earliest",
-        "The same with earliest: all that is there is handled again",
-        replace(_AGAIN, records=1, reset=AutoOffsetReset.EARLIEST),
-        (
-            *_READ,
-            *_HANDLED,
-            ModelEvent(ModelAction.REST),
-            ModelEvent(ModelAction.SEEK, 1),
-            ModelEvent(ModelAction.POLL, 1, 1),
-            ModelEvent(ModelAction.HANDLE, 0, 1),
-        ),
-        Anomaly.TWICE,
-        "Nothing is skipped, and everything that retention has left comes again.",
-    ),
+STORIES: Final = TypeAdapter(tuple[Story, ...]).validate_json(
+    resources.files("twinshore.advisor").joinpath("stories.json").read_bytes()
 )
