@@ -16,7 +16,6 @@ from twinshore.advisor.core.model import (
     compute_majority,
 )
 from twinshore.advisor.core.settings_advice import (
-    SETTING_ADVICE,
     ApplicationNeeds,
     AvailabilityNeed,
     DuplicateTolerance,
@@ -24,6 +23,7 @@ from twinshore.advisor.core.settings_advice import (
     LossTolerance,
     OrderingNeed,
     choose_settings,
+    read_advice,
 )
 from twinshore.advisor.operations.settings_for_needs import (
     build_topic_command,
@@ -74,8 +74,8 @@ def test_each_need_is_met_unless_a_contradiction_says_otherwise() -> None:
 
 def test_each_row_of_the_table_is_somebodys() -> None:
     used = {(one.name, one.value, one.why) for needs in EVERY for one in choose_settings(needs).settings}
-    for row in SETTING_ADVICE:
-        assert any(name == row.name and why == row.why for name, _, why in used), row.name
+    for row in read_advice()["settings"]:
+        assert any((name, why) == (row["name"], row["why"]) for name, _, why in used), row
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from twinshore.advisor.core.settings_advice import (
-    ELR_FEATURE,
     ApplicationNeeds,
     AvailabilityNeed,
     DuplicateTolerance,
@@ -27,6 +26,7 @@ from twinshore.advisor.core.simulator.model import (
     ProducerAcks,
 )
 from twinshore.advisor.core.simulator.search import explore
+from twinshore.kafka.brokers import ELIGIBLE_REPLICAS_FEATURE
 
 # How far back a reader finds records is retention's, as the reason beside auto.offset.reset says.
 KINDS = frozenset(FaultKind) - {FaultKind.RETENTION}
@@ -58,7 +58,7 @@ def setup_of(choice: SettingsChoice, records: int) -> ModelConfig:
         ProducerAcks(str(value("acks"))),
         int(str(value("min.insync.replicas"))),
         value("unclean.leader.election.enable") == "true",
-        elr=value(ELR_FEATURE) == "1",
+        elr=value(ELIGIBLE_REPLICAS_FEATURE) == "1",
         idempotent=value("enable.idempotence") == "true",
         retries=value("retries") != "0" and value("acks") != "0",
         in_flight=value("max.in.flight.requests.per.connection") != "1",
