@@ -344,7 +344,7 @@ def ended(ended: SwitchView) -> None:
 
 
 FILE = typer.Argument(..., help="A file of rescued records.", metavar="FILE")
-FILES = typer.Argument(..., help="Files of rescued records.", metavar="FILE...")
+FILES = typer.Argument(..., help="Files of rescued records, or their names in the folder.", metavar="FILE...")
 TO_TOPIC = typer.Option("", "--to", help="Write to this topic, at its home; default: the original topic.")
 UNCOMMITTED = typer.Option(False, "--uncommitted", help="Also records of transactions that did not commit.")
 LIMIT = typer.Option(10, "--limit", help="Number of records to show.")
@@ -406,6 +406,7 @@ def reinject(
     to: str = TO_TOPIC,
     uncommitted: bool = UNCOMMITTED,
     settings: Path = options.SETTINGS,
+    folder: Path = options.RESCUE_FOLDER,
     yes: bool = options.YES,
     dry_run: bool = options.DRY_RUN,
 ) -> None:
@@ -416,8 +417,12 @@ def reinject(
     from twinshore.state.opening import open_existing
     from twinshore.switch.operations.rescued import ReplayRequest, replay_records
     from twinshore.switch.operations.rescued import plan as plan_reinject
+    from twinshore.switch.operations.returning import rescue_folder
 
     loaded = load_cli_settings(settings)
+    where = rescue_folder(loaded, folder)
+    # A bare name is one of the folder, where the folder has it.
+    files = [where / file if not file.parent.name and (where / file).exists() else file for file in files]
     with open_existing(loaded) as store:
         plan = plan_reinject(ReplayRequest(files, to, uncommitted), loaded, store)
         confirm_and_run(plan, replay_records(plan, loaded, store, by=get_operator_name()), yes=yes, dry_run=dry_run)
