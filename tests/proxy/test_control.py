@@ -170,7 +170,7 @@ def test_a_process_that_starts_while_the_store_is_away(
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '[1, [{"topic": "x"}]]', "[1, [3]]"])
 def test_a_file_that_is_damaged_remembers_nothing(text: str) -> None:
-    assert controls.parse_cached_breakers(text) is None
+    assert controls.parse_memory(text) is None
 
 
 def test_without_a_store_there_are_no_breakers() -> None:

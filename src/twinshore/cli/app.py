@@ -52,6 +52,7 @@ VERBS = (
     "spool",
     "push",
     "proxy",
+    "settings",
 )
 
 # Exit codes that scripts may rely on. A verb with further codes lists them in its help.
@@ -246,6 +247,9 @@ EXAMPLES = {
     "push token": "push token shop",
     "push tokens": "push tokens",
     "serve": "serve --settings twinshore.toml",
+    "settings set": "settings set proxy.client_bytes_s 5000000 --dry-run",
+    "settings show": "settings show proxy.",
+    "settings unset": "settings unset proxy.client_bytes_s --dry-run",
     "simulate explore": "simulate explore --min-insync 2 --records 1",
     "simulate story": "simulate story min-insync-1",
     "simulate topic": "simulate topic orders --cluster east --acks 1",

@@ -14,9 +14,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SettingSpec:
+    """`live`: may also stand in the store, and is then obeyed without a restart."""
+
     meaning: str
     low: float | None = None
     high: float | None = None
+    live: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,8 @@ class SettingRow:
     rule: SettingSpec
 
 
-def setting(default: T, meaning: str, *, low: float | None = None, high: float | None = None) -> T:
-    spec: Any = field(default=default, metadata={"rule": SettingSpec(meaning, low, high)})
+def setting(default: T, meaning: str, *, low: float | None = None, high: float | None = None, live: bool = False) -> T:
+    spec: Any = field(default=default, metadata={"rule": SettingSpec(meaning, low, high, live)})
     declared: T = spec
     return declared
 

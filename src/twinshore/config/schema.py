@@ -185,7 +185,7 @@ class RawSection:
 class Section(Generic[T]):
     """`order`: on the page and in complaints. `tables`: the name of each table of keys, and the declaring class. `read`
     returns the section's value and adds complaints; then the value is not used. `overridden`: the environment may
-    override keys.
+    override keys. `live_tables`: tables of the section that may also stand in the store.
     """
 
     name: str
@@ -193,6 +193,7 @@ class Section(Generic[T]):
     tables: tuple[tuple[str, type], ...]
     read: Callable[[RawSection, Complaints], T]
     overridden: bool = False
+    live_tables: tuple[str, ...] = ()
 
     @property
     def keys(self) -> type:

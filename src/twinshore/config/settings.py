@@ -33,12 +33,14 @@ _BARE_LINK = re.compile(r"^\s*\[\s*links\.([\w-]+->[\w-]+)((?:\.\w+)*)\s*\]", re
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`values`: each section's value by name. `file`: the settings file, if any. `link_sections`: the links as written,
-    the seeds of those in the store. `links` are the file's until the store is read.
+    the seeds of those in the store. `links` are the file's until the store is read. `raw`: all as written, with
+    what the environment says.
     """
 
     values: Mapping[str, Any]
     file: Path | None = None
     link_sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
+    raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def of(self, section: Section[T]) -> T:
         value: T = self.values[section.name]
@@ -152,7 +154,7 @@ def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
         values[section.name] = section.read(raw_section, complaints)
     if complaints.lines:
         raise ConfigError("config.invalid-settings", faults=_all_of(restore_places(complaints.lines, written), name))
-    return Settings(values, link_sections=raw.get("links", {}))
+    return Settings(values, link_sections=raw.get("links", {}), raw=raw)
 
 
 def _hint_for(text: str) -> str:

@@ -60,6 +60,7 @@ from twinshore.proxy.listeners import LISTENERS_INTERVAL_S, Listeners
 from twinshore.proxy.reporting import HOUR_MS, FlowDeltas, ProxyCollector, TrafficReporter, TrafficTopic
 from twinshore.proxy.store_sync import MirrorLagPoller, ResetSync, StoreSync
 from twinshore.runtime.http import MetricsServer, bind_error
+from twinshore.runtime.live_settings import LiveSettings
 from twinshore.runtime.logging import LOG_FIELDS, JsonFormatter, write_log
 from twinshore.runtime.process import disable_hypothesis, on_shutdown_signal, shutdown_signals
 from twinshore.state.core.proxy_values import ProxyInstanceRow
@@ -189,10 +190,12 @@ def build_addressing(settings: ProxySettings, clusters: Sequence[Cluster]) -> Br
     return BrokerAddressing(*address, names, *identity, new_topics, settings.node_hosts)
 
 
-def build_follower_fetch(near_settings: near.NearSettings, clusters: Sequence[Cluster]) -> FollowerFetch:
+def build_near_rules(
+    near_settings: near.NearSettings, clusters: Sequence[Cluster]
+) -> tuple[FollowerFetchRules, NetworkTable]:
     sites = {cluster.name: cluster.site for cluster in clusters}
     rules = FollowerFetchRules(sites, near_settings.next_sites, near_settings.behind_s_max, near_settings.own_topics)
-    return FollowerFetch(rules, NetworkTable(near_settings.networks))
+    return rules, NetworkTable(near_settings.networks)
 
 
 def _topic_of(proxy_settings: ProxySettings, clusters: list[Cluster]) -> TrafficTopic | None:
@@ -209,10 +212,16 @@ class _Serving:
         proxy_settings = self._settings
         addressing = build_addressing(proxy_settings, clusters)
         gate = Authenticator(proxy_settings, clusters)
-        rules = build_follower_fetch(settings.of(near.SECTION), clusters)
+        self._near = settings.of(near.SECTION)
+        near_reads = FollowerFetch(*build_near_rules(self._near, clusters))
         follows, start_all = proxy_settings.follows_switches, proxy_settings.start == START_AFTER_ALL
         self._lookout = ClusterWatcher(
-            clusters, addressing, store, follows=follows, start_all=start_all, is_own=rules.rules.is_own
+            clusters,
+            addressing,
+            store,
+            follows=follows,
+            start_all=start_all,
+            is_own=lambda topic: near_reads.rules.is_own(topic),
         )
         self._context = ProxyContext(addressing, self._lookout.table, self._lookout.news, gate)
         self._context.quotas = ByteQuotas(proxy_settings.client_bytes_s)
@@ -220,7 +229,7 @@ class _Serving:
         self._context.crowd = ConnectionLimits(proxy_settings.clients_max, proxy_settings.clients_of_one_address_max)
         self._totals, self._alarms = TrafficTotals(), TrafficAlarms(proxy_settings.alarms)
         self._context.traffic = TrafficTable(kept=self._alarms.place_of)
-        self._context.follower_fetch = rules
+        self._context.follower_fetch = near_reads
         if proxy_settings.balancers:
             self._context.balancers = NetworkTable((one, one) for one in proxy_settings.balancers)
         self._levels = MirrorLagPoller(clusters, self._context.follower_fetch, lambda: self._context.table, store)
@@ -235,7 +244,8 @@ class _Serving:
             context.resets, lambda way: context.in_flight_writes[way] > 0, lambda: context.changed(context.table)
         )
         memory = Path(proxy_settings.memory_file) if proxy_settings.memory_file else None
-        self._control = StoreSync(store.get, context.breakers, serves, resets, memory)
+        self._live = LiveSettings(settings, self._obey)
+        self._control = StoreSync(store.get, context.breakers, serves, resets, memory, self._live)
         self._telling = TrafficReporter(
             store.get,
             context.traffic,
@@ -317,6 +327,21 @@ class _Serving:
         follows, keeper = self._follows, self._context.keeper
         has_read_homes = follows is None or follows.has_read_home_records()
         return bool(self._context.table.offers) and has_read_homes and keeper is not None and keeper.has_read_levels()
+
+    def _obey(self) -> None:
+        """Go by the settings that are in force now; connected clients too."""
+        context, values = self._context, self._live.values
+        proxy_settings = values.settings.of(SECTION)
+        rules = context.addressing.new_topics
+        rules.usual, rules.by_name = proxy_settings.new_topics, proxy_settings.new_topics_by_name
+        context.quotas.bytes_s = proxy_settings.client_bytes_s
+        crowd = context.crowd
+        crowd.most, crowd.most_of_one = proxy_settings.clients_max, proxy_settings.clients_of_one_address_max
+        self._alarms.ask(proxy_settings.alarms)
+        if (near_settings := values.settings.of(near.SECTION)) != self._near:
+            self._near = near_settings
+            context.follower_fetch.obey(*build_near_rules(near_settings, self._clusters), context.table)
+            context.changed(context.table)
 
     def _home_of(self, topic: str) -> str | None:
         return self._context.table.route(topic)

@@ -1,7 +1,7 @@
-"""Exchanges circuit breakers and offset resets with the store, and polls the lag of twins.
+"""Exchanges circuit breakers and offset resets with the store, reads live settings, and polls the lag of twins.
 
-Without the store, breakers stay as last read, and counts are written later. A process that starts then uses the memory
-file, or waits a while.
+Without the store, breakers and settings stay as last read, and counts are written later. A process that starts then
+uses the memory file, or waits a while.
 
 The poller reads log ends of topics that clients want, and `near` decides. Without an answer the lag grows, and clients
 go home.
@@ -25,6 +25,7 @@ from twinshore.client.discovery import config_service
 from twinshore.config.frozen import PROXY_CLIENT_ID
 from twinshore.config.model import Cluster, Link, OffsetMode, TopicPartition, TwinNaming
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
+from twinshore.config.settings import Settings
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
@@ -41,6 +42,7 @@ from twinshore.proxy.core.follower_fetch import (
 from twinshore.proxy.core.model import RoutingTable
 from twinshore.proxy.core.offset_reset import OffsetResets, list_awaited_keys
 from twinshore.proxy.lazy_store import LazyStore
+from twinshore.runtime.live_settings import LiveHeard, LiveSettings
 from twinshore.state.core import proxy_values
 from twinshore.state.store import Store
 
@@ -104,13 +106,14 @@ class ResetSync:
 
 T = TypeVar("T")
 _Heard = tuple[int, tuple[proxy_values.BreakerRow, ...]]
-_FUSES: Final = TypeAdapter(_Heard)
+_MEMORY: Final = TypeAdapter(tuple[_Heard, LiveHeard])
 
 
 class StoreSync:
-    """Exchanges breakers and resets with the store.
+    """Exchanges breakers and resets with the store, and reads live settings.
 
-    `serves`: this process, as others see it. `memory`: the file with the breakers, for a start without the store.
+    `serves`: this process, as others see it. `memory`: the file with breakers and settings, for a start without the
+    store.
     """
 
     def __init__(
@@ -120,36 +123,43 @@ class StoreSync:
         serves: proxy_values.ProxyInstanceRow,
         resets: ResetSync | None = None,
         memory: Path | None = None,
+        live: LiveSettings | None = None,
     ) -> None:
         self._memory, self._unkept = memory, RepeatFilter(log)
+        self._live = live or LiveSettings(Settings({}))
+        self._heard: _Heard | None = None
+        self._live_heard: LiveHeard | None = None
         self._resets = resets or ResetSync()
         self._stores, self._breakers, self._serves = store, breakers, serves
         self._store: Store | None = None
         self._repeat_filter = RepeatFilter(log)
         self._rows: dict[proxy_values.BreakerKey, proxy_values.BreakerCountRow] = {}
         self._dropped: dict[tuple[str, str, int], int] = {}
-        self._told_s, self._told_revision = -REPORT_INTERVAL_S, -1
+        self._told_s, self._told_revisions = -REPORT_INTERVAL_S, (-1, -1)
         self._threads = ThreadPoolExecutor(1, "control")
         self._last: set[proxy_values.BreakerKey] = set()
 
     async def first(self) -> None:
-        """Read the breakers before clients are served."""
+        """Read breakers and settings before clients are served."""
         self._tick()
         await self._exchange()
         if (
             not self._breakers.known
             and self._memory is not None
-            and (kept := parse_cached_breakers(config_service.load_last_push(self._memory) or ""))
+            and (kept := parse_memory(config_service.load_last_push(self._memory) or ""))
         ):
-            self._breakers.take(kept[1], kept[0])
-            log.warning(f"breakers are as {self._memory} remembers them until the store answers")
+            self._heard, self._live_heard = kept
+            self._breakers.take(self._heard[1], self._heard[0])
+            self._live.take(self._live_heard)
+            log.warning(f"breakers and live settings are as {self._memory} remembers them until the store answers")
         until_s = steady_s() + FIRST_SYNC_TIMEOUT_S
         while not self._breakers.known and steady_s() < until_s:
             await asyncio.sleep(SYNC_INTERVAL_S)
             await self._exchange()
         if not self._breakers.known:
             log.warning(
-                "the breakers are unknown, so all are closed until the store answers; [proxy] memory_file keeps them"
+                "the breakers are unknown, so all are closed until the store answers, and settings are those of the"
+                " file; [proxy] memory_file keeps them"
             )
 
     async def run(self) -> None:
@@ -196,22 +206,28 @@ class StoreSync:
                 self._breakers.known = True
                 return
             heard = await self._call(partial(_read, self._store, self._breakers.revision))
+            settings = await self._call(partial(self._live.read, self._store))
             if heard is not None:
                 self._breakers.take(heard[1], heard[0])
-                await self._call(partial(self._keep, heard))
+                self._heard = heard
+            if settings is not None:
+                self._live.take(settings)
+                self._live_heard = settings
+            if (heard or settings) and self._heard and self._live_heard:
+                await self._call(partial(self._keep, (self._heard, self._live_heard)))
             self._breakers.known = True
             self._resets.take(await self._call(partial(self._resets.read, self._store)))
             await self._tell(self._store)
         except Exception as error:  # else no further breaker would be read
-            self._repeat_filter.say(f"{describe_error(error)}: breakers stay as they are")
+            self._repeat_filter.say(f"{describe_error(error)}: breakers and live settings stay as they are")
             return
-        self._repeat_filter.well("the store answers again: breakers are as it says")
+        self._repeat_filter.well("the store answers again: breakers and live settings are as it says")
 
-    def _keep(self, heard: _Heard) -> None:
+    def _keep(self, heard: tuple[_Heard, LiveHeard]) -> None:
         if self._memory is None:
             return
         try:
-            config_service.save_last_push(self._memory, _FUSES.dump_json(heard).decode())
+            config_service.save_last_push(self._memory, _MEMORY.dump_json(heard).decode())
         except (OSError, ValueError) as error:
             self._unkept.say(
                 f"{self._memory} cannot be written: {error}; a proxy that starts without the store has no breakers"
@@ -224,15 +240,16 @@ class StoreSync:
             await self._call(partial(store.proxy_resets.tell, words))
             self._resets.told(words)
         drops = self._drops()
-        quiet = not drops and self._breakers.revision == self._told_revision
+        revisions = self._breakers.revision, self._live.obeyed
+        quiet = not drops and revisions == self._told_revisions
         if quiet and steady_s() - self._told_s < REPORT_INTERVAL_S:
             return
-        now_ms, ended, revision = wall_ms(), list(self._breakers.ended), self._breakers.revision
+        now_ms, ended = wall_ms(), list(self._breakers.ended)
         counts = self._counts(now_ms)
-        serves = replace(self._serves, revision=revision, seen_ms=now_ms)
+        serves = replace(self._serves, revision=revisions[0], seen_ms=now_ms, settings_revision=revisions[1])
         await self._call(partial(store.proxies.tell, serves, list(counts.values()), drops))
         self._rows |= counts
-        self._told_s, self._told_revision = steady_s(), revision
+        self._told_s, self._told_revisions = steady_s(), revisions
         self._dropped |= {(row.topic, row.client, row.since_ms): row.records for row in drops}
         for one in ended:
             self._breakers.ended.remove(one)
@@ -269,10 +286,10 @@ def _named(key: proxy_values.BreakerKey) -> str:
     return f"the {key.kind} breaker of {key.topic} for clients {key.client}"
 
 
-def parse_cached_breakers(text: str) -> _Heard | None:
+def parse_memory(text: str) -> tuple[_Heard, LiveHeard] | None:
     """Parse what `_keep` wrote; None if invalid."""
     try:
-        return _FUSES.validate_json(text)
+        return _MEMORY.validate_json(text)
     except ValueError:
         return None
 

@@ -1,4 +1,4 @@
-"""SQL of the audit, of states that links keep, and of revisions.
+"""SQL of the audit, of states that links keep, of revisions, and of live settings.
 
 A revision is a number that grows with each change of its subject, so that pollers read one number.
 """
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, select
 
 from twinshore.state import sql
-from twinshore.state.core.values import AuditRow, LinkStateRow
+from twinshore.state.core.values import AuditRow, LinkStateRow, LiveSettingRow
 from twinshore.state.database import StorePart, reads, writes
-from twinshore.state.tables import audit, link_states, revisions
+from twinshore.state.tables import audit, link_states, live_settings, revisions
 
 AUDIT_ROWS_MAX = 10_000  # rows of each link, and as many of refused requests
 _REFUSED = "refused: "
@@ -149,3 +149,41 @@ class Revisions(StorePart):
     def of(self, connection: Connection, subject: str) -> int:
         """Returns the revision; 0 before the first change."""
         return read_revision(connection, subject)
+
+
+_SETTINGS_SUBJECT = "live settings"
+
+
+class LiveSettingStore(StorePart):
+    """Settings that count before the settings file. One revision for all."""
+
+    @reads
+    def revision(self, connection: Connection) -> int:
+        return read_revision(connection, _SETTINGS_SUBJECT)
+
+    @reads
+    def all(self, connection: Connection) -> tuple[int, tuple[LiveSettingRow, ...]]:
+        """Returns the revision and all rows. The rows may be newer, never older."""
+        # First the revision: a change between the two reads is then read again.
+        seen = read_revision(connection, _SETTINGS_SUBJECT)
+        return seen, sql.read_rows(connection, LiveSettingRow, select(live_settings).order_by(live_settings.c.key))
+
+    @writes
+    def change(
+        self,
+        connection: Connection,
+        rows: Sequence[LiveSettingRow],
+        removed: Collection[str],
+        *,
+        seen: int,
+        told: Sequence[AuditRow],
+    ) -> bool:
+        """Saves the rows and deletes the `removed` keys, with `told` in the audit. False, and nothing done, if settings
+        were changed since `seen`.
+        """
+        if not advance_revision(connection, _SETTINGS_SUBJECT, seen):
+            return False
+        connection.execute(live_settings.delete().where(live_settings.c.key.in_(removed)))
+        sql.upsert(connection, live_settings, [sql.values_of(row) for row in rows])
+        add_audit_rows(connection, told)
+        return True

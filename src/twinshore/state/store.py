@@ -15,7 +15,7 @@ from twinshore.state.database import Database, check_store_file, describe_url
 from twinshore.state.incident_log import IncidentLog
 from twinshore.state.leases import Leases
 from twinshore.state.link_store import LinkControls, LinkRows, LinkStore
-from twinshore.state.log import Audit, LinkStateStore, Revisions
+from twinshore.state.log import Audit, LinkStateStore, LiveSettingStore, Revisions
 from twinshore.state.mirrors import KeyCheckStore, OffsetRuns, Proofs, Twins
 from twinshore.state.monitoring import DelayStore
 from twinshore.state.platform import JobStore, PeopleStore, SnapshotStore
@@ -84,6 +84,7 @@ class Store:
         self.links = LinkStore(database)
         self.link_rows = LinkRows(database)
         self.revisions = Revisions(database)
+        self.settings = LiveSettingStore(database)
         self.twins = Twins(database)
         self.homes = HomeStore(database)
         self.topics_in_switch = TopicsInSwitch(database)

@@ -158,6 +158,7 @@ controls = row_table("controls", values.ControlRow, ("link", "name"))
 control_versions = Table(
     "control_versions", metadata, Column("link", exact_name(LINK_LENGTH), primary_key=True), number("version")
 )
+live_settings = row_table("live_settings", values.LiveSettingRow, ("key",))
 # Definitions of links: the section of the settings as JSON. `seed`: the settings when last adopted.
 link_rows = row_table("link_rows", values.LinkRow, LINK)
 # A number for each subject that grows with each change, so that pollers read only that.

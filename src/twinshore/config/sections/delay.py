@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from twinshore.config.declaration import setting
+from twinshore.config.declaration import setting, setting_rows
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Secret, first_match
-from twinshore.config.schema import Complaints, PatternNumbers, RawSection, Section, read_numbers, read_section
+from twinshore.config.schema import (
+    Complaints,
+    PatternNumbers,
+    RawSection,
+    Section,
+    did_you_mean,
+    read_numbers,
+    read_section,
+)
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _SPAN = re.compile(r"(?:(?P<days>[A-Za-z]{3}(?:,[A-Za-z]{3})*) )?(?P<from>\d\d:\d\d)-(?P<to>\d\d:\d\d)")
@@ -77,6 +85,7 @@ THRESHOLD_TABLES = {
     "consume_thresholds": THRESHOLD_MAX,
     "recovery_points_s": AGE_MAX_S,
 }
+_WEBHOOKS = "webhooks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,26 +99,45 @@ class DelaySection:
         0.5, "how often both clusters' log ends are read for the recovery point", low=0.1, high=3600
     )
     min_delay_latest_offset: int = setting(
-        0, "a partition that advances by no more in one period is quiet and not judged", low=0, high=THRESHOLD_MAX
+        0,
+        "a partition that advances by no more in one period is quiet and not judged",
+        low=0,
+        high=THRESHOLD_MAX,
+        live=True,
     )
     min_delay_consume_offset: int = setting(
-        0, "a group that advances by no more in one period is quiet and not judged", low=0, high=THRESHOLD_MAX
+        0,
+        "a group that advances by no more in one period is quiet and not judged",
+        low=0,
+        high=THRESHOLD_MAX,
+        live=True,
     )
     groups: bool = setting(True, "watch consumer groups too, those that the link syncs")
     recovery_point_s: float = setting(
-        10.0, "alarm if records have been on the source for longer without being replicated", low=0.1, high=AGE_MAX_S
+        10.0,
+        "alarm if records have been on the source for longer without being replicated",
+        low=0.1,
+        high=AGE_MAX_S,
+        live=True,
     )
     heartbeat_s: float = setting(
-        30.0, "alarm if no new heartbeat has been replicated for so long; 0: never", low=0, high=AGE_MAX_S
+        30.0, "alarm if no new heartbeat has been replicated for so long; 0: never", low=0, high=AGE_MAX_S, live=True
     )
-    blind_s: float = setting(60.0, "alarm if a link could not be read or judged for so long", low=1, high=AGE_MAX_S)
-    rise_s: float = setting(0.0, "how long a problem must last before an alarm is raised", low=0, high=86400)
-    clear_s: float = setting(15.0, "how long a problem must be absent before its alarm is cleared", low=0, high=86400)
+    blind_s: float = setting(
+        60.0, "alarm if a link could not be read or judged for so long", low=1, high=AGE_MAX_S, live=True
+    )
+    rise_s: float = setting(0.0, "how long a problem must last before an alarm is raised", low=0, high=86400, live=True)
+    clear_s: float = setting(
+        15.0, "how long a problem must be absent before its alarm is cleared", low=0, high=86400, live=True
+    )
     repeat_s: float = setting(
-        900.0, "how often an open alarm is sent again, at most; 0: never again", low=0, high=604800
+        900.0, "how often an open alarm is sent again, at most; 0: never again", low=0, high=604800, live=True
     )
     quiet: tuple[str, ...] = setting(
-        (), "times of day, UTC, in which no alarm is sent: `22:00-06:00`, `Sat,Sun 10:00-12:00`"
+        (), "times of day, UTC, in which no alarm is sent: `22:00-06:00`, `Sat,Sun 10:00-12:00`", live=True
+    )
+    webhook: str = setting(
+        "", "label of a `[delay.webhooks.LABEL]` that gets the alarms, instead of `webhook_url`", live=True
     )
     webhook_url: str = setting("", "URL that gets each alarm as JSON by POST; empty: none")
     webhook_url_env: str = setting("", "environment variable that holds the URL, if it is a secret")
@@ -126,16 +154,39 @@ class DelaySection:
     master: str = setting("local[2]", "Spark's master for that query; workers must see the same folder")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSection:
+    """A target that `webhook` may name, also in the store. No other URL gets alarms there."""
+
+    url: str = setting("", "URL that gets each alarm as JSON by POST")
+    url_env: str = setting("", "environment variable that holds the URL, if it is a secret")
+    url_file: str = setting("", "file that holds the URL, if it is a secret")
+    token_env: str = setting("", "environment variable that holds the bearer token")
+    token_file: str = setting("", "file that holds the bearer token")
+
+
+def _own_target(section: DelaySection) -> WebhookSection:
+    return WebhookSection(**{row.name: getattr(section, f"webhook_{row.name}") for row in setting_rows(WebhookSection)})
+
+
 @dataclass(frozen=True, slots=True)
 class DelaySettings:
+    """`webhooks`: by label."""
+
     section: DelaySection = field(default_factory=DelaySection)
     latest_thresholds: PatternNumbers = ()
     consume_thresholds: PatternNumbers = ()
     recovery_points_s: PatternNumbers = ()
+    webhooks: Mapping[str, WebhookSection] = field(default_factory=dict)
+
+    @property
+    def target(self) -> WebhookSection:
+        """Where alarms are sent."""
+        return self.webhooks[self.section.webhook] if self.section.webhook else _own_target(self.section)
 
     @property
     def token(self) -> Secret:
-        return Secret(env=self.section.webhook_token_env, file=self.section.webhook_token_file)
+        return Secret(env=self.target.token_env, file=self.target.token_file)
 
     @property
     def hook_url(self) -> str:
@@ -143,9 +194,10 @@ class DelaySettings:
 
         Raises ConfigError if a secret's content is no URL; the message does not show the content.
         """
-        kept = Secret(env=self.section.webhook_url_env, file=self.section.webhook_url_file)
+        target = self.target
+        kept = Secret(env=target.url_env, file=target.url_file)
         if not kept:
-            return self.section.webhook_url
+            return target.url
         found = kept.read()
         if not is_url(found):
             where = f"file {kept.file}" if kept.file else f"environment variable {kept.env}"
@@ -165,13 +217,16 @@ class DelaySettings:
 
 def read_delay(raw: RawSection, complaints: Complaints) -> DelaySettings:
     place = raw.place
-    rest, inner = raw.parted(*THRESHOLD_TABLES)
+    rest, inner = raw.parted(*THRESHOLD_TABLES, _WEBHOOKS)
     tables = {
         name: read_numbers(inner[name], name, 0, high, place, complaints) for name, high in THRESHOLD_TABLES.items()
     }
     section = read_section(DelaySection, rest, place, complaints)
+    webhooks = _read_webhooks(inner[_WEBHOOKS], place, complaints)
     if section is None:
         return DelaySettings()
+    if section.webhook and section.webhook not in webhooks:
+        complaints.add(place, f"webhook: no target {section.webhook!r}{did_you_mean(section.webhook, webhooks)}")
     for text in section.quiet:
         try:
             parse_quiet(text)
@@ -179,20 +234,34 @@ def read_delay(raw: RawSection, complaints: Complaints) -> DelaySettings:
             complaints.add(place, f"quiet: {error}")
     if section.sample_s > section.period_s:
         complaints.add(place, f"sample_s: is {section.sample_s:g}, must not exceed period_s ({section.period_s:g})")
-    if section.webhook_token_env and section.webhook_token_file:
-        complaints.add(place, "webhook_token_env and webhook_token_file: one or the other")
-    if sum(map(bool, (section.webhook_url, section.webhook_url_env, section.webhook_url_file))) > 1:
-        complaints.add(place, "webhook_url, webhook_url_env and webhook_url_file: one of them")
-    if section.webhook_url:
-        _check_url(section.webhook_url, place, complaints)
-    return DelaySettings(section, **tables)
+    _check_target(_own_target(section), "webhook_", place, complaints)
+    return DelaySettings(section, **tables, webhooks=webhooks)
 
 
-def _check_url(url: str, place: str, complaints: Complaints) -> None:
-    if not is_url(url):
-        complaints.add(place, f"webhook_url: {url!r} is not like https://host/path")
-    elif urlsplit(url).password:
-        complaints.add(place, "webhook_url: a secret never stands in the settings; use webhook_token_env")
+def _read_webhooks(tables: object, place: str, complaints: Complaints) -> dict[str, WebhookSection]:
+    if not isinstance(tables, Mapping):
+        complaints.add(place, f"{_WEBHOOKS}: must be tables [delay.{_WEBHOOKS}.LABEL], not {tables!r}")
+        return {}
+    found = {}
+    for label, raw in tables.items():
+        where = f"[delay.{_WEBHOOKS}.{label}]"
+        found[str(label)] = target = read_section(WebhookSection, raw, where, complaints) or WebhookSection()
+        _check_target(target, "", where, complaints)
+        if not (target.url or target.url_env or target.url_file):
+            complaints.add(where, "needs url, url_env or url_file")
+    return found
+
+
+def _check_target(target: WebhookSection, prefix: str, place: str, complaints: Complaints) -> None:
+    """`prefix`: of the keys in `place`."""
+    if target.token_env and target.token_file:
+        complaints.add(place, f"{prefix}token_env and {prefix}token_file: one or the other")
+    if sum(map(bool, (target.url, target.url_env, target.url_file))) > 1:
+        complaints.add(place, f"{prefix}url, {prefix}url_env and {prefix}url_file: one of them")
+    if target.url and not is_url(target.url):
+        complaints.add(place, f"{prefix}url: {target.url!r} is not like https://host/path")
+    elif target.url and urlsplit(target.url).password:
+        complaints.add(place, f"{prefix}url: a secret never stands in the settings; use {prefix}token_env")
 
 
 def is_url(text: str) -> bool:
@@ -203,4 +272,11 @@ def is_url(text: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
-SECTION = Section("delay", 50, (("[delay]", DelaySection),), read_delay, overridden=True)
+SECTION = Section(
+    "delay",
+    50,
+    (("[delay]", DelaySection), (f"[delay.{_WEBHOOKS}.LABEL]", WebhookSection)),
+    read_delay,
+    overridden=True,
+    live_tables=tuple(THRESHOLD_TABLES),
+)

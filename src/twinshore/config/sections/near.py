@@ -32,11 +32,13 @@ class NearSettings:
         "maximum lag of a twin that serves readers; beyond it readers move home, and return below half of it",
         low=1,
         high=600,
+        live=True,
     )
     own_topics: tuple[str, ...] = setting(
         (),
         "topics that belong to each site separately; `*` stands for any characters. Clients write and read them"
         " at their own site, if no link replicates them",
+        live=True,
     )
     networks: tuple[tuple[str, str], ...] = ()
     next_sites: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -87,4 +89,4 @@ def _read_next(table: object, sites: Collection[str], place: str, complaints: Co
     return found
 
 
-SECTION = Section("near", 86, (("[near]", NearSettings),), read_near)
+SECTION = Section("near", 86, (("[near]", NearSettings),), read_near, live_tables=(_NETWORKS, _NEXT))

@@ -113,7 +113,7 @@ class ProxySettings:
         " five seconds and serves without breakers",
     )
     client_bytes_s: int = setting(
-        0, "quota of each client id at this proxy, in bytes per second sent and received; 0: no limit", low=0
+        0, "quota of each client id at this proxy, in bytes per second sent and received; 0: no limit", low=0, live=True
     )
     queued_bytes_max: int = setting(
         256 << 20,
@@ -121,16 +121,16 @@ class ProxySettings:
         " more requests wait",
         low=128 << 20,
     )
-    clients_max: int = setting(0, "maximum number of client connections; 0: no limit", low=0)
+    clients_max: int = setting(0, "maximum number of client connections; 0: no limit", low=0, live=True)
     clients_of_one_address_max: int = setting(
-        0, "maximum number of client connections from one address; 0: no limit", low=0
+        0, "maximum number of client connections from one address; 0: no limit", low=0, live=True
     )
     balancers: tuple[str, ...] = setting(
         (),
         "networks or addresses of load balancers: connections from them must begin with a PROXY header, and no"
         " others may",
     )
-    new_topics: str = setting("", "cluster on which clients' new topics are created; empty: the first one")
+    new_topics: str = setting("", "cluster on which clients' new topics are created; empty: the first one", live=True)
     certificate_file: str = setting(
         "", "PEM file with the proxy's certificate and chain; it enables TLS. Reread when it changes"
     )
@@ -366,4 +366,5 @@ SECTION = Section(
     ),
     read_proxy,
     overridden=True,
+    live_tables=(_BY_NAME, "alarms"),
 )

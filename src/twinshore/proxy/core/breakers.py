@@ -10,7 +10,7 @@ limits for longer. So a rate near the limit does not make it flap.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final, NamedTuple, TypeAlias
@@ -288,9 +288,17 @@ class TrafficAlarms:
     """
 
     def __init__(self, asked: Sequence[tuple[str, AlarmSection]]) -> None:
-        self._asked = dict(asked)
+        self._asked: Mapping[str, AlarmSection] = {}
         self._silent: dict[str, tuple[float, float]] = {}  # since when, and when something was sent last
-        self._gauges = {name: TripState() for name in self._asked}
+        self._gauges: dict[str, TripState] = {}
+        self.ask(asked)
+
+    def ask(self, asked: Sequence[tuple[str, AlarmSection]]) -> None:
+        """Measure by these from now on. An alarm that is the same as before goes on; others begin again."""
+        same = {name for name, section in asked if self._asked.get(name) == section}
+        self._asked = dict(asked)
+        self._silent = {name: when for name, when in self._silent.items() if name in same}
+        self._gauges = {name: self._gauges[name] if name in same else TripState() for name in self._asked}
 
     @property
     def standing(self) -> dict[str, bool]:

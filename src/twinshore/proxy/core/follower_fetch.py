@@ -274,7 +274,7 @@ class FollowerFetch:
     """
 
     def __init__(self, rules: FollowerFetchRules | None = None, networks: NetworkTable | None = None) -> None:
-        self.rules, self._networks = rules or FollowerFetchRules(), networks or NetworkTable(())
+        self.rules, self.networks = rules or FollowerFetchRules(), networks or NetworkTable(())
         self.now_s = 0.0
         self.served: frozenset[tuple[str, str, int]] = frozenset()
         self.bytes_read: Counter[str] = Counter()
@@ -286,7 +286,15 @@ class FollowerFetch:
 
     def site_of(self, address: str) -> str:
         """Returns the site of an address; empty if unknown."""
-        return self._networks.of(address) or ""
+        return self.networks.of(address) or ""
+
+    def obey(self, rules: FollowerFetchRules, networks: NetworkTable, table: RoutingTable) -> None:
+        """Go by these from now on; connected clients too."""
+        self.rules, self.networks = rules, networks
+        self._as_seen.clear()
+        self._views.clear()
+        self.served = frozenset()  # another object, so that sessions are judged again
+        self.tick(self.now_s, table)
 
     def at(self, topic: str, site: str, table: RoutingTable) -> list[str]:
         """Returns clusters with the topic that clients of the site prefer to home."""
@@ -412,9 +420,10 @@ def _is_settled(topic: str, known: _Topic, table: RoutingTable) -> bool:
 
 @dataclass(slots=True)
 class SessionCheck:
-    """When a session had nothing to read elsewhere, and when its topics were noted."""
+    """When a session had nothing to read elsewhere, and when its topics were noted, by which networks."""
 
     view: object = None
+    networks: object = None
     at_s: float = -math.inf
     noted_s: float = -math.inf
     reads: bool = False
@@ -428,19 +437,30 @@ class ClientFollowerFetch:
 
     def __init__(self, follower_fetch: FollowerFetch, addressing: BrokerAddressing) -> None:
         self.follower_fetch, self._addressing = follower_fetch, addressing
-        self.site = self._by_address = ""
-        self.reads_near = self._can_be_led = False
+        self.site = self._by_address = self._address = ""
+        self._networks = follower_fetch.networks
+        self.reads_near = self._can_be_led = self._is_moved = False
         self._led: dict[TopicPartitionKey, float] = {}
         self._ahead: dict[TopicPartitionKey, float] = {}
 
     def comes_from(self, address: str) -> None:
+        self._address = address
         self.site = self._by_address = self.follower_fetch.site_of(address)
+
+    def _look_at_site(self) -> None:
+        """Take the site by the networks that are in force."""
+        if self._networks is self.follower_fetch.networks:
+            return
+        self._networks, before = self.follower_fetch.networks, self._by_address
+        self.comes_from(self._address)
+        self._is_moved |= bool(before or self._by_address)
 
     def seen(self, table: RoutingTable) -> RoutingTable:
         """Returns the routing table as the client sees it.
 
         The rack does not count, since only fetches have it: other requests would go to another log of that name.
         """
+        self._look_at_site()
         return self.follower_fetch.get_site_view(table, self._by_address)
 
     def copies(self, topic: str, table: RoutingTable) -> Sequence[str]:
@@ -466,9 +486,15 @@ class ClientFollowerFetch:
         topic = str(one.topic)
         if not table.is_elsewhere(topic, cluster):
             return True
-        reads = self.follower_fetch.serves(cluster, topic, one.partition)
+        reads = self.serves(cluster, topic, one.partition, table)
         self.reads_near |= reads
         return reads
+
+    def serves(self, cluster: str, topic: str, partition: int, table: RoutingTable) -> bool:
+        """Whether the client may read the partition there, away from home."""
+        if not self.follower_fetch.serves(cluster, topic, partition):
+            return False
+        return not self._is_moved or cluster in self.follower_fetch.at(topic, self.site, table)
 
     def waits(self, wanted: Iterable[fetch.FetchRequestPartition], cluster: str, table: RoutingTable) -> bool:
         """Whether a pending check decides if the client reads these here."""
@@ -501,7 +527,9 @@ class ClientFollowerFetch:
     ) -> bool:
         """Whether to redirect a session, which names its topics once; checked after changes, and now and then."""
         now_s = self.follower_fetch.now_s
-        if self._can_be_led and now_s - check.noted_s >= TOPIC_NOTE_INTERVAL_S:
+        is_new = check.networks is not self._networks
+        if self._can_be_led and (is_new or now_s - check.noted_s >= TOPIC_NOTE_INTERVAL_S):
+            check.networks = self._networks
             check.noted_s, check.reads = now_s, self.note(asked, parts, table)
         view = self.follower_fetch.view(self.site)
         if not check.reads or (check.view is view and now_s - check.at_s < SESSION_CHECK_INTERVAL_S):

@@ -21,24 +21,24 @@ class ByteQuotas:
     """Byte rates of client ids, sent and received. `bytes_s`: the limit of each; 0: none."""
 
     def __init__(self, bytes_s: int) -> None:
-        self._bytes_s = bytes_s
+        self.bytes_s = bytes_s
         self._spent: dict[str, tuple[float, float]] = {}  # debt in bytes, and as of when
 
     @property
     def there(self) -> bool:
-        return bool(self._bytes_s)
+        return bool(self.bytes_s)
 
     def take(self, client: str, size: int, now_s: float) -> float:
         """Count bytes. Returns for how many seconds the client must pause."""
-        if not self._bytes_s:
+        if not self.bytes_s:
             return 0.0
         debt, since_s = self._spent.pop(client, (0.0, now_s))
-        debt = max(0.0, debt - (now_s - since_s) * self._bytes_s) + size
-        debt = min(debt, (1 + THROTTLE_MAX_S) * self._bytes_s)
+        debt = max(0.0, debt - (now_s - since_s) * self.bytes_s) + size
+        debt = min(debt, (1 + THROTTLE_MAX_S) * self.bytes_s)
         self._spent[client] = debt, now_s
         if len(self._spent) > _CLIENTS_MAX:
             del self._spent[next(iter(self._spent))]
-        return max(0.0, debt / self._bytes_s - 1)
+        return max(0.0, debt / self.bytes_s - 1)
 
 
 class RequestMemory:
@@ -79,19 +79,21 @@ class RequestMemory:
 
 
 class ConnectionLimits:
-    """Clients in all (`most`) and from one address (`most_of_one`); 0: no limit. `count`: connected now."""
+    """Clients in all (`most`) and from one address (`most_of_one`); 0: no limit. `count`: connected now. Lower limits
+    disconnect no client.
+    """
 
     def __init__(self, most: int = 0, most_of_one: int = 0) -> None:
-        self._most, self._most_of_one = most, most_of_one
+        self.most, self.most_of_one = most, most_of_one
         self._there = Counter[str]()
         self.count = 0
         self._said: dict[str, float] = {}
 
     def comes(self, address: str) -> str:
         """Returns why the client is not admitted; empty if admitted and counted."""
-        if self._most and self.count >= self._most:
+        if self.most and self.count >= self.most:
             return f"[proxy] clients_max: {self.count} clients are connected"
-        if self._most_of_one and self._there[address] >= self._most_of_one:
+        if self.most_of_one and self._there[address] >= self.most_of_one:
             return f"[proxy] clients_of_one_address_max: {self._there[address]} clients of it are connected"
         self._there[address] += 1
         self.count += 1

@@ -41,10 +41,10 @@ NODE_ID_PLACEHOLDER: Final = "*"
 _DIGITS_MAX: Final = 9
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NewTopicRules:
     """Where topics are created. `by_name`: patterns with `*`, the first match of the whole name counts; else `usual`,
-    if any.
+    if any. Both may change while clients are connected.
     """
 
     usual: str = ""

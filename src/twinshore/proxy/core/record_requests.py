@@ -40,7 +40,6 @@ from twinshore.proxy.core.follower_fetch import (
     EMPTY_RESPONSE_DELAY_S,
     PREFERRED_REPLICA_FETCH_VERSION,
     ClientFollowerFetch,
-    FollowerFetch,
     SessionCheck,
     TopicPartitionKey,
     build_empty_fetch,
@@ -319,7 +318,7 @@ class FetchSessions:
         self._known: dict[int, ClientFetchSession] = {}
 
     def goes_on(
-        self, asked: fetch.FetchRequest, table: RoutingTable, cluster: str, follower_fetch: FollowerFetch
+        self, asked: fetch.FetchRequest, table: RoutingTable, cluster: str, reading: ClientFollowerFetch
     ) -> bool:
         """Whether the session is known and all read at this cluster. Else it ends."""
         session = self._known.get(asked.session_id)
@@ -331,11 +330,11 @@ class FetchSessions:
         session.held.update(named)
         if asked.dropped or len(session.held) != count:
             session.look()
-        judged, now = session.judged, (table, follower_fetch.served)
+        judged, now = session.judged, (table, reading.follower_fetch.served)
         same = judged is not None and judged[0] is now[0] and judged[1] is now[1]
         parts = named if same else session.held
         away = {topic for topic in {topic for topic, _ in parts} if table.is_elsewhere(topic, cluster)}
-        if away and not all(follower_fetch.serves(cluster, *part) for part in parts if part[0] in away):
+        if away and not all(reading.serves(cluster, *part, table) for part in parts if part[0] in away):
             del self._known[asked.session_id]
             return False
         session.judged = now
@@ -557,7 +556,7 @@ class RecordRequests:
         redirected.
         """
         reading = self._reading
-        if not self.sessions.goes_on(asked, table, place.cluster, reading.follower_fetch):
+        if not self.sessions.goes_on(asked, table, place.cluster, reading):
             return False
         session = self.sessions.of(asked.session_id)
         if not reading.redirects_session(asked, session.held, place.cluster, table, session.check):

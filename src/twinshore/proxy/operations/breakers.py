@@ -38,9 +38,10 @@ def list_serving_proxies(store: Store) -> list[ProxyInstanceRow]:
 
 def list_proxy_instances(store: Store) -> list[dict[str, Any]]:
     """Returns proxies that reported within a week and have not ended in good order."""
-    revision, now_ms = store.proxies.revision(), wall_ms()
+    revisions, now_ms = store.proxies.revision() + store.settings.revision(), wall_ms()
     rows = store.proxies.instances()
-    return [asdict(row) | {"status": _stands(now_ms - row.seen_ms, revision - row.revision)} for row in rows]
+    behind = {row.id: revisions - row.revision - row.settings_revision for row in rows}
+    return [asdict(row) | {"status": _stands(now_ms - row.seen_ms, behind[row.id])} for row in rows]
 
 
 def _stands(silent_ms: int, behind: int) -> str:
@@ -258,12 +259,12 @@ def _told(step: BreakerStep, by: str) -> AuditRow:
 
 
 def wait_until_in_force(store: Store, within_s: float = IN_FORCE_TIMEOUT_S) -> str:
-    """Wait until all proxies apply the current breakers, or time is over. Describes how many do."""
+    """Wait until all proxies apply the current breakers and settings, or time is over. Describes how many do."""
     until_s = time.monotonic() + within_s
-    wanted = store.proxies.revision()
+    wanted, settings = store.proxies.revision(), store.settings.revision()
     while True:
         live = list_serving_proxies(store)
-        behind = [row.name for row in live if row.revision < wanted]
+        behind = [row.name for row in live if row.revision < wanted or row.settings_revision < settings]
         if not live:
             return "no proxy is known to serve: one that begins takes it up"
         if not behind:

@@ -77,7 +77,9 @@ class BreakerRow:
 
 @dataclass(frozen=True, slots=True)
 class ProxyInstanceRow:
-    """A proxy process. `revision`: the breaker revision that the proxy applied last."""
+    """A proxy process. `revision`: the breaker revision that the proxy applied last. `settings_revision`: the last one
+    of live settings of which all are in force there.
+    """
 
     id: str
     name: str
@@ -86,6 +88,7 @@ class ProxyInstanceRow:
     started_ms: int
     revision: int
     seen_ms: int
+    settings_revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)

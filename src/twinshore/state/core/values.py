@@ -319,6 +319,16 @@ class ControlRow:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveSettingRow:
+    """A setting that counts before the settings file; `value` is JSON."""
+
+    key: str
+    value: str = field(repr=False)
+    set_by: str
+    changed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class LinkStateRow:
     """A thing synced from source to target: what the link wrote there, or holds back."""
 
