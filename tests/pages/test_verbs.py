@@ -51,7 +51,7 @@ REFUSED = {
     "twinshore link reverse": "has twins on west",
     "twinshore protection explain": "topic orders is not protected",
     "twinshore proxy breaker close": "topic orders has no such circuit breaker",
-    "twinshore proxy user": "secret file orders.password cannot be read",
+    "twinshore proxy user print": "secret file orders.password cannot be read",
     "twinshore push remove": "nothing is pushed to shop",
     "twinshore push revoke": "0 tokens begin with",
     "twinshore push set": "shop.json cannot be read",

@@ -13,10 +13,13 @@ import pytest
 from testkit.errors import mentions
 from testkit.log_lines import LogLines, keep_log_lines
 from twinshore.config.errors import StoreError
+from twinshore.config.sections.proxy import SECTION
+from twinshore.config.settings import parse_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.proxy import store_sync as controls
 from twinshore.proxy.core.breakers import CircuitBreakers
 from twinshore.proxy.store_sync import StoreSync
+from twinshore.runtime.live_settings import LiveSettings
 from twinshore.state import proxies as rows
 from twinshore.state.core.proxy_values import (
     BreakerKind,
@@ -26,7 +29,7 @@ from twinshore.state.core.proxy_values import (
     BreakerState,
     ProxyInstanceRow,
 )
-from twinshore.state.core.values import AuditRow
+from twinshore.state.core.values import AuditRow, LiveSettingRow
 from twinshore.state.store import Store, open_store
 
 OPEN = BreakerRow("orders", "*", BreakerKind.PRODUCE, BreakerState.OPEN, BreakerPolicy.DROP, "too much", "anna", 1_000)
@@ -168,7 +171,39 @@ def test_a_process_that_starts_while_the_store_is_away(
     assert [mentions(one, memory if remembers else "memory_file") for one in log_lines[1:]] == [True]
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '[1, [{"topic": "x"}]]', "[1, [3]]"])
+def test_live_settings_are_read_with_the_breakers_and_remembered(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
+) -> None:
+    """Without the memory a process goes by its file, and says so."""
+    monkeypatch.setattr(controls, "FIRST_SYNC_TIMEOUT_S", 0.1)
+    settings = parse_settings("[proxy]\nclients_max = 3\n", name="test", env={})
+    keys = {"proxy.clients_max": "7", "proxy.users.anna": '"salt"', "proxy.new_topics": '"north"'}
+    rows = [LiveSettingRow(key, value, "anna", 1_000) for key, value in keys.items()]
+    assert store.settings.change(rows, [], seen=0, told=[TOLD])
+
+    def away() -> Store:
+        raise StoreError("the store is away")
+
+    async def begin(stores: Callable[[], Store], memory: Path) -> tuple[int, object, int]:
+        live = LiveSettings(settings)
+        control = StoreSync(stores, CircuitBreakers(), SERVES, memory=memory, live=live)
+        await control.first()
+        told = store.proxies.instances()
+        await control.end()
+        return live.values.settings.of(SECTION).clients_max, live.values.users, len(told) and told[0].settings_revision
+
+    kept = tmp_path / "memory"
+    assert asyncio.run(begin(lambda: store, kept)) == (7, {"anna": "salt"}, 0), "one is set aside"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert asyncio.run(begin(away, kept)) == (7, {"anna": "salt"}, 0)
+    log_lines.clear()
+    assert asyncio.run(begin(away, tmp_path / "none")) == (3, {}, 0)
+    assert [mentions(one, "memory_file") for one in log_lines][-1:] == [True]
+    assert store.settings.change([], ["proxy.new_topics"], seen=1, told=[TOLD])
+    assert asyncio.run(begin(lambda: store, kept)) == (7, {"anna": "salt"}, 2)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '[1, [{"topic": "x"}]]', "[1, [3]]", "[[1, []]]"])
 def test_a_file_that_is_damaged_remembers_nothing(text: str) -> None:
     assert controls.parse_memory(text) is None
 

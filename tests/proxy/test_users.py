@@ -10,9 +10,13 @@ from testkit.errors import mentions, raises
 from testkit.log_lines import LogLines
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import SaslMechanism, Secret
+from twinshore.config.sections.proxy import ProxySettings
+from twinshore.config.settings import parse_settings
 from twinshore.kafka.protocol.sasl import ScramClient, ScramServer, derive_scram_keys
-from twinshore.proxy.auth import ReloadedFile, UsersOfFile, read_users
-from twinshore.proxy.operations.run import format_user_table
+from twinshore.proxy.auth import Authenticator, ReloadedFile, UsersOfFile, read_users
+from twinshore.proxy.operations.run import format_user_table, plan_no_user, plan_user
+from twinshore.runtime.live_settings import act
+from twinshore.state.store import open_store
 
 SHA_512 = SaslMechanism.SCRAM_SHA_512
 SALTED = derive_scram_keys("open", SHA_512, b"of the sea", 4096).text
@@ -145,3 +149,50 @@ def test_a_file_that_changes_is_in_force_and_one_that_is_wrong_is_told_once(
     file.write_text("33")
     found.look()
     assert (found.value, log_lines[1:]) == (33, ["the number: the files have changed, and are in force"])
+
+
+def test_users_of_the_store_count_before_those_of_the_file(tmp_path: Path, log_lines: LogLines) -> None:
+    file = tmp_path / "users.toml"
+    file.write_text(f'[anna]\nscram_sha_512 = "{SALTED}"\n')
+    gate = Authenticator(ProxySettings(sasl=("SCRAM-SHA-512",), users_file=str(file)))
+    new = derive_scram_keys("new", SHA_512, b"of the lake", 4096).text
+
+    def login(user: str, password: str) -> tuple[bool, bool]:
+        found = gate._known_users()
+        return by_scram(found, user, password), found.check_password(user, password)
+
+    assert login("anna", "open") == (True, True)
+    unknown = gate._known_users().scram_keys("nobody")
+    gate.take_users({"anna": new, "bob": new, "carol": "no keys"})
+    assert [mentions(line, "carol") for line in log_lines] == [True]
+    assert (login("anna", "open"), login("anna", "new"), login("bob", "new")) == (
+        (False,) * 2,
+        (True,) * 2,
+        (True,) * 2,
+    )
+    assert gate._known_users().scram_keys("nobody") != unknown, "a seed that the file alone does not tell"
+    file.write_text(f'[dora]\nscram_sha_512 = "{SALTED}"\n')
+    gate.look()
+    assert (login("dora", "open"), login("bob", "new")) == ((True,) * 2, (True,) * 2)
+    gate.take_users({})
+    assert (login("bob", "new"), login("dora", "open")) == ((False,) * 2, (True,) * 2)
+    gate.close()
+
+
+def test_without_a_users_file_clusters_check_logins(tmp_path: Path) -> None:
+    text = '[clusters.east]\nbootstrap = ["e:1"]\n[proxy]\n'
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        settings = parse_settings(text, name="test", env={})
+        with raises(ConfigError, "proxy.no-users-file"):
+            plan_user("anna", "open", settings, store, by="anna")
+        settings = parse_settings(f'{text}sasl = ["PLAIN"]\nusers_file = "u.toml"\n', name="test", env={})
+        with raises(ConfigError, "proxy.password-empty", place="user anna"):
+            plan_user("anna", "", settings, store, by="anna")
+        plan = plan_user("an na", "open", settings, store, by="anna")
+        assert plan.decisions() == ('name proxy.users."an na": proxy.users."an na" would be set',)
+        assert "open" not in repr(plan)
+        list(act(plan, store, by="anna"))
+        with raises(ConfigError, "runtime.setting-not-set"):
+            plan_no_user("anna", settings, store)
+        list(act(plan_no_user("an na", settings, store), store, by="anna"))
+        assert store.settings.all() == (2, ())

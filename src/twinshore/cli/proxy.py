@@ -18,6 +18,7 @@ from twinshore.cli.app import (
     run_steps,
     server_log,
 )
+from twinshore.cli.settings import run_change
 from twinshore.config.sentences import count_phrase, escape_line, format_time
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ GATHER_S = typer.Option(10.0, "--gather-s", min=0.0, help="Seconds to wait for m
 NAME = typer.Argument(..., metavar="NAME", help="The user name with which clients log in.")
 TOPICS = typer.Argument(None, metavar="[TOPIC]...", help="Also show which cluster serves these topics, and why.")
 PASSWORD_FILE = typer.Option(..., "--password-file", help="File with the password.")
+NEW_PASSWORD = typer.Option(
+    None, "--password-file", help="File with the password; `-`: standard input. Without it, the password is asked for."
+)
 
 
 def register_breaker(proxy: typer.Typer) -> None:
@@ -273,7 +277,11 @@ def register(app: typer.Typer) -> None:
     advise.register_audit(proxy)
     proxy.command("groups")(groups)
     proxy.command("offsets")(offsets)
-    proxy.command("user")(user)
+    users = typer.Typer(help="Users with which clients log in at the proxy.")
+    users.command("print")(print_user)
+    users.command("set")(set_user)
+    users.command("remove")(remove_user)
+    proxy.add_typer(users, name="user", no_args_is_help=True)
     app.add_typer(proxy, name="proxy")
 
 
@@ -343,9 +351,45 @@ def groups(
         confirm_and_run(meant, act(request, meant, loaded, store, get_operator_name()), yes=yes, dry_run=dry_run)
 
 
-def user(name: str = NAME, password_file: Path = PASSWORD_FILE) -> None:
+def print_user(name: str = NAME, password_file: Path = PASSWORD_FILE) -> None:
     """Prints an entry for [proxy] users_file: a user with a salted hash of the password."""
     from twinshore.config.model import Secret
     from twinshore.proxy.operations.run import format_user_table
 
     typer.echo(format_user_table(name, Secret(file=str(password_file))))
+
+
+def set_user(
+    name: str = NAME,
+    password_file: Path | None = NEW_PASSWORD,
+    settings: Path = options.SETTINGS,
+    dry_run: bool = options.DRY_RUN,
+) -> None:
+    """Adds a user, or changes the password, at all running proxies and without a restart.
+
+    The store keeps a salted hash, and no verb shows that. The user counts before one of [proxy] users_file.
+    """
+    from twinshore.config.settings import read_text_file
+    from twinshore.proxy.operations.run import plan_user
+    from twinshore.state.opening import open_to_change
+
+    loaded = load_settings_file(settings)
+    if password_file is None:
+        password = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+    else:
+        password = read_text_file(password_file).strip()
+    with open_to_change(loaded, dry_run=dry_run) as store:
+        run_change(plan_user(name, password, loaded, store, by=get_operator_name()), store, dry_run=dry_run)
+
+
+def remove_user(name: str = NAME, settings: Path = options.SETTINGS, dry_run: bool = options.DRY_RUN) -> None:
+    """Removes a user that `proxy user set` added. Clients that are logged in stay until they reconnect.
+
+    A user of that name in [proxy] users_file counts again.
+    """
+    from twinshore.proxy.operations.run import plan_no_user
+    from twinshore.state.opening import open_or_temporary
+
+    loaded = load_settings_file(settings)
+    with open_or_temporary(loaded) as store:
+        run_change(plan_no_user(name, loaded, store), store, dry_run=dry_run)

@@ -38,7 +38,7 @@ from twinshore.monitoring.core.alerts import (
     find_root_cause,
 )
 from twinshore.monitoring.core.monitored_link import MonitoredLink
-from twinshore.monitoring.notify import STORE_RETRY_INTERVAL_S, AlarmManager, open_alarm_manager
+from twinshore.monitoring.notify import STORE_RETRY_INTERVAL_S, AlarmManager, ConfiguredAlarms, open_alarm_manager
 from twinshore.monitoring.sampler import ExpectedNames, LinkSample, Sampler
 from twinshore.monitoring.watchers import (
     WATCHER,
@@ -51,11 +51,12 @@ from twinshore.monitoring.watchers import (
     find_replaced_watches,
     get_mirror_silence_limit_s,
 )
-from twinshore.monitoring.windows import WindowEngine, open_window_engine
+from twinshore.monitoring.windows import ThresholdRules, WindowEngine, open_window_engine
 from twinshore.replication.core.filters import admits
 from twinshore.runtime import process
 from twinshore.runtime.endpoints import LinkClients
 from twinshore.runtime.http import MetricsServer
+from twinshore.runtime.live_settings import LiveSettings
 from twinshore.state.core.values import WatcherRow
 from twinshore.state.store import Store, open_store
 
@@ -174,6 +175,7 @@ class Monitor:
         self._settings, self._links = settings, links
         self._rules = settings.delay
         self._section = settings.delay.section
+        self._live, self._thresholds = LiveSettings(settings), ThresholdRules(settings.delay)
         self._stop = threading.Event()
         self._clock = Clock()
         self._silences = SilenceTimers()
@@ -200,13 +202,15 @@ class Monitor:
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))
             alarms = open_alarm_manager(self._rules, store, stack, mirror_s=self._mirror_s - self._suspect_s)
+            self._live.changed = partial(self._obey, alarms)
+            self._live.look(store)
             self._load(alarms)
             for state in self.states.values():
                 state.restore(store.delay.partitions(state.link))
             self._alarmed = frozenset(alarms.book)
             if self._section.metrics_port:
                 self._served = stack.enter_context(serve_metrics(self._section, self, alarms))
-            engine = stack.enter_context(open_window_engine(self._rules, Path(self._section.folder)))
+            engine = stack.enter_context(open_window_engine(self._thresholds, Path(self._section.folder)))
             for name in find_replaced_watches(self.states.keys(), store.delay.watchers()):
                 # Killed, and watched these links under another name: no other process would ever end the watch.
                 store.delay.remove_watcher(name)
@@ -221,6 +225,12 @@ class Monitor:
                 thread.join(timeout=CLUSTER_TIMEOUT_S * 2)
             self._leave(store)
         log.info("stopped in good order")
+
+    def _obey(self, alarms: ConfiguredAlarms) -> None:
+        """Goes by the settings that are in force now."""
+        self._rules = self._thresholds.settings = self._live.values.settings.delay
+        self._section = self._rules.section
+        alarms.obey(self._rules)
 
     def _load(self, alarms: AlarmManager) -> None:
         clusters = {cluster for link in self._links for cluster in (link.source, link.target)}
@@ -326,6 +336,7 @@ class Monitor:
                 WatcherRow(self._name, WATCHES_LINKS, self._owner, *when, says, tuple(self.states))
             )
             if now_ms - self._saved_ms >= self._section.period_s * 1000:
+                self._live.look(store)
                 for state in self.states.values():
                     store.delay.save_partitions(state.rows())
                     if state.left:

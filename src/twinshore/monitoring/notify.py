@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from twinshore.config.errors import StoreError
+from twinshore.config.errors import ConfigError, StoreError
 from twinshore.config.model import Secret
 from twinshore.config.sections.delay import DelaySection, DelaySettings, QuietTime, is_quiet, parse_quiet
 from twinshore.monitoring.core.alerts import (
@@ -50,17 +50,26 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class Webhook:
-    """Sends events in its own thread; `tell` returns at once. Failed deliveries are logged after some attempts."""
+    """Sends events in its own thread; `tell` returns at once. Failed deliveries are logged after some attempts.
+
+    `url`: empty for no messages.
+    """
 
     def __init__(self, url: str, token: Secret, timeout_s: float) -> None:
-        self._url, self._token, self._timeout_s = url, token, timeout_s
+        self._target, self._timeout_s = (url, token), timeout_s
         self._waiting: queue.Queue[AlarmEvent | None] = queue.Queue(QUEUED_EVENTS_MAX)
         self._closed = threading.Event()
         self._opener = urllib.request.build_opener(NoRedirects)
         self._thread = threading.Thread(target=self._work, name="webhook", daemon=True)
         self._thread.start()
 
+    def aim(self, url: str, token: Secret) -> None:
+        """Sends there from now on."""
+        self._target = url, token
+
     def tell(self, event: AlarmEvent) -> None:
+        if not self._target[0]:
+            return
         try:
             self._waiting.put_nowait(event)
         except queue.Full:
@@ -94,10 +103,11 @@ class Webhook:
     def _post(self, event: AlarmEvent) -> str:
         """Returns why the request failed; empty on success."""
         headers = {"Content-Type": "application/json"}
+        url, token = self._target
         try:
-            if self._token:
-                headers["Authorization"] = f"Bearer {self._token.read()}"
-            request = urllib.request.Request(self._url, encode_event(event), headers, method="POST")
+            if token:
+                headers["Authorization"] = f"Bearer {token.read()}"
+            request = urllib.request.Request(url, encode_event(event), headers, method="POST")
             with self._opener.open(request, timeout=self._timeout_s):
                 return ""
         except urllib.error.HTTPError as error:
@@ -115,7 +125,7 @@ def _refusal(error: urllib.error.HTTPError) -> str:
     # The path may be a secret, as with chat services.
     to = urlsplit(error.headers.get("Location", ""))
     where = f"{to.scheme}://{to.netloc}" if to.netloc else "another path"
-    return f"it answers {error.code}, a redirect to {where}, which is not followed: set webhook_url to where it leads"
+    return f"it answers {error.code}, a redirect to {where}, which is not followed: name the URL where it leads"
 
 
 def encode_event(event: AlarmEvent) -> bytes:
@@ -160,18 +170,13 @@ def build_alarm_timings(section: DelaySection, *, mirror_s: float = 0.0) -> dict
 
 def open_alarm_manager(
     settings: DelaySettings, store: Store, stack: ExitStack, *, mirror_s: float = 0.0
-) -> AlarmManager:
+) -> ConfiguredAlarms:
     """Opens an alarm manager by these settings; messages go to the webhook until the stack closes. `mirror_s` as in
     `build_alarm_timings`.
     """
-    section, url = settings.section, settings.hook_url
-    tell: Callable[[AlarmEvent], None] = lambda _event: None  # noqa: E731  # no webhook
-    if url:
-        hook = Webhook(url, settings.token, section.webhook_timeout_s)
-        stack.callback(hook.close)
-        tell = hook.tell
-    quiet = [parse_quiet(one) for one in section.quiet]
-    return AlarmManager(store, build_alarm_timings(section, mirror_s=mirror_s), quiet, tell)
+    hook = Webhook(settings.hook_url, settings.token, settings.section.webhook_timeout_s)
+    stack.callback(hook.close)
+    return ConfiguredAlarms(store, settings, hook, mirror_s)
 
 
 class AlarmManager:
@@ -272,3 +277,24 @@ class AlarmManager:
         if event.happening is AlarmTransition.CLEARED:
             self._store.delay.clear_alarm(row.id, event.at_ms)
             del self._ids[key]
+
+
+class ConfiguredAlarms(AlarmManager):
+    """Alarms by settings that may change. `mirror_s` as in `build_alarm_timings`."""
+
+    def __init__(self, store: Store, settings: DelaySettings, hook: Webhook, mirror_s: float) -> None:
+        super().__init__(store, {}, (), hook.tell)
+        self._hook, self._mirror_s = hook, mirror_s
+        self._obey_times(settings.section)
+
+    def obey(self, settings: DelaySettings) -> None:
+        """Goes by these settings from now on. If the webhook's URL cannot be read here, the one before stays."""
+        self._obey_times(settings.section)
+        try:
+            self._hook.aim(settings.hook_url, settings.token)
+        except ConfigError as error:
+            log.warning(f"alarms are sent where they were before: {error}")
+
+    def _obey_times(self, section: DelaySection) -> None:
+        self._timings = build_alarm_timings(section, mirror_s=self._mirror_s)
+        self._quiet = tuple(parse_quiet(one) for one in section.quiet)

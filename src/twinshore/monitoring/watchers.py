@@ -27,6 +27,7 @@ from twinshore.monitoring.core.alerts import STORE_ALARM_KEY, AlarmKey, AlarmKin
 from twinshore.monitoring.notify import AlarmManager, open_alarm_manager
 from twinshore.replication.links import load_links
 from twinshore.runtime import process
+from twinshore.runtime.live_settings import LiveSettings
 from twinshore.state.core.values import AlarmRow, LinkStateRow, LinkStatus, WatcherRow
 from twinshore.state.log import LINKS_SUBJECT
 from twinshore.state.store import Store, open_store
@@ -183,16 +184,18 @@ class Watcher:
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))
             alarms = open_alarm_manager(self._settings.delay, store, stack)
+            live = LiveSettings(self._settings)
+            live.changed = lambda: alarms.obey(live.values.settings.delay)
             # Alarms of every monitor, also of ended ones: only this process can clear them.
             alarms.load(None, (AlarmKind.MONITOR,))
             alarms.load({WATCHER}, (AlarmKind.BLIND,))
             process.on_shutdown_signal(self.stop)
             log.info("watches every monitor and every mirror of this store")
-            self._watch(store, alarms)
+            self._watch(store, alarms, live)
             store.delay.remove_watcher(self.name)
         log.info("stopped in good order")
 
-    def _watch(self, store: Store, alarms: AlarmManager) -> None:
+    def _watch(self, store: Store, alarms: AlarmManager, live: LiveSettings) -> None:
         silences, beat, heard_s, trouble = SilenceTimers(), 0, time.monotonic(), RepeatFilter(log)
         watched: frozenset[str] = frozenset()
         links, revision = frozenset[str](), -1
@@ -205,6 +208,7 @@ class Watcher:
                     self.name, WATCHES_WATCHERS, self._owner, beat, int(self._every_s * 1000), now_ms, now_ms, "watches"
                 )
                 store.delay.save_heartbeat(own)
+                live.look(store)
                 watches = store.delay.watchers()
                 if (now := store.revisions.of(LINKS_SUBJECT)) != revision:
                     # Links are added and removed while this runs; a removed link has no mirror.

@@ -115,13 +115,13 @@ class WindowEngine(Protocol):
 
 
 class ThresholdRules:
-    """Thresholds by topic; picklable for Spark workers."""
+    """Thresholds by topic; picklable for Spark workers. Other `settings` count from the next reading or batch."""
 
     def __init__(self, settings: DelaySettings) -> None:
-        self._settings = settings
+        self.settings = settings
 
     def __call__(self, place: MonitoredPartition) -> Thresholds:
-        return Thresholds(self._settings.latest_threshold(place.topic), self._settings.consume_threshold(place.topic))
+        return Thresholds(self.settings.latest_threshold(place.topic), self.settings.consume_threshold(place.topic))
 
 
 class LocalWindowEngine:
@@ -153,8 +153,8 @@ class LocalWindowEngine:
 class SparkWindowEngine:
     """Runs the query and restarts it when it ends. Readings wait in the journal."""
 
-    def __init__(self, settings: DelaySettings, folder: Path) -> None:
-        self._settings, self._folder = settings, folder
+    def __init__(self, rules: ThresholdRules, folder: Path) -> None:
+        self._rules, self._section, self._folder = rules, rules.settings.section, folder
         self._journal = Journal(folder / "journal")
         self._heard: queue.SimpleQueue[list[WindowVerdict]] = queue.SimpleQueue()
         self._closed = threading.Event()
@@ -188,14 +188,12 @@ class SparkWindowEngine:
     def _watch(self) -> None:
         from twinshore.runtime.spark import stop_quietly
 
-        session = open_spark_session(self._settings.section.master, self._closed)
+        session = open_spark_session(self._section.master, self._closed)
         if session is None:
             return
         try:
-            every_s = min(0.5, self._settings.section.period_s / 4)
-            query = start_windows(
-                session, self._folder, ThresholdRules(self._settings), self._heard.put, every_s=every_s
-            )
+            every_s = min(0.5, self._section.period_s / 4)
+            query = start_windows(session, self._folder, self._rules, self._heard.put, every_s=every_s)
             log.info("the windows' query runs")
             while query.isActive and not self._closed.is_set():
                 time.sleep(0.2)
@@ -208,13 +206,13 @@ class SparkWindowEngine:
 
 
 @contextmanager
-def open_window_engine(settings: DelaySettings, folder: Path) -> Iterator[WindowEngine]:
-    if settings.section.windows == "plain":
-        yield LocalWindowEngine(ThresholdRules(settings))
+def open_window_engine(rules: ThresholdRules, folder: Path) -> Iterator[WindowEngine]:
+    if rules.settings.section.windows == "plain":
+        yield LocalWindowEngine(rules)
         return
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    engine = SparkWindowEngine(settings, folder.absolute())
+    engine = SparkWindowEngine(rules, folder.absolute())
     try:
         yield engine
     finally:

@@ -319,6 +319,15 @@ class UsersOfFile:
         self._seal = seal or secrets.token_bytes(32)
         self._salted = [one.keys for one in users.values() if one.keys is not None]
 
+    def joined(self, stored: Mapping[str, ScramKeys]) -> UsersOfFile:
+        """Returns these users and those of the store, which count first."""
+        if not stored:
+            return self
+        seal = hashlib.sha256(self._seal + repr(sorted((name, keys.text) for name, keys in stored.items())).encode())
+        return UsersOfFile(
+            {**self._users, **{name: _User(keys, Secret()) for name, keys in stored.items()}}, seal.digest()
+        )
+
     def scram_keys(self, user: str) -> ScramKeys:
         found = self._users.get(user)
         if found is None or not found.password:
@@ -408,6 +417,9 @@ class Authenticator:
         self._clusters = {cluster.name: cluster for cluster in clusters}
         self._tls_context: ReloadedFile[ssl.SSLContext] | None = None
         self._users: ReloadedFile[UsersOfFile] | None = None
+        self._stored: Mapping[str, ScramKeys] = {}
+        self._stored_texts: Mapping[str, str] = {}
+        self._joined: tuple[UsersOfFile, UsersOfFile] | None = None
         if settings.certificate_file:
             files = (settings.certificate_file, settings.key_file, settings.client_ca_file)
             self._tls_context = ReloadedFile("[proxy] certificate_file", files, lambda: create_server_context(settings))
@@ -429,6 +441,25 @@ class Authenticator:
 
     def close(self) -> None:
         self._judges.shutdown(wait=False, cancel_futures=True)
+
+    def take_users(self, stored: Mapping[str, str]) -> None:
+        """Take the users of the store. Clients that are logged in stay."""
+        if stored == self._stored_texts:
+            return
+        found: dict[str, ScramKeys] = {}
+        for name, text in stored.items():
+            try:
+                found[name] = parse_scram_keys(text, _MECHANISM)
+            except ConfigError:
+                log.warning(f"user {name!r:.80} in the store has no valid keys, and cannot log in")
+        self._stored, self._stored_texts, self._joined = found, stored, None
+
+    def _known_users(self) -> UsersOfFile:
+        if self._users is None:
+            return UsersOfFile({})
+        if self._joined is None or self._joined[0] is not self._users.value:
+            self._joined = self._users.value, self._users.value.joined(self._stored)
+        return self._joined[1]
 
     @property
     def tls_context(self) -> ssl.SSLContext | None:
@@ -455,7 +486,7 @@ class Authenticator:
         return f"principal {client_principal.name!r:.80} has no table in [proxy.credentials]"
 
     def _scram_keys(self, user: str) -> ScramKeys:
-        return (self._users.value if self._users else UsersOfFile({})).scram_keys(user)
+        return self._known_users().scram_keys(user)
 
     def who(self, transport: asyncio.BaseTransport) -> ClientPrincipal:
         """Returns the principal of the client's certificate; unnamed if none is required."""
@@ -483,7 +514,7 @@ class Authenticator:
         loop = asyncio.get_running_loop()
         if self._users is not None:
             known = await loop.run_in_executor(
-                self._judges, self._users.value.check_password, principal.name, principal.password
+                self._judges, self._known_users().check_password, principal.name, principal.password
             )
             return "" if known else f"there is no user {principal.name!r:.80} with this password"
         for cluster in self._clusters.values():

@@ -338,6 +338,7 @@ class _Serving:
         crowd = context.crowd
         crowd.most, crowd.most_of_one = proxy_settings.clients_max, proxy_settings.clients_of_one_address_max
         self._alarms.ask(proxy_settings.alarms)
+        context.gate.take_users(values.users)
         if (near_settings := values.settings.of(near.SECTION)) != self._near:
             self._near = near_settings
             context.follower_fetch.obey(*build_near_rules(near_settings, self._clusters), context.table)

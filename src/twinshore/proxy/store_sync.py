@@ -127,8 +127,8 @@ class StoreSync:
     ) -> None:
         self._memory, self._unkept = memory, RepeatFilter(log)
         self._live = live or LiveSettings(Settings({}))
-        self._heard: _Heard | None = None
-        self._live_heard: LiveHeard | None = None
+        self._heard: _Heard = (0, ())
+        self._live_heard: LiveHeard = (-1, ())
         self._resets = resets or ResetSync()
         self._stores, self._breakers, self._serves = store, breakers, serves
         self._store: Store | None = None
@@ -213,7 +213,7 @@ class StoreSync:
             if settings is not None:
                 self._live.take(settings)
                 self._live_heard = settings
-            if (heard or settings) and self._heard and self._live_heard:
+            if heard is not None or settings is not None:
                 await self._call(partial(self._keep, (self._heard, self._live_heard)))
             self._breakers.known = True
             self._resets.take(await self._call(partial(self._resets.read, self._store)))

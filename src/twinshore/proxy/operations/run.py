@@ -1,4 +1,4 @@
-"""A proxy on this machine: preview, serve, and a table for the users file."""
+"""A proxy on this machine: preview, serve, and its users."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from logging.handlers import BufferingHandler
 
-from twinshore.config.errors import ConfigError, KafkaError
-from twinshore.config.model import Cluster, SaslMechanism, Secret
+from twinshore.config.errors import ConfigError, KafkaError, StoreError
+from twinshore.config.live import USERS, format_key
+from twinshore.config.model import Cluster, Plan, SaslMechanism, Secret
 from twinshore.config.sections import near
 from twinshore.config.sections.proxy import SECTION
 from twinshore.config.settings import Settings
@@ -28,19 +29,25 @@ from twinshore.proxy.server import Worker, build_addressing, select_clusters, su
 from twinshore.proxy.server import serve as until_ended
 from twinshore.routing.core.home_records import HomeRecord
 from twinshore.routing.homes_topic import HomesTopic
+from twinshore.runtime.live_settings import SettingStep, plan_rows, plan_unset, settings_in_force
 from twinshore.runtime.process import raise_open_files_limit
+from twinshore.state.store import Store
 
 PREVIEW_TIMEOUT_S = 4.0
 
 
 def preview_proxy(settings: Settings, topics: Sequence[str] = ()) -> ProxyPreview:
     """Preview what a proxy would serve now. ConfigError if it could not start."""
-    proxy_settings, clusters = settings.of(SECTION), select_clusters(settings)
-    addressing = build_addressing(proxy_settings, clusters)
+    clusters = select_clusters(settings)
     with ExitStack() as stack:
         logged = stack.enter_context(_logged())
-        stack.enter_context(closing(Authenticator(proxy_settings, clusters)))
         store = stack.enter_context(closing(LazyStore(settings)))
+        with suppress(StoreError):  # which is said below
+            there = store.get()
+            settings = settings_in_force(settings, there) if there is not None else settings
+        proxy_settings = settings.of(SECTION)
+        addressing = build_addressing(proxy_settings, clusters)
+        stack.enter_context(closing(Authenticator(proxy_settings, clusters)))
         lookout = stack.enter_context(closing(ClusterWatcher(clusters, addressing, store)))
         asyncio.run(lookout.first())
         table = lookout.table
@@ -97,8 +104,25 @@ def serve(settings: Settings, part: Worker | None = None) -> None:
 
 def format_user_table(name: str, password: Secret) -> str:
     """Returns a user's table for the users file. ConfigError without a password."""
-    plain = password.read()
-    if not plain:
-        raise ConfigError("proxy.password-empty", place=password.file or password.env)
-    keys = derive_scram_keys(plain, SaslMechanism.SCRAM_SHA_512, secrets.token_bytes(SALT_BYTES), SCRAM_ITERATIONS)
-    return f'[{json.dumps(name, ensure_ascii=False)}]\nscram_sha_512 = "{keys.text}"'
+    keys = _salted(password.read(), password.file or password.env)
+    return f'[{json.dumps(name, ensure_ascii=False)}]\nscram_sha_512 = "{keys}"'
+
+
+def plan_user(name: str, password: str, settings: Settings, store: Store, *, by: str) -> Plan[SettingStep]:
+    """Plans a user in the store, which keeps no password. ConfigError if this proxy knows no users of its own."""
+    if not settings.of(SECTION).users_file:
+        raise ConfigError("proxy.no-users-file")
+    return plan_rows((*USERS, name), _salted(password, f"user {name}"), settings, store, by=by)
+
+
+def plan_no_user(name: str, settings: Settings, store: Store) -> Plan[SettingStep]:
+    """Plans to remove a user from the store. One of the users file stays."""
+    return plan_unset(format_key((*USERS, name)), settings, store)
+
+
+def _salted(password: str, place: str) -> str:
+    """Returns what is kept of the password."""
+    if not password:
+        raise ConfigError("proxy.password-empty", place=place)
+    salt = secrets.token_bytes(SALT_BYTES)
+    return derive_scram_keys(password, SaslMechanism.SCRAM_SHA_512, salt, SCRAM_ITERATIONS).text
