@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SettingSpec:
-    """`live`: may also stand in the store, and is then obeyed without a restart."""
+    """`live`: may also stand in the store, where processes see it while they run."""
 
     meaning: str
     low: float | None = None
@@ -33,8 +33,17 @@ class SettingRow:
     rule: SettingSpec
 
 
-def setting(default: T, meaning: str, *, low: float | None = None, high: float | None = None, live: bool = False) -> T:
-    spec: Any = field(default=default, metadata={"rule": SettingSpec(meaning, low, high, live)})
+def setting(default: T, meaning: str, *, low: float | None = None, high: float | None = None) -> T:
+    return _declared(default, SettingSpec(meaning, low, high))
+
+
+def live_setting(default: T, meaning: str, *, low: float | None = None, high: float | None = None) -> T:
+    """A setting that processes obey without a restart."""
+    return _declared(default, SettingSpec(meaning, low, high, live=True))
+
+
+def _declared(default: T, rule: SettingSpec) -> T:
+    spec: Any = field(default=default, metadata={"rule": rule})
     declared: T = spec
     return declared
 

@@ -267,6 +267,7 @@ _KINDS[bool | None] = _KINDS[bool]
 
 def render_settings_page() -> str:
     overridden = [one.name for one in all_sections() if one.overridden]
+    tables = ", ".join(f"`{one.name}.{table}`" for one in all_sections() for table in one.live_tables)
     variables = ", ".join(f"`{environment_variable(section, '')}<NAME>`" for section in overridden)
     parts = [
         "# Settings",
@@ -284,7 +285,12 @@ def render_settings_page() -> str:
         f"**The environment** overrides some sections: {variables}.",
         f"So `{environment_variable('store', 'url')}` stands for `[store] url`. Parts of a list are parted by commas.",
         "",
-        "**What needs a restart**: everything here, of each process that reads it, but for two things. Secrets,",
+        "**Live settings** are marked so. `twinshore settings set KEY VALUE` puts a value into the store, which counts",
+        "before this file, and running proxies and monitors go by it. `twinshore settings show` says what is in force,",
+        f"and where it is from. Live are also the tables {tables}.",
+        "A value that does not fit a process's own file is set aside there, with a line in its log.",
+        "",
+        "**What needs a restart**: everything else here, of each process that reads it, but for two things. Secrets,",
         "certificates and the proxy's users in files are one. The other is `[safety]`: a running mirror reads its",
         "settings file again before it deletes anything, and the stricter of both counts: `never_delete` that is set,",
         "and a lower `deletions_at_once_max`, hold at once. What is taken back there counts after a restart. While the",
@@ -310,7 +316,8 @@ def _line(row: SettingRow) -> str:
     default = "required" if row.required else f"`{'{}' if kind == 'table of text' else _toml(row.default)}`"
     low, high = row.rule.low, row.rule.high
     limits = "" if low is None or high is None else f"{low:,g} to {int(high):,}"
-    return f"| `{row.name}` | {kind} | {default} | {limits} | {row.rule.meaning} |"
+    live = "**Live.** " if row.rule.live else ""
+    return f"| `{row.name}` | {kind} | {default} | {limits} | {live}{row.rule.meaning} |"
 
 
 def _toml(value: object) -> str:

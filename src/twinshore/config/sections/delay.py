@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from twinshore.config.declaration import setting, setting_rows
+from twinshore.config.declaration import live_setting, setting, setting_rows
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Secret, first_match
 from twinshore.config.schema import (
@@ -98,46 +98,34 @@ class DelaySection:
     sample_s: float = setting(
         0.5, "how often both clusters' log ends are read for the recovery point", low=0.1, high=3600
     )
-    min_delay_latest_offset: int = setting(
-        0,
-        "a partition that advances by no more in one period is quiet and not judged",
-        low=0,
-        high=THRESHOLD_MAX,
-        live=True,
+    min_delay_latest_offset: int = live_setting(
+        0, "a partition that advances by no more in one period is quiet and not judged", low=0, high=THRESHOLD_MAX
     )
-    min_delay_consume_offset: int = setting(
-        0,
-        "a group that advances by no more in one period is quiet and not judged",
-        low=0,
-        high=THRESHOLD_MAX,
-        live=True,
+    min_delay_consume_offset: int = live_setting(
+        0, "a group that advances by no more in one period is quiet and not judged", low=0, high=THRESHOLD_MAX
     )
     groups: bool = setting(True, "watch consumer groups too, those that the link syncs")
-    recovery_point_s: float = setting(
-        10.0,
-        "alarm if records have been on the source for longer without being replicated",
-        low=0.1,
-        high=AGE_MAX_S,
-        live=True,
+    recovery_point_s: float = live_setting(
+        10.0, "alarm if records have been on the source for longer without being replicated", low=0.1, high=AGE_MAX_S
     )
-    heartbeat_s: float = setting(
-        30.0, "alarm if no new heartbeat has been replicated for so long; 0: never", low=0, high=AGE_MAX_S, live=True
+    heartbeat_s: float = live_setting(
+        30.0, "alarm if no new heartbeat has been replicated for so long; 0: never", low=0, high=AGE_MAX_S
     )
-    blind_s: float = setting(
-        60.0, "alarm if a link could not be read or judged for so long", low=1, high=AGE_MAX_S, live=True
+    blind_s: float = live_setting(
+        60.0, "alarm if a link could not be read or judged for so long", low=1, high=AGE_MAX_S
     )
-    rise_s: float = setting(0.0, "how long a problem must last before an alarm is raised", low=0, high=86400, live=True)
-    clear_s: float = setting(
-        15.0, "how long a problem must be absent before its alarm is cleared", low=0, high=86400, live=True
+    rise_s: float = live_setting(0.0, "how long a problem must last before an alarm is raised", low=0, high=86400)
+    clear_s: float = live_setting(
+        15.0, "how long a problem must be absent before its alarm is cleared", low=0, high=86400
     )
-    repeat_s: float = setting(
-        900.0, "how often an open alarm is sent again, at most; 0: never again", low=0, high=604800, live=True
+    repeat_s: float = live_setting(
+        900.0, "how often an open alarm is sent again, at most; 0: never again", low=0, high=604800
     )
-    quiet: tuple[str, ...] = setting(
-        (), "times of day, UTC, in which no alarm is sent: `22:00-06:00`, `Sat,Sun 10:00-12:00`", live=True
+    quiet: tuple[str, ...] = live_setting(
+        (), "times of day, UTC, in which no alarm is sent: `22:00-06:00`, `Sat,Sun 10:00-12:00`"
     )
-    webhook: str = setting(
-        "", "label of a `[delay.webhooks.LABEL]` that gets the alarms, instead of `webhook_url`", live=True
+    webhook: str = live_setting(
+        "", "label of a `[delay.webhooks.LABEL]` that gets the alarms, instead of `webhook_url`"
     )
     webhook_url: str = setting("", "URL that gets each alarm as JSON by POST; empty: none")
     webhook_url_env: str = setting("", "environment variable that holds the URL, if it is a secret")

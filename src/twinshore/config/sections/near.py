@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from twinshore.config.declaration import setting
+from twinshore.config.declaration import live_setting
 from twinshore.config.schema import (
     TOPIC_WILDCARD,
     Complaints,
@@ -27,18 +27,16 @@ class NearSettings:
     fresh twin. A cluster's site is in its own section.
     """
 
-    behind_s_max: float = setting(
+    behind_s_max: float = live_setting(
         5.0,
         "maximum lag of a twin that serves readers; beyond it readers move home, and return below half of it",
         low=1,
         high=600,
-        live=True,
     )
-    own_topics: tuple[str, ...] = setting(
+    own_topics: tuple[str, ...] = live_setting(
         (),
         "topics that belong to each site separately; `*` stands for any characters. Clients write and read them"
         " at their own site, if no link replicates them",
-        live=True,
     )
     networks: tuple[tuple[str, str], ...] = ()
     next_sites: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from twinshore.config.declaration import setting
+from twinshore.config.declaration import live_setting, setting
 from twinshore.config.frozen import PROXY_CLUSTER_ID
 from twinshore.config.model import Cluster, SaslMechanism, Secret
 from twinshore.config.schema import (
@@ -112,8 +112,8 @@ class ProxySettings:
         "file that keeps the breakers for a start while the store does not answer; empty: the proxy then waits"
         " five seconds and serves without breakers",
     )
-    client_bytes_s: int = setting(
-        0, "quota of each client id at this proxy, in bytes per second sent and received; 0: no limit", low=0, live=True
+    client_bytes_s: int = live_setting(
+        0, "quota of each client id at this proxy, in bytes per second sent and received; 0: no limit", low=0
     )
     queued_bytes_max: int = setting(
         256 << 20,
@@ -121,16 +121,16 @@ class ProxySettings:
         " more requests wait",
         low=128 << 20,
     )
-    clients_max: int = setting(0, "maximum number of client connections; 0: no limit", low=0, live=True)
-    clients_of_one_address_max: int = setting(
-        0, "maximum number of client connections from one address; 0: no limit", low=0, live=True
+    clients_max: int = live_setting(0, "maximum number of client connections; 0: no limit", low=0)
+    clients_of_one_address_max: int = live_setting(
+        0, "maximum number of client connections from one address; 0: no limit", low=0
     )
     balancers: tuple[str, ...] = setting(
         (),
         "networks or addresses of load balancers: connections from them must begin with a PROXY header, and no"
         " others may",
     )
-    new_topics: str = setting("", "cluster on which clients' new topics are created; empty: the first one", live=True)
+    new_topics: str = live_setting("", "cluster on which clients' new topics are created; empty: the first one")
     certificate_file: str = setting(
         "", "PEM file with the proxy's certificate and chain; it enables TLS. Reread when it changes"
     )
