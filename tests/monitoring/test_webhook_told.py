@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from twinshore.config.errors import ConfigError
 from twinshore.config.model import Secret
 from twinshore.config.sections.delay import DelaySettings
 from twinshore.config.settings import parse_settings
-from twinshore.monitoring.core.alerts import AlarmEvent, AlarmKey, AlarmKind, AlarmTransition
-from twinshore.monitoring.notify import Webhook
+from twinshore.monitoring.core.alerts import AlarmEvent, AlarmKey, AlarmKind, AlarmTransition, AlertCondition
+from twinshore.monitoring.notify import Webhook, open_alarm_manager
+from twinshore.state.store import open_store
 
 LINK = "east->west"
 KEY = AlarmKey(LINK, AlarmKind.RECOVERY_POINT, "orders")
@@ -110,3 +112,38 @@ def test_a_webhook_that_refuses_once_is_asked_again_and_one_that_is_away_is_said
     away.close()
     assert len(log_lines) == 1
     assert "orders are late" in log_lines[0]
+
+
+def test_alarms_go_by_other_settings_while_they_run(tmp_path: Path, log_lines: LogLines) -> None:
+    """A URL that cannot be read here leaves the one before in force."""
+    labels = 'webhooks.lost.url_file = "/nowhere/url"\nwebhooks.duty.url = "http://127.0.0.1:{}/duty"'
+    with ExitStack() as stack:
+        first, second = stack.enter_context(hearing()), stack.enter_context(hearing())
+        store = stack.enter_context(open_store(f"sqlite:///{tmp_path}/store.db"))
+        url = f'webhook_url = "http://127.0.0.1:{first.server_port}/x"'
+        known = labels.format(second.server_port)
+        alarms = open_alarm_manager(delay(url, known), store, stack)
+
+        def says(link: str, *servers: Hearing) -> None:
+            key = AlarmKey(link, AlarmKind.RECOVERY_POINT, "orders")
+            alarms.judge([AlertCondition(key, True, "late")], 1_000)
+            until_s = time.monotonic() + 10
+            while not all(server.heard for server in servers) and time.monotonic() < until_s:
+                time.sleep(0.02)
+            told = [bool(server.heard) for server in (first, second)]
+            first.heard.clear()
+            second.heard.clear()
+            assert told == [first in servers, second in servers]
+
+        says("a->b", first)
+        alarms.obey(delay(url, known, 'webhook = "duty"'))
+        says("a->c", second)
+        alarms.obey(delay(url, known, 'webhook = "lost"'))
+        assert len(log_lines) > 0
+        says("a->d", second)
+        alarms.obey(delay(url, known, 'quiet = ["00:00-00:10"]'))
+        says("a->e")
+        alarms.obey(delay(known, "rise_s = 60.0"))
+        says("a->f")
+        alarms.obey(delay(url, known))
+        says("a->g", first)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from twinshore.config.sections.proxy import AlarmSection
@@ -128,3 +130,17 @@ def test_it_says_what_was_measured() -> None:
     (turned,) = alarms.look(grown, WINDOW_S, 10)
     said = "alarm busy stands: produce of * for clients app: 5 bytes/s, 2 records/s, answered within 0 ms"
     assert turned.sentence == said
+
+
+def test_other_bounds_begin_again_and_the_same_ones_go_on() -> None:
+    alarms, key = TrafficAlarms([("a", BUSY), ("b", BUSY)]), TrafficKey("app", "orders", "east", TrafficKind.PRODUCE)
+    much = [(key, TrafficCounter(bytes=10_001))]
+    for number in range(3):
+        alarms.look(much, WINDOW_S, number * WINDOW_S)
+    assert alarms.standing == {"a": True, "b": True}
+    alarms.ask([("a", BUSY), ("b", replace(BUSY, for_s=10)), ("c", SLOW)])
+    assert alarms.standing == {"a": True, "b": False, "c": False}
+    assert [one.name for one in alarms.look(much, WINDOW_S, 30.0)] == []
+    assert [one.name for one in alarms.look(much, WINDOW_S, 40.0)] == ["b"]
+    alarms.ask([])
+    assert (alarms.standing, alarms.look(much, WINDOW_S, 50.0), alarms.place_of(key)) == ({}, [], None)

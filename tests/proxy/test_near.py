@@ -25,7 +25,13 @@ from twinshore.kafka.protocol import fetch, produce
 from twinshore.kafka.protocol.apis import FETCH, METADATA, PRODUCE
 from twinshore.kafka.protocol.requests import Request
 from twinshore.proxy.core.breakers import CircuitBreakers
-from twinshore.proxy.core.follower_fetch import REDIRECT_INTERVAL_MIN_S, SESSION_CHECK_INTERVAL_S, TwinLogBounds
+from twinshore.proxy.core.follower_fetch import (
+    REDIRECT_INTERVAL_MIN_S,
+    SESSION_CHECK_INTERVAL_S,
+    FollowerFetchRules,
+    NetworkTable,
+    TwinLogBounds,
+)
 from twinshore.proxy.core.message_codec import build_message
 from twinshore.proxy.core.model import BrokerId, ForwardRequest, HomeRoute, RespondLater, RespondNow
 from twinshore.proxy.core.session import ClientSession
@@ -332,3 +338,38 @@ def test_a_breaker_on_another_topic_leaves_it_all_as_it_is() -> None:
     lost = fetched("orders", error=OUT_OF_RANGE, records=b"")
     body, wait_s = heard(talk(WEST).move(wanted("orders", "bills", at=101), now), lost)
     assert (said(body), wait_s > 0) == ({"orders": (0, -1, b""), "bills": (0, -1, b"")}, True)
+
+
+def test_a_connected_client_goes_by_the_networks_that_are_in_force() -> None:
+    made, now = near(), known()
+    level_at(made, 100, now)
+    at_home, at_twin, by_rack = client(made, EAST, ELSEWHERE), client(made, WEST), client(made, WEST, ELSEWHERE)
+    assert passed(at_home.move(wanted("orders"), now)).place == EAST
+    assert passed(at_twin.move(wanted("orders"), now)).place == WEST
+    assert passed(by_rack.move(wanted("orders", rack="paris"), now)).place == WEST
+    made.obey(made.rules, NetworkTable([("192.168.0.0/16", "paris"), ("10.2.0.0/16", "frankfurt")]), now)
+    assert said(told(at_home.move(wanted("orders"), now)))["orders"][1] == WEST_2
+    assert said(told(at_twin.move(wanted("orders"), now)))["orders"][0] == NOT_HERE
+    assert passed(by_rack.move(wanted("orders", rack="paris"), now)).place == WEST
+    made.obey(made.rules, NetworkTable([("10.2.0.0/16", "paris")]), now)
+    assert passed(at_twin.move(wanted("orders"), now)).place == WEST
+
+
+def test_a_session_at_a_twin_ends_once_its_client_is_of_another_site() -> None:
+    made, now = near(), known()
+    level_at(made, 100, now)
+    at_twin = client(made, WEST)
+    opened = passed(at_twin.move(wanted("orders", epoch=0), now))
+    heard(opened, fetched("orders", session_id=7))
+    assert passed(at_twin.move(wanted(session_id=7, epoch=1), now)).place == WEST
+    made.obey(made.rules, NetworkTable([("10.2.0.0/16", "frankfurt")]), now)
+    answer_ = fetch.read_fetch_response(told(at_twin.move(wanted(session_id=7, epoch=2), now)), 0, 12)
+    assert answer_.error == NO_SESSION
+
+
+def test_a_site_without_networks_any_more_has_no_views() -> None:
+    made, now = near(), known()
+    level_at(made, 100, now)
+    assert made.view("paris")
+    made.obey(FollowerFetchRules(), NetworkTable([]), now)
+    assert (made.view("paris"), made.site_of(PARIS)) == ({}, "")
