@@ -23,7 +23,7 @@ from twinshore.advisor.core.model import SHARED_LIMITS, RuleLimit
 from twinshore.advisor.operations.advice_on_cluster import RULES
 from twinshore.cli.app import EXIT_CODES, build_command
 from twinshore.config.errors import messages
-from twinshore.config.incident_policy import INCIDENT_KINDS
+from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.sections.delay import DelaySettings
 from twinshore.config.settings import render_settings_page
 from twinshore.monitoring.delay_simulation import build_table
@@ -197,8 +197,10 @@ def with_kinds(page: str) -> str:
     head, _, rest = page.partition(KINDS_BEGIN)
     _, _, tail = rest.partition(KINDS_END)
     rows = ["| incident | afterwards | what the incident log says was done |", "| --- | --- | --- |"]
-    for kind, entry in INCIDENT_KINDS.items():
-        rows.append(f"| [{kind.value}](#{kind.value.replace(' ', '-')}) | {entry.after.value} | {entry.policy.words} |")
+    rows += [
+        f"| [{kind.value}](#{kind.value.replace(' ', '-')}) | {kind.after.value} | {kind.policy.words} |"
+        for kind in IncidentKind
+    ]
     said = "\n".join(rows)
     return f"{head}{KINDS_BEGIN}\n{said}\n\n{KINDS_END}{tail}"
 

@@ -9,10 +9,10 @@ import pytest
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from twinshore.config.errors import ConfigError
-from twinshore.config.incident_policy import POLICY_KEEP_TWIN, POLICY_RETRY, POLICY_STOP, IncidentKind, kind_entry
+from twinshore.config.incident_policy import POLICY_KEEP_TWIN, POLICY_RETRY, POLICY_STOP, IncidentKind
 from twinshore.state.core.values import Incident, TwinRow
 
-GAP = kind_entry(IncidentKind.RETENTION_GAP).policy
+GAP = IncidentKind.RETENTION_GAP.policy
 
 
 @pytest.fixture

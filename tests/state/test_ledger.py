@@ -14,7 +14,6 @@ from sqlalchemy import create_engine, text
 from testkit.errors import raises
 from twinshore.config.errors import StoreError
 from twinshore.config.incident_policy import (
-    INCIDENT_KINDS,
     POLICY_DROP,
     POLICY_GAP,
     POLICY_RETRY,
@@ -23,7 +22,6 @@ from twinshore.config.incident_policy import (
     IncidentKind,
     IncidentPolicy,
     IncidentSide,
-    kind_entry,
 )
 from twinshore.state import incident_log
 from twinshore.state.core.values import Incident, IncidentCount, IncidentRow, TwinRow
@@ -49,7 +47,7 @@ def test_an_incident_is_open_once(store: Store) -> None:
 )
 def test_each_kind_has_room_for_what_was_done_about_it(store: Store) -> None:
     """PostgreSQL and MariaDB hold a column to its length, SQLite does not: a policy is a sentence."""
-    told = [replace(GAP, kind=kind, policy=kind_entry(kind).policy) for kind in INCIDENT_KINDS]
+    told = [replace(GAP, kind=kind, policy=kind.policy) for kind in IncidentKind]
     told += [
         replace(GAP, from_offset=at, policy=policy)
         for at, policy in enumerate((POLICY_RETRY, IncidentPolicy("why " * 100, IncidentEffect.INFORMS)))

@@ -5,10 +5,9 @@ docs/incidents.md explains the kinds.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import NamedTuple, Self
+from typing import Self
 
 
 class IncidentSide(StrEnum):
@@ -18,53 +17,6 @@ class IncidentSide(StrEnum):
     TARGET = "target"
     BOTH = "both"
     NONE = "none"
-
-
-class IncidentKind(StrEnum):
-    """What happened, with the default side; without one, only the finder knows the side. See docs/incidents.md."""
-
-    RETENTION_GAP = "retention gap", IncidentSide.SOURCE
-    STALE_DROPPED = "stale dropped", IncidentSide.TARGET
-    TRUNCATION = "truncation", IncidentSide.SOURCE
-    RECREATED_TOPIC = "recreated topic", IncidentSide.SOURCE
-    DELETED_TOPIC = "deleted topic", IncidentSide.SOURCE
-    DELETION_HELD = "deletion held", IncidentSide.TARGET
-    FOREIGN_WRITE = "foreign write", IncidentSide.TARGET
-    OVERSIZE_BATCH = "oversize batch", IncidentSide.TARGET
-    PARTITION_ADDED = "partition added", IncidentSide.SOURCE
-    PARTITION_REMOVED = "partition removed", IncidentSide.TARGET
-    RIGHTS_LOST = "rights lost"
-    SOURCE_AWAY = "source away", IncidentSide.SOURCE
-    TARGET_AWAY = "target away", IncidentSide.TARGET
-    LOST_BY_TARGET = "lost by target", IncidentSide.TARGET
-    CORRUPT_BATCH = "corrupt batch", IncidentSide.SOURCE
-    OLD_FORMAT = "old format", IncidentSide.SOURCE
-    TOO_LARGE_UNPACKED = "too large unpacked", IncidentSide.SOURCE
-    HANGING_TRANSACTION = "hanging transaction", IncidentSide.SOURCE
-    POSITION_DISAGREEMENT = "position disagreement", IncidentSide.TARGET
-    DISK_NEAR_FULL = "disk near full", IncidentSide.TARGET
-    REFUSED = "refused"
-    CONTENT_DIFFERS = "content differs", IncidentSide.BOTH
-    DELETIONS_OWED = "deletions owed", IncidentSide.TARGET
-    LOST_BEGINNING = "lost beginning", IncidentSide.TARGET
-    DOUBTFUL_NOTE = "doubtful note", IncidentSide.SOURCE
-    GROUP_REFUSED = "group refused", IncidentSide.BOTH
-    CLASHING_FILTERS = "clashing filters"
-    HOME_UNDECIDED = "home undecided", IncidentSide.BOTH
-    DOUBTFUL_HOME = "doubtful home", IncidentSide.BOTH
-    TAIL_RESCUED = "tail rescued", IncidentSide.TARGET
-    OLD_HOME_OPEN = "old home open", IncidentSide.TARGET
-    OWN_TOPICS_OPEN = "own topics open", IncidentSide.BOTH
-    ACKNOWLEDGED_ALONE = "acknowledged alone", IncidentSide.TARGET
-    WRITERS_HELD = "writers held", IncidentSide.SOURCE
-    NEWER_LINE = "newer line", IncidentSide.BOTH
-
-    side: IncidentSide
-
-    def __new__(cls, words: str, side: IncidentSide = IncidentSide.NONE) -> Self:
-        found = str.__new__(cls, words)
-        found._value_, found.side = words, side
-        return found
 
 
 class IncidentEffect(StrEnum):
@@ -123,64 +75,92 @@ class IncidentOutcome(Enum):
     TOPIC = "the whole topic rests until both sides agree again"
 
 
-class IncidentKindEntry(NamedTuple):
-    """`policy`: what was done, unless a row says something more specific."""
-
-    after: IncidentOutcome
-    policy: IncidentPolicy
-
-
-def _informs(words: str) -> IncidentKindEntry:
-    return IncidentKindEntry(IncidentOutcome.CONTINUES, IncidentPolicy(words, IncidentEffect.INFORMS))
-
-
-INCIDENT_KINDS: Mapping[IncidentKind, IncidentKindEntry] = {
-    IncidentKind.RETENTION_GAP: IncidentKindEntry(IncidentOutcome.CONTINUES, POLICY_GAP),
-    IncidentKind.STALE_DROPPED: IncidentKindEntry(IncidentOutcome.CONTINUES, POLICY_DROP),
-    IncidentKind.TRUNCATION: IncidentKindEntry(IncidentOutcome.NEEDS_RESUME, POLICY_STOP),
-    IncidentKind.RECREATED_TOPIC: IncidentKindEntry(IncidentOutcome.TOPIC, POLICY_TOPIC),
-    IncidentKind.DELETED_TOPIC: IncidentKindEntry(IncidentOutcome.TOPIC, POLICY_KEEP_TWIN),
-    IncidentKind.DELETION_HELD: IncidentKindEntry(IncidentOutcome.TOPIC, POLICY_KEEP_TWIN),
-    IncidentKind.FOREIGN_WRITE: IncidentKindEntry(IncidentOutcome.NEEDS_RESUME, POLICY_STOP),
-    IncidentKind.OVERSIZE_BATCH: IncidentKindEntry(IncidentOutcome.RETRIES, POLICY_RETRY),
-    IncidentKind.PARTITION_ADDED: _informs("give the twin as many, and replicate the new ones from their first offset"),
-    IncidentKind.PARTITION_REMOVED: IncidentKindEntry(IncidentOutcome.TOPIC, POLICY_TOPIC),
-    IncidentKind.RIGHTS_LOST: IncidentKindEntry(IncidentOutcome.RETRIES, POLICY_RETRY),
-    IncidentKind.SOURCE_AWAY: IncidentKindEntry(IncidentOutcome.CONTINUES, POLICY_WAIT),
-    IncidentKind.TARGET_AWAY: IncidentKindEntry(IncidentOutcome.CONTINUES, POLICY_WAIT),
-    IncidentKind.LOST_BY_TARGET: IncidentKindEntry(IncidentOutcome.CONTINUES, POLICY_HEAL),
-    IncidentKind.CORRUPT_BATCH: IncidentKindEntry(IncidentOutcome.NEEDS_RESUME, POLICY_STOP),
-    IncidentKind.OLD_FORMAT: IncidentKindEntry(IncidentOutcome.NEEDS_RESUME, POLICY_STOP),
-    IncidentKind.TOO_LARGE_UNPACKED: IncidentKindEntry(IncidentOutcome.NEEDS_RESUME, POLICY_STOP),
-    IncidentKind.HANGING_TRANSACTION: _informs("wait below it, as every consumer that reads committed data does"),
-    IncidentKind.POSITION_DISAGREEMENT: IncidentKindEntry(IncidentOutcome.NEEDS_RESUME, POLICY_STOP),
-    IncidentKind.DISK_NEAR_FULL: _informs(
-        "report it below `disk_warn_percent`; below `disk_pause_percent` write nothing to that broker's twins"
-    ),
-    IncidentKind.REFUSED: IncidentKindEntry(IncidentOutcome.NEEDS_RESUME, POLICY_STOP),
-    IncidentKind.CONTENT_DIFFERS: _informs("report it, and change nothing"),
-    IncidentKind.DELETIONS_OWED: _informs("report it, and change nothing"),
-    IncidentKind.LOST_BEGINNING: _informs("go on at the end, and report what is missing at the beginning"),
-    IncidentKind.DOUBTFUL_NOTE: _informs("do not believe it, and replicate the topics as before"),
-    IncidentKind.DOUBTFUL_HOME: _informs("do not believe it, and leave the topic's home unchanged"),
-    IncidentKind.GROUP_REFUSED: _informs(
-        "try again within `verify_s`, go on with all other groups and committed offsets"
-    ),
-    IncidentKind.CLASHING_FILTERS: _informs(
-        "go on with the filters of the settings; pauses and throttles hold, and no twin of the link is deleted"
-    ),
-    IncidentKind.HOME_UNDECIDED: IncidentKindEntry(IncidentOutcome.TOPIC, POLICY_TOPIC),
-    IncidentKind.TAIL_RESCUED: IncidentKindEntry(IncidentOutcome.CONTINUES, POLICY_RESCUE),
-    IncidentKind.OLD_HOME_OPEN: _informs(
-        "try again every few seconds to write the topic's home there, and to keep writers out by ACL"
-    ),
-    IncidentKind.OWN_TOPICS_OPEN: _informs("report who else may write there, and change no rule"),
-    IncidentKind.ACKNOWLEDGED_ALONE: _informs(
-        "replicate on; the row closes once the twin has all that is acknowledged"
-    ),
-    IncidentKind.WRITERS_HELD: _informs("turn the switch back once its process has been silent for some seconds"),
-    IncidentKind.NEWER_LINE: IncidentKindEntry(IncidentOutcome.TOPIC, POLICY_TOPIC),
+OUTCOMES = {
+    IncidentEffect.STOPS_PARTITION: IncidentOutcome.NEEDS_RESUME,
+    IncidentEffect.RETRIES: IncidentOutcome.RETRIES,
+    IncidentEffect.TOPIC: IncidentOutcome.TOPIC,
+    IncidentEffect.PASSES: IncidentOutcome.CONTINUES,
+    IncidentEffect.NOT_TRUNCATED: IncidentOutcome.CONTINUES,
+    IncidentEffect.TWIN: IncidentOutcome.TOPIC,
+    IncidentEffect.INFORMS: IncidentOutcome.CONTINUES,
 }
+
+
+def _informs(words: str) -> IncidentPolicy:
+    return IncidentPolicy(words, IncidentEffect.INFORMS)
+
+
+_PARTITION_ADDED = _informs("give the twin as many, and replicate the new ones from their first offset")
+_HANGING_TRANSACTION = _informs("wait below it, as every consumer that reads committed data does")
+_DISK_NEAR_FULL = _informs(
+    "report it below `disk_warn_percent`; below `disk_pause_percent` write nothing to that broker's twins"
+)
+_LOST_BEGINNING = _informs("go on at the end, and report what is missing at the beginning")
+_DOUBTFUL_NOTE = _informs("do not believe it, and replicate the topics as before")
+_GROUP_REFUSED = _informs("try again within `verify_s`, go on with all other groups and committed offsets")
+_CLASHING_FILTERS = _informs(
+    "go on with the filters of the settings; pauses and throttles hold, and no twin of the link is deleted"
+)
+_DOUBTFUL_HOME = _informs("do not believe it, and leave the topic's home unchanged")
+_OLD_HOME_OPEN = _informs("try again every few seconds to write the topic's home there, and to keep writers out by ACL")
+_OWN_TOPICS_OPEN = _informs("report who else may write there, and change no rule")
+_ACKNOWLEDGED_ALONE = _informs("replicate on; the row closes once the twin has all that is acknowledged")
+_WRITERS_HELD = _informs("turn the switch back once its process has been silent for some seconds")
+_REPORTED = _informs("report it, and change nothing")
+
+
+class IncidentKind(StrEnum):
+    """What happened, what is done about that unless a row says something more specific, and on which side; without a
+    side, only the finder knows it. See docs/incidents.md.
+    """
+
+    RETENTION_GAP = "retention gap", POLICY_GAP, IncidentSide.SOURCE
+    STALE_DROPPED = "stale dropped", POLICY_DROP, IncidentSide.TARGET
+    TRUNCATION = "truncation", POLICY_STOP, IncidentSide.SOURCE
+    RECREATED_TOPIC = "recreated topic", POLICY_TOPIC, IncidentSide.SOURCE
+    DELETED_TOPIC = "deleted topic", POLICY_KEEP_TWIN, IncidentSide.SOURCE
+    DELETION_HELD = "deletion held", POLICY_KEEP_TWIN, IncidentSide.TARGET
+    FOREIGN_WRITE = "foreign write", POLICY_STOP, IncidentSide.TARGET
+    OVERSIZE_BATCH = "oversize batch", POLICY_RETRY, IncidentSide.TARGET
+    PARTITION_ADDED = "partition added", _PARTITION_ADDED, IncidentSide.SOURCE
+    PARTITION_REMOVED = "partition removed", POLICY_TOPIC, IncidentSide.TARGET
+    RIGHTS_LOST = "rights lost", POLICY_RETRY
+    SOURCE_AWAY = "source away", POLICY_WAIT, IncidentSide.SOURCE
+    TARGET_AWAY = "target away", POLICY_WAIT, IncidentSide.TARGET
+    LOST_BY_TARGET = "lost by target", POLICY_HEAL, IncidentSide.TARGET
+    CORRUPT_BATCH = "corrupt batch", POLICY_STOP, IncidentSide.SOURCE
+    OLD_FORMAT = "old format", POLICY_STOP, IncidentSide.SOURCE
+    TOO_LARGE_UNPACKED = "too large unpacked", POLICY_STOP, IncidentSide.SOURCE
+    HANGING_TRANSACTION = "hanging transaction", _HANGING_TRANSACTION, IncidentSide.SOURCE
+    POSITION_DISAGREEMENT = "position disagreement", POLICY_STOP, IncidentSide.TARGET
+    DISK_NEAR_FULL = "disk near full", _DISK_NEAR_FULL, IncidentSide.TARGET
+    REFUSED = "refused", POLICY_STOP
+    CONTENT_DIFFERS = "content differs", _REPORTED, IncidentSide.BOTH
+    DELETIONS_OWED = "deletions owed", _REPORTED, IncidentSide.TARGET
+    LOST_BEGINNING = "lost beginning", _LOST_BEGINNING, IncidentSide.TARGET
+    DOUBTFUL_NOTE = "doubtful note", _DOUBTFUL_NOTE, IncidentSide.SOURCE
+    GROUP_REFUSED = "group refused", _GROUP_REFUSED, IncidentSide.BOTH
+    CLASHING_FILTERS = "clashing filters", _CLASHING_FILTERS
+    HOME_UNDECIDED = "home undecided", POLICY_TOPIC, IncidentSide.BOTH
+    DOUBTFUL_HOME = "doubtful home", _DOUBTFUL_HOME, IncidentSide.BOTH
+    TAIL_RESCUED = "tail rescued", POLICY_RESCUE, IncidentSide.TARGET
+    OLD_HOME_OPEN = "old home open", _OLD_HOME_OPEN, IncidentSide.TARGET
+    OWN_TOPICS_OPEN = "own topics open", _OWN_TOPICS_OPEN, IncidentSide.BOTH
+    ACKNOWLEDGED_ALONE = "acknowledged alone", _ACKNOWLEDGED_ALONE, IncidentSide.TARGET
+    WRITERS_HELD = "writers held", _WRITERS_HELD, IncidentSide.SOURCE
+    NEWER_LINE = "newer line", POLICY_TOPIC, IncidentSide.BOTH
+
+    policy: IncidentPolicy
+    side: IncidentSide
+
+    def __new__(cls, words: str, policy: IncidentPolicy, side: IncidentSide = IncidentSide.NONE) -> Self:
+        found = str.__new__(cls, words)
+        found._value_, found.policy, found.side = words, policy, side
+        return found
+
+    @property
+    def after(self) -> IncidentOutcome:
+        return OUTCOMES[self.policy.effect]
 
 
 # Incidents of a whole topic that are over once the topic is forgotten.
@@ -195,7 +175,7 @@ def stop_policy(kind: IncidentKind, partition: int) -> IncidentPolicy:
     """Returns the policy for a partition stopped by a task, or a topic by the controller (`partition` -1)."""
     if partition < 0:
         return POLICY_TOPIC
-    return POLICY_RETRY if kind_entry(kind).after is IncidentOutcome.RETRIES else POLICY_STOP
+    return POLICY_RETRY if kind.after is IncidentOutcome.RETRIES else POLICY_STOP
 
 
 def stops_replication(kind: IncidentKind, policy: IncidentPolicy) -> bool:
@@ -208,7 +188,3 @@ def stops_replication(kind: IncidentKind, policy: IncidentPolicy) -> bool:
 def is_transient(kind: IncidentKind, policy: IncidentPolicy | None) -> bool:
     """Whether the incident stops nothing and is over once the twin has reached its last offset."""
     return kind in TRANSIENT_KINDS and not (policy and policy.stops)
-
-
-def kind_entry(kind: IncidentKind) -> IncidentKindEntry:
-    return INCIDENT_KINDS[kind]

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from twinshore.config.errors import ConfigError, KafkaError, WireError
-from twinshore.config.incident_policy import IncidentKind, IncidentOutcome, IncidentSide, kind_entry
+from twinshore.config.incident_policy import IncidentKind, IncidentOutcome, IncidentSide
 from twinshore.config.model import Cluster, Link, TopicPartition
 from twinshore.config.repeat_filter import RepeatFilter, describe_error, run_all
 from twinshore.config.sentences import join_names
@@ -179,9 +179,7 @@ class LogStartWatch:
         mapped = self._store.offset_runs.reached(link)
         open_rows = self._store.incidents.rows(link, open_only=True)
         # A topic that was created again has its own row, and the twin's start means nothing.
-        other = {
-            row.incident.topic for row in open_rows if kind_entry(row.incident.kind).after is IncidentOutcome.TOPIC
-        }
+        other = {row.incident.topic for row in open_rows if row.incident.kind.after is IncidentOutcome.TOPIC}
         twins_rows = [row for row in self._store.twins.of(link) if row.topic not in other]
         rows = [row for row in twins_rows if (row.topic, row.partition) not in mapped]
         anchors = {TopicPartition(row.topic, row.partition): row.base_offset for row in rows}
@@ -219,7 +217,7 @@ class LogStartWatch:
 
     def _open(self, partition: TopicPartition, lack: MissingOffsets) -> None:
         place = (self._link.name, partition.topic, partition.partition)
-        kind, policy = LOST_BEGINNING_KIND, kind_entry(LOST_BEGINNING_KIND).policy
+        kind, policy = LOST_BEGINNING_KIND, LOST_BEGINNING_KIND.policy
         incident = Incident(*place, kind, lack.begin, lack.end, policy, lack.sentence, kind.side)
         self._store.incidents.add(incident, now_ms=wall_ms())
         text = f"{partition}: {kind}: {lack.sentence}"
@@ -530,7 +528,7 @@ class AvailabilityWatch:
         self._adopted = True
 
     def _open(self, kind: IncidentKind, sentence: str, side: IncidentSide, at_s: float = -1.0) -> IncidentRow:
-        policy = kind_entry(kind).policy
+        policy = kind.policy
         incident = Incident(self._link.name, "", -1, kind, -1, -1, policy, sentence, side)
         row = self._store.incidents.add(incident, now_ms=_moment_ms(at_s))
         self._log_incident(kind, sentence, policy.log_level)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from twinshore.config.incident_policy import IncidentKind, kind_entry
+from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import TopicPartition
 from twinshore.config.repeat_filter import RepeatFilter, describe_error, run_all
 from twinshore.kafka.clock import wall_ms
@@ -400,7 +400,7 @@ class ProgressRecorder:
             self._drops_said[place] = now_s
             more = f"; what else is dropped there within {DROPS_LOG_INTERVAL_S:g} s is only in the incident log"
         partition = TopicPartition(incident.topic, incident.partition)
-        policy = incident.policy or kind_entry(incident.kind).policy
+        policy = incident.policy or incident.kind.policy
         text = f"{link}: {partition}: {incident.kind}: {incident.sentence}{more}"
         log.log(policy.log_level, text, extra={"link": link, **asdict(partition)})
 

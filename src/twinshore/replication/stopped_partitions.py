@@ -16,7 +16,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from twinshore.config.errors import KafkaError
-from twinshore.config.incident_policy import IncidentEffect, IncidentKind, IncidentOutcome, is_transient, kind_entry
+from twinshore.config.incident_policy import IncidentEffect, IncidentKind, IncidentOutcome, is_transient
 from twinshore.config.model import TopicPartition, is_heartbeats_topic
 from twinshore.config.sentences import append_hint
 from twinshore.kafka.clock import wall_ms
@@ -41,7 +41,7 @@ def report_link_incident(store: Store, link: str, kind: IncidentKind, sentence: 
     for row in [row for row in rows if row.incident.sentence != sentence]:
         store.incidents.close(row.id, now_ms=now_ms)
     if sentence and all(row.incident.sentence != sentence for row in rows):
-        policy = kind_entry(kind).policy
+        policy = kind.policy
         store.incidents.add(Incident(link, "", -1, kind, -1, -1, policy, sentence, kind.side), now_ms=now_ms)
         log.log(policy.log_level, f"{link}: {sentence}", extra={"link": link})
 
@@ -167,7 +167,7 @@ class StoppedPartitions:
         if is_transient(incident.kind, incident.policy):
             self._passing.add(partition)
         elif incident.policy is None:
-            retries = kind_entry(incident.kind).after is IncidentOutcome.RETRIES
+            retries = incident.kind.after is IncidentOutcome.RETRIES
             self._rests[partition] = StoppedPartition(retries, StopStage.LEAVING)
 
     def _pass(self, rows: dict[TopicPartition, list[IncidentRow]]) -> None:
@@ -251,7 +251,7 @@ def _stopping(rows: list[IncidentRow]) -> list[IncidentRow]:
 def partitions_added(step: Grow) -> PartitionIncident:
     kind, twin = IncidentKind.PARTITION_ADDED, step.twin or step.topic
     sentence = f"topic {step.topic} has {step.partitions} partitions on the source now; twin {twin} was given as many"
-    return PartitionIncident(step.topic, -1, kind, -1, -1, sentence, kind_entry(kind).policy)
+    return PartitionIncident(step.topic, -1, kind, -1, -1, sentence, kind.policy)
 
 
 class RefusedTopics:
@@ -304,7 +304,7 @@ class RefusedTopics:
             if not is_heartbeats_topic(topic):  # else no data of the operator is missing on the target
                 incident = PartitionIncident(topic, -1, step.kind, -1, -1, sentence, None, step.side)
                 self._recorder.stopped(self._link, incident)
-            level = kind_entry(step.kind).policy.log_level
+            level = step.kind.policy.log_level
             self._log.log(level, f"refused: {step.sentence} (try: {step.hint})", extra={"topic": topic})
         # Only now: if the store failed, the next scan reports it.
         self._steps[topic] = step

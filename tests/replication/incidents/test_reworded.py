@@ -7,11 +7,11 @@ from pathlib import Path
 from sqlalchemy import update
 
 from twinshore.config.incident_policy import (
-    INCIDENT_KINDS,
     POLICY_NOT_TRUNCATED,
     POLICY_RETRY,
     POLICY_STOP,
     POLICY_TOPIC,
+    IncidentKind,
     is_transient,
 )
 from twinshore.config.model import Link, Secret
@@ -32,8 +32,8 @@ def every_row() -> list[Incident]:
     """Of each kind a partition's row and a topic's, by each policy."""
     special = (POLICY_STOP, POLICY_RETRY, POLICY_TOPIC, POLICY_NOT_TRUNCATED)
     found = []
-    for kind, known in INCIDENT_KINDS.items():
-        for policy in {known.policy, *special}:
+    for kind in IncidentKind:
+        for policy in {kind.policy, *special}:
             topic = f"{kind.name.lower()}-{policy.effect}"
             found += [Incident(LINK.name, topic, part, kind, 5, 9, policy, "why", kind.side) for part in (0, -1)]
     return found

@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from tests.replication.task.parcels import a_batch
 from tests.replication.task.test_lane_bounds import LINE, NAMED, NOW_MS, SOURCE_ID, answer, running_task
-from twinshore.config.incident_policy import IncidentOutcome, is_transient, kind_entry
+from twinshore.config.incident_policy import IncidentOutcome, is_transient
 from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseById
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.replication.task.core.batches import OffsetGap, PooledBuffer
@@ -113,7 +113,7 @@ def test_a_source_whose_object_store_is_away_is_waited_for_and_told(code: int, w
     assert (told.kind, told.from_offset, told.to_offset) == ("source away", 0, 1)
     assert "to fetches at offset 0, for 30 s by now" in told.sentence
     assert is_transient(told.kind, told.policy)
-    assert kind_entry(told.kind).after is IncidentOutcome.CONTINUES
+    assert told.kind.after is IncidentOutcome.CONTINUES
     task.fetch_order(LINE)
     task.fetched(LINE, answer(0, 3), PooledBuffer(bytearray()), 301.0, NOW_MS)
     task.on_end_checked(task.next_end_checks(2, 301.0, NOW_MS, idle=True), [MarkerOutcome("orders", 0, 0, 0)], 301.0)

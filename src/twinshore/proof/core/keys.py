@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from twinshore.config.incident_policy import IncidentKind, kind_entry
+from twinshore.config.incident_policy import IncidentKind
 from twinshore.proof.core.model import CompareResult, MissingTombstone
 from twinshore.proof.core.partition_scan import PartitionScan
 from twinshore.proof.core.record_rows import Array, Chunk, compiled, hash_key, key_at
@@ -110,7 +110,7 @@ def missing_tombstones_incident(row: KeyCheckRow) -> Incident | None:
         f" {row.to_offset - 1}: the tombstones were cleaned away before they were replicated"
     )
     place = *key_of(row), INCIDENT_KIND, row.from_offset, row.to_offset
-    return Incident(*place, kind_entry(INCIDENT_KIND).policy, sentence, INCIDENT_KIND.side)
+    return Incident(*place, INCIDENT_KIND.policy, sentence, INCIDENT_KIND.side)
 
 
 def find_outdated_incidents(

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import NamedTuple
 
-from twinshore.config.incident_policy import IncidentKind, IncidentOutcome, kind_entry, stops_replication
+from twinshore.config.incident_policy import IncidentKind, IncidentOutcome, stops_replication
 from twinshore.config.model import Link, TopicPartition
 from twinshore.proof.core.model import CompareMode, CompareRange, CompareResult, DifferenceKind, ProofDifference
 from twinshore.proof.core.record_rows import combine_digests
@@ -114,7 +114,7 @@ def incident_of(row: ProofRow) -> Incident | None:
     if found is None:
         return None
     sentence = f"both sides part at offset {found.offset}: {found.kind}: {found.sentence}"
-    policy = kind_entry(INCIDENT_KIND).policy
+    policy = INCIDENT_KIND.policy
     place = *key_of(row), INCIDENT_KIND, found.offset, -1
     return Incident(*place, policy, sentence, INCIDENT_KIND.side, row.mode)
 
@@ -362,7 +362,7 @@ def _to_offset(incident: Incident) -> float:
 
 def _holds(kind: IncidentKind) -> bool:
     """Whether the mirror stops, or replicates again, while such an incident is open."""
-    return kind is IncidentKind.LOST_BY_TARGET or kind_entry(kind).after is not IncidentOutcome.CONTINUES
+    return kind is IncidentKind.LOST_BY_TARGET or kind.after is not IncidentOutcome.CONTINUES
 
 
 class UnreplicatedTopic(NamedTuple):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
-from twinshore.config.incident_policy import IncidentKind, is_transient, kind_entry
+from twinshore.config.incident_policy import IncidentKind, is_transient
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.brokers import LogDir
 from twinshore.kafka.leader_queries import ProducerState
@@ -48,7 +48,7 @@ class HangingTransaction(NamedTuple):
             f" its application, or with kafka-transactions.sh abort --topic {topic} --partition {partition}"
             f" --start-offset {first} on the source"
         )
-        policy = kind_entry(HANGING_KIND).policy
+        policy = HANGING_KIND.policy
         return PartitionIncident(topic, partition, HANGING_KIND, first, self.holder.end, sentence, policy)
 
 
