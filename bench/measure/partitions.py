@@ -111,7 +111,7 @@ def run_partitions_bench(
 def _planned(settings_file: Path, topics: int) -> float:
     """Seconds for the same planning as the mirror's, by itself."""
     from twinshore.replication.core.model import Create, Refuse
-    from twinshore.replication.preview import preview_link
+    from twinshore.replication.operations.run_plan import preview_link
     from twinshore.state.store import open_store
 
     settings = load_settings(settings_file, {})

@@ -15,7 +15,7 @@ from twinshore.advisor.core.settings_advice import LossInputs, build_loss_inputs
 from twinshore.advisor.core.simulator import explore
 from twinshore.advisor.core.simulator.explore import ExplorationRequest
 from twinshore.advisor.core.simulator.model import Anomaly, ProducerAcks
-from twinshore.advisor.operations.loss import (
+from twinshore.advisor.operations.settings_advice import (
     LossResult,
     describe_losses,
     exit_code,

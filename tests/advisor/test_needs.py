@@ -25,7 +25,7 @@ from twinshore.advisor.core.settings_advice import (
     choose_settings,
     read_advice,
 )
-from twinshore.advisor.operations.settings_for_needs import (
+from twinshore.advisor.operations.settings_advice import (
     build_topic_command,
     choice_as_values,
     choose_for_needs,

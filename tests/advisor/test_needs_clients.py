@@ -20,7 +20,7 @@ from twinshore.advisor.core.settings_advice import (
     SettingsChoice,
     choose_settings,
 )
-from twinshore.advisor.operations.settings_for_needs import choice_as_values, describe_choice
+from twinshore.advisor.operations.settings_advice import choice_as_values, describe_choice
 from twinshore.lab.jars import KAFKA_NEWEST
 
 # How many replicas there are is no client's setting.

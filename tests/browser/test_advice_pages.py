@@ -13,7 +13,7 @@ from twinshore.advisor.core.model import AdvisorPolicy
 from twinshore.advisor.core.settings_advice import build_loss_inputs
 from twinshore.advisor.core.simulator.explore import ExplorationRequest
 from twinshore.advisor.operations.advice_on_cluster import RULES
-from twinshore.advisor.operations.loss import render_losses, search_losses
+from twinshore.advisor.operations.settings_advice import render_losses, search_losses
 
 WEAK = having(topic("orders", min_insync_replicas="1", unclean_leader_election_enable="true"))
 AGAIN = pytest.mark.claim(

@@ -17,7 +17,7 @@ from twinshore.config.frozen import GROUPS_HOME
 from twinshore.config.model import Cluster
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.groups.core.goals import GroupOnBothSides
-from twinshore.groups.home import GroupsHomeAnnouncer
+from twinshore.groups.sync import GroupsHomeAnnouncer
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.ports import free_port

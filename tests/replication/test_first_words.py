@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from twinshore.replication.preview import describe_topic_count
+from twinshore.replication.operations.run_plan import describe_topic_count
 
 OWN = ["twinshore.heartbeats", "twinshore.twins"]
 

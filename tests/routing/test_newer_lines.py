@@ -18,7 +18,7 @@ from tests.fixtures.formats import samples
 from twinshore.config.errors import KafkaError, RefusedError, UnsupportedError, WireError
 from twinshore.config.frozen import GROUPS_HOME
 from twinshore.config.model import Cluster, Link
-from twinshore.groups.home import GROUPS_HOME_KIND, GroupsHomeAnnouncer, load_home, save_home
+from twinshore.groups.sync import GROUPS_HOME_KIND, GroupsHomeAnnouncer, load_home, save_home
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.proxy.core.model import build_routes
 from twinshore.replication.core.claim_records import LinkClaimState

@@ -14,7 +14,7 @@ import pytest
 from testkit.cluster import RigCluster
 from tests.scenarios.loss_stage import SETTINGS, Reading, Sent, Stage
 from twinshore.advisor.core.settings_advice import SettingOwner, SettingsChoice
-from twinshore.advisor.operations.settings_for_needs import choose_for_needs
+from twinshore.advisor.operations.settings_advice import choose_for_needs
 
 HOLDS = pytest.mark.claim(
     "advisor",

@@ -12,7 +12,7 @@ from tests.scenarios.loss_stage import Sent
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.advisor.core.simulator.explore import ExplorationRequest
 from twinshore.advisor.core.simulator.model import Anomaly
-from twinshore.advisor.operations.loss import LossResult, find_losses
+from twinshore.advisor.operations.settings_advice import LossResult, find_losses
 from twinshore.config.settings import parse_settings
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_OLDEST

@@ -109,7 +109,7 @@ def settings_for(
 
     Asks no cluster. Exit code 1: the needs conflict; the first line says which, and which one is kept.
     """
-    from twinshore.advisor.operations.settings_for_needs import choice_as_values, choose_for_needs, describe_choice
+    from twinshore.advisor.operations.settings_advice import choice_as_values, choose_for_needs, describe_choice
 
     choice = choose_for_needs(
         loss=loss, order=order, duplicates=duplicates, latency=latency, availability=availability, replicas=replicas

@@ -137,7 +137,7 @@ def topic(
     Exit code 0: none within the limits; 1: found; 2: more states than --states.
     """
     from twinshore.advisor.core.simulator.explore import ExplorationRequest
-    from twinshore.advisor.operations.loss import (
+    from twinshore.advisor.operations.settings_advice import (
         describe_losses,
         exit_code,
         find_losses,

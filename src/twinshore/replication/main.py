@@ -24,7 +24,7 @@ from twinshore.replication.core.model import STANDBY, STOPPED, WAITING, Inactive
 from twinshore.replication.core.planner import default_task_count, spark_task_count
 from twinshore.replication.links import LinkRegistry, LinkSet, adopt_settings
 from twinshore.replication.metrics import Meters, MetricsService
-from twinshore.replication.preview import check_chosen_links, find_refused_links, prepare_start_message
+from twinshore.replication.operations.run_plan import check_chosen_links, find_refused_links, prepare_start_message
 from twinshore.replication.recorder import ProgressRecorder
 from twinshore.replication.task_pool import TaskEngine, TaskPool
 from twinshore.runtime import process

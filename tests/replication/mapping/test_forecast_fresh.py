@@ -12,7 +12,7 @@ from twinshore.config.model import Link, QueuePolicy, QueueRules
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.cluster import LabCluster
 from twinshore.replication.core.model import Create
-from twinshore.replication.preview import estimate_costs
+from twinshore.replication.operations.run_plan import estimate_costs
 from twinshore.state.store import open_store
 
 KEEP = Link("east", "west")

@@ -12,7 +12,7 @@ from tests.kafka.peers import peer
 from twinshore.config.settings import parse_settings
 from twinshore.monitoring import link_status as looking
 from twinshore.monitoring.link_status import read_link_views
-from twinshore.replication import preview
+from twinshore.replication.operations import run_plan
 from twinshore.replication.operations.run_plan import plan_run
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store, open_store
@@ -55,7 +55,7 @@ def dials_of_a_plan(store: Store, links: int) -> int:
 def test_a_plan_of_many_links_dials_it_no_oftener_than_a_plan_of_one(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preview, "PREVIEW_PATIENCE_S", 1.0)
+    monkeypatch.setattr(run_plan, "PREVIEW_PATIENCE_S", 1.0)
     alone = dials_of_a_plan(store, 1)
     assert alone >= 2
     assert dials_of_a_plan(store, MANY) < 2 * alone + MANY / 2

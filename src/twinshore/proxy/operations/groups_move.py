@@ -19,8 +19,8 @@ from twinshore.config.sections.proxy import SECTION
 from twinshore.config.sentences import Tell, count_phrase, join_names
 from twinshore.config.settings import Settings
 from twinshore.groups.core.goals import GroupOnBothSides, describe_ahead, describe_rereads, describe_short_logs
-from twinshore.groups.home import load_home, save_home
 from twinshore.groups.offset_move import DONE, inspect_groups, links_between, resume_sync, set_offsets
+from twinshore.groups.sync import load_home, save_home
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.consumer_groups import CONSUMER_TYPE, ConsumerGroups, read_group_members, remove_members

@@ -1,4 +1,6 @@
-"""`twinshore simulate topic`: which faults lose an acknowledged record of a live topic, given its clients' settings."""
+"""`twinshore advise settings`: settings for stated needs; no cluster is needed. `twinshore simulate topic`: which
+faults lose an acknowledged record of a live topic, given its clients' settings.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,20 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from twinshore.advisor.collect import collect_topic
-from twinshore.advisor.core.settings_advice import LossInputs, build_loss_inputs, describe_loss_inputs
+from twinshore.advisor.core.settings_advice import (
+    ApplicationNeeds,
+    AvailabilityNeed,
+    DuplicateTolerance,
+    LatencyNeed,
+    LossInputs,
+    LossTolerance,
+    OrderingNeed,
+    SettingOwner,
+    SettingsChoice,
+    build_loss_inputs,
+    choose_settings,
+    describe_loss_inputs,
+)
 from twinshore.advisor.core.simulator import explore
 from twinshore.advisor.core.simulator.explore import REPLICAS_MAX, ExplorationRequest
 from twinshore.advisor.core.simulator.model import Anomaly, ProducerAcks
@@ -15,7 +30,68 @@ from twinshore.advisor.core.simulator.playback import build_exploration_playback
 from twinshore.advisor.core.simulator.search import Exploration
 from twinshore.advisor.operations.advice_on_cluster import select_cluster
 from twinshore.config.errors import ConfigError
+from twinshore.config.schema import parse_member
 from twinshore.config.settings import Settings
+
+ADVISED_REPLICAS_MAX = 9
+
+
+def choose_for_needs(
+    *, loss: str, order: str, duplicates: str, latency: str, availability: str, replicas: int
+) -> SettingsChoice:
+    """Raises ConfigError for an unknown need."""
+    if not 1 <= replicas <= ADVISED_REPLICAS_MAX:
+        raise ConfigError("advisor.out-of-range", option="replicas", value=replicas, least=1, most=ADVISED_REPLICAS_MAX)
+    return choose_settings(
+        ApplicationNeeds(
+            parse_member(LossTolerance, "loss", loss),
+            parse_member(OrderingNeed, "order", order),
+            parse_member(DuplicateTolerance, "duplicates", duplicates),
+            parse_member(LatencyNeed, "latency", latency),
+            parse_member(AvailabilityNeed, "availability", availability),
+            replicas,
+        )
+    )
+
+
+def describe_choice(choice: SettingsChoice) -> Iterator[str]:
+    """Settings files, with each reason as a comment above its line."""
+    for says in choice.against:
+        yield f"# CONTRADICTION: {says}."
+    for side in SettingOwner:
+        ours = [setting for setting in choice.settings if setting.side is side]
+        if not ours:
+            continue
+        yield f"## {side}"
+        for setting in ours:
+            yield f"# {setting.why}"
+            # What an application does itself is no setting.
+            own = side is SettingOwner.APPLICATION
+            yield f"# {setting.name}: {setting.value}" if own else f"{setting.name}={setting.value}"
+            if setting.librdkafka:
+                yield f"# librdkafka: {setting.name}={setting.librdkafka}"
+        if side is SettingOwner.TOPIC:
+            yield f"# {build_topic_command(choice)}"
+    for says in choice.prices:
+        yield f"# PRICE: {says}."
+
+
+def build_topic_command(choice: SettingsChoice) -> str:
+    ours = {setting.name: setting.value for setting in choice.settings if setting.side is SettingOwner.TOPIC}
+    copies = ours.pop("replication.factor")
+    configs = " ".join(f"--config {name}={value}" for name, value in ours.items())
+    where = "--bootstrap-server HOST:9092 --create --topic NAME --partitions N"
+    return f"kafka-topics.sh {where} --replication-factor {copies} {configs}"
+
+
+def choice_as_values(choice: SettingsChoice) -> dict[str, Any]:
+    return {
+        "needs": asdict(choice.needs),
+        "settings": [asdict(setting) for setting in choice.settings],
+        "topic_command": build_topic_command(choice),
+        "contradictions": list(choice.against),
+        "prices": list(choice.prices),
+    }
 
 
 @dataclass(frozen=True, slots=True)
