@@ -27,7 +27,7 @@ from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.sections.delay import DelaySettings
 from twinshore.config.settings import render_settings_page
 from twinshore.monitoring.delay_simulation import build_table
-from twinshore.replication.metric_table import METRICS
+from twinshore.replication.metrics import METRICS
 from twinshore.replication.task.core.partition import TRANSITIONS, Phase
 from twinshore.server.core.catalogue import REASONS
 from twinshore.server.verbs import operations
@@ -255,7 +255,7 @@ def render_errors_page() -> str:
 def render_metrics_page() -> str:
     rows = [
         f"| `{metric.served}` | {metric.kind.value} | {', '.join(metric.labels) or 'none'} | {metric.help} |"
-        for metric in METRICS
+        for metric in METRICS.values()
     ]
     return "\n".join([METRICS_HEAD, "| metric | kind | labels | means |\n| --- | --- | --- | --- |", *rows]) + "\n"
 

@@ -18,7 +18,7 @@ from twinshore.monitoring.monitor import DelayCollector
 from twinshore.proof import service as proof
 from twinshore.protection.core.model import GateState
 from twinshore.replication.core.model import STATES
-from twinshore.replication.metric_table import METRICS
+from twinshore.replication.metrics import METRICS
 
 RULES = ("alerts.yml", "proof.yml", "delay.yml")
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
@@ -27,7 +27,9 @@ BY_PROMETHEUS = {"up": ("job", "instance")}
 NOTHING: Any = SimpleNamespace(states={}, sampled_ms={}, book={})
 # Metric and labels, of the mirror's own, of the proof's and of the delay monitor's.
 SERVED = (
-    {one.served: tuple(one.labels) for one in METRICS} | dict.fromkeys(proof.METRIC_HELP, proof.LABELS) | BY_PROMETHEUS
+    {one.served: tuple(one.labels) for one in METRICS.values()}
+    | dict.fromkeys(proof.METRIC_HELP, proof.LABELS)
+    | BY_PROMETHEUS
 )
 # By a proxy: tests/scenarios/test_switch_orphaned.py, tests/proxy/test_doors.py, tests/proxy/test_several.py.
 SERVED["twinshore_proxy_waiting_clients"] = SERVED["twinshore_proxy_connections"] = ()

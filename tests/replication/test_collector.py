@@ -19,9 +19,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from twinshore.config.errors import ConfigError
 from twinshore.config.incident_policy import POLICY_GAP, POLICY_STOP, POLICY_TOPIC, IncidentKind
 from twinshore.config.model import Link, TopicPartition
-from twinshore.replication import metric_table
 from twinshore.replication.core.coordinator import TaskReport
-from twinshore.replication.metrics import Meters, MirrorCollector, SeriesLimits
+from twinshore.replication.metrics import METRICS, Meters, MirrorCollector, SeriesLimits
 from twinshore.replication.recorder import ProgressRecorder
 from twinshore.replication.task.core.config import PartitionProgress
 from twinshore.replication.task.core.shared_read import JOINED_KEY, QUEUED_KEY, READ_KEY
@@ -36,10 +35,10 @@ LINK = Link("east", "west", (".*",))
 NAME = LINK.name
 LIMITS = SeriesLimits()
 RATES = (
-    metric_table.LINK_TASKS,
-    metric_table.LINK_RECORDS_S,
-    metric_table.LINK_BYTES_S,
-    metric_table.LINK_ACKNOWLEDGED,
+    "link_tasks",
+    "link_records_per_second",
+    "link_bytes_per_second",
+    "link_produce_seconds",
 )
 
 
@@ -187,7 +186,7 @@ def test_a_mirror_that_has_just_begun_shows_no_rates_of_the_one_before(
         registry.register(collecting(meters, store, before=before))
         found = generate_latest(registry).decode()
         (said,) = re.findall(r'link_state\{link="east->west",state="(\w+)"\} 1.0', found)
-        rates = [f'{one.name}{{link="east->west"' in found for one in RATES]
+        rates = [f'twinshore_{one}{{link="east->west"' in found for one in RATES]
         assert len(set(rates)) == 1, found
         return said, rates[0]
 
@@ -275,8 +274,8 @@ def test_every_metric_of_the_table_is_served_and_no_other(meters: Meters, store:
     registry = CollectorRegistry()
     registry.register(collecting(meters, store))
     served = set(re.findall(r"^# TYPE (\S+)", generate_latest(registry).decode(), re.MULTILINE))
-    assert served == {one.served for one in metric_table.METRICS}
-    assert len(served) == len(metric_table.METRICS)
+    assert served == {one.served for one in METRICS.values()}
+    assert len(served) == len(METRICS)
 
 
 def test_health_speaks_of_links_and_fails_when_the_loop_stands(

@@ -153,7 +153,7 @@ class IncidentKind(StrEnum):
     policy: IncidentPolicy
     side: IncidentSide
 
-    def __new__(cls, words: str, policy: IncidentPolicy, side: IncidentSide = IncidentSide.NONE) -> Self:
+    def __new__(cls, words: str, policy: IncidentPolicy = POLICY_STOP, side: IncidentSide = IncidentSide.NONE) -> Self:
         found = str.__new__(cls, words)
         found._value_, found.policy, found.side = words, policy, side
         return found

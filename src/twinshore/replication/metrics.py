@@ -6,13 +6,16 @@ even without a task, and stores them for `twinshore status`. `MirrorCollector` s
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
+from importlib import resources
+from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.core import Metric as Family
@@ -25,7 +28,6 @@ from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.log_reader import find_existing_partitions, read_log_ends, read_log_starts
-from twinshore.replication import metric_table
 from twinshore.replication.core.coordinator import TaskReport
 from twinshore.replication.core.filters import admits
 from twinshore.replication.core.lag import (
@@ -50,7 +52,6 @@ from twinshore.replication.core.lag import (
 )
 from twinshore.replication.core.link_config import effective_link
 from twinshore.replication.core.model import STANDBY, STATES, STOPPED, UNKNOWN
-from twinshore.replication.metric_table import Metric, MetricKind
 from twinshore.replication.recorder import ProgressRecorder
 from twinshore.replication.task.core.shared_read import JOINED_KEY, QUEUED_KEY, READ_KEY
 from twinshore.replication.task.core.throttle import SIDES
@@ -62,6 +63,38 @@ from twinshore.state.store import Store
 
 log = logging.getLogger(__name__)
 
+
+class MetricKind(StrEnum):
+    """Prometheus shows a counter's name with `_total`."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """`name` without `_total`; `help` for server and page."""
+
+    name: str
+    kind: MetricKind
+    labels: tuple[str, ...]
+    help: str
+
+    @property
+    def served(self) -> str:
+        return f"{self.name}_total" if self.kind is MetricKind.COUNTER else self.name
+
+
+def _read_metrics() -> dict[str, Metric]:
+    """The table of metrics, for the collector and docs/metrics.md."""
+    rows = json.loads(resources.files(__package__).joinpath("metrics.json").read_text(encoding="utf-8")).items()
+    return {
+        name: Metric(f"twinshore_{name}", MetricKind(row["kind"]), tuple(row["labels"]), row["help"])
+        for name, row in rows
+    }
+
+
+METRICS: Final = _read_metrics()
 END_OFFSETS_INTERVAL_S = 2.0
 NEVER_S = -1e18
 
@@ -493,9 +526,9 @@ def _statuses(store: Store) -> Sequence[LinkStatus]:
 
 
 SHARED_FETCH_METRICS = {
-    QUEUED_KEY: metric_table.LINK_QUEUE,
-    JOINED_KEY: metric_table.LINK_JOINED,
-    READ_KEY: metric_table.LINK_READ,
+    QUEUED_KEY: "link_queue_bytes",
+    JOINED_KEY: "link_shared_partitions",
+    READ_KEY: "link_read_bytes",
 }
 
 
@@ -521,19 +554,27 @@ class StoreSnapshot:
 
 
 class MetricFamilies:
-    def __init__(self) -> None:
-        self.families: dict[str, Family] = {metric.name: _family(metric) for metric in metric_table.METRICS}
+    """By the names of `metrics.json`."""
 
-    def put(self, metric: Metric, labels: Sequence[str], value: float) -> None:
-        family = self.families[metric.name]
+    def __init__(self) -> None:
+        self.families: dict[str, Family] = {name: _family(metric) for name, metric in METRICS.items()}
+
+    def put(self, metric: str, labels: Sequence[str], value: float) -> None:
+        family = self.families[metric]
         assert isinstance(family, CounterMetricFamily | GaugeMetricFamily)
         family.add_metric(list(labels), value)
 
     def carried(self, level: str, labels: Sequence[str], reading: MeterReading) -> None:
-        values = (reading.records, reading.bytes, reading.batches, reading.lag, reading.recovery_point_s)
-        for metric, value in zip(metric_table.METRICS_BY_LEVEL[level], values, strict=True):
+        values = {
+            "records": reading.records,
+            "bytes": reading.bytes,
+            "batches": reading.batches,
+            "lag_records": reading.lag,
+            "recovery_point_seconds": reading.recovery_point_s,
+        }
+        for name, value in values.items():
             if value is not None:
-                self.put(metric, labels, value)
+                self.put(f"{level}_{name}", labels, value)
 
 
 def _family(metric: Metric) -> Family:
@@ -571,14 +612,14 @@ class MirrorCollector(Collector):
 
     def describe(self) -> list[Family]:
         """Called at registration, when the store need not answer."""
-        return [_family(metric) for metric in metric_table.METRICS]
+        return [_family(metric) for metric in METRICS.values()]
 
     def collect(self) -> Iterator[Family]:
         watched = list(self._links.values())
         metrics, now_s, known = MetricFamilies(), wall_ms() / 1000, self._known(watched)
-        metrics.put(metric_table.STORE_UP, (), float(known.up))
+        metrics.put("store_up", (), float(known.up))
         if known.up:
-            metrics.put(metric_table.SWITCHES_OPEN, (), known.switches)
+            metrics.put("switches_open", (), known.switches)
         topics_left, partitions_left = self._limits.topics, self._limits.partitions
         missing = {"topic": 0, "partition": 0}
         for link in watched:
@@ -595,14 +636,14 @@ class MirrorCollector(Collector):
             for partition in shown:
                 labels = (link.name, partition.topic, str(partition.partition))
                 metrics.carried("partition", labels, readings[partition])
-                metrics.put(metric_table.PARTITION_STOPPED, labels, _is_stopped(partition, stopped))
+                metrics.put("partition_stopped", labels, _is_stopped(partition, stopped))
         for name, said in known.groups.items():
             put_group_metrics(metrics.put, name, said, now_s)
         for level, count in missing.items():
-            metrics.put(metric_table.SERIES_LEFT_OUT, (level,), count)
+            metrics.put("metrics_omitted", (level,), count)
         for incident_count in known.counts:
-            metrics.put(metric_table.INCIDENTS_OPEN, (incident_count.link, incident_count.kind), incident_count.open)
-            metrics.put(metric_table.INCIDENTS, (incident_count.link, incident_count.kind), incident_count.all)
+            metrics.put("incidents_open", (incident_count.link, incident_count.kind), incident_count.open)
+            metrics.put("incidents", (incident_count.link, incident_count.kind), incident_count.all)
         yield from metrics.families.values()
 
     def _link(
@@ -618,18 +659,18 @@ class MirrorCollector(Collector):
         if not readings and self._meters.lag(name) == 0:
             whole = MeterReading(lag=0, recovery_point_s=0.0)
         metrics.carried("link", (name,), whole)
-        metrics.put(metric_table.LINK_PARTITIONS, (name,), len(readings))
-        metrics.put(metric_table.LINK_UNSEEN, (name,), whole.unseen)
+        metrics.put("link_partitions", (name,), len(readings))
+        metrics.put("link_unknown_lag_partitions", (name,), whole.unseen)
         quotas, reading = self._recorder.quotas(name), self._recorder.reading(name)
         for side in SIDES:
-            metrics.put(metric_table.LINK_QUOTA, (name, side), quotas.get(side, 0.0))
+            metrics.put("link_quota_bytes_per_second", (name, side), quotas.get(side, 0.0))
         for key, metric in SHARED_FETCH_METRICS.items():
             if key in reading:
                 metrics.put(metric, (name,), reading[key])
         if look_age_s is not None:
-            metrics.put(metric_table.LINK_POLL_AGE, (name,), look_age_s)
+            metrics.put("link_source_age_seconds", (name,), look_age_s)
         if known.up:
-            metrics.put(metric_table.LINK_THROTTLE, (name,), known.links[name].control.throttle_bytes_s)
+            metrics.put("link_throttle_bytes_per_second", (name,), known.links[name].control.throttle_bytes_s)
         status = known.words.get(name)
         age_s = now_s - status.updated_ms / 1000 if status else 0.0
         # A status that says stopped in good order stays true.
@@ -637,18 +678,18 @@ class MirrorCollector(Collector):
         holds = status is not None and (fresh or status.state == STOPPED)
         present = status.state if status and holds and status.state in STATES else UNKNOWN
         for state in STATES if known.up else ():
-            metrics.put(metric_table.LINK_STATE, (name, state), float(state == present))
+            metrics.put("link_state", (name, state), float(state == present))
         if status is None:
             return
-        metrics.put(metric_table.LINK_STATUS_AGE, (name,), max(0.0, age_s))
+        metrics.put("link_status_age_seconds", (name,), max(0.0, age_s))
         if not fresh or status.state == STOPPED:
             return
-        metrics.put(metric_table.LINK_TASKS, (name,), status.tasks)
-        metrics.put(metric_table.LINK_RECORDS_S, (name,), status.records_per_s)
-        metrics.put(metric_table.LINK_BYTES_S, (name,), status.bytes_per_s)
+        metrics.put("link_tasks", (name,), status.tasks)
+        metrics.put("link_records_per_second", (name,), status.records_per_s)
+        metrics.put("link_bytes_per_second", (name,), status.bytes_per_s)
         for quantile, value_ms in (("0.5", status.p50_ms), ("0.99", status.p99_ms)):
             if value_ms is not None:
-                metrics.put(metric_table.LINK_ACKNOWLEDGED, (name, quantile), value_ms / 1000)
+                metrics.put("link_produce_seconds", (name, quantile), value_ms / 1000)
 
     def _is_new(self, status: LinkStatus) -> bool:
         """Whether the status was written since this process began; compares the status itself, for clocks may be set
@@ -685,8 +726,8 @@ def _topics(
     for topic, ours in topics.items():
         labels = (link.name, topic)
         metrics.carried("topic", labels, sum(ours.values(), EMPTY_READING))
-        metrics.put(metric_table.TOPIC_PAUSED, labels, float(link.control.pauses(topic)))
-        metrics.put(metric_table.TOPIC_STOPPED, labels, sum(_is_stopped(partition, stopped) for partition in ours))
+        metrics.put("topic_paused", labels, float(link.control.pauses(topic)))
+        metrics.put("topic_stopped_partitions", labels, sum(_is_stopped(partition, stopped) for partition in ours))
 
 
 def _is_stopped(partition: TopicPartition, stopped: frozenset[TopicPartition]) -> bool:

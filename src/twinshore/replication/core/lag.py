@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 
 from twinshore.config.model import TopicPartition
 from twinshore.config.sentences import count_phrase
-from twinshore.replication import metric_table
-from twinshore.replication.metric_table import Metric
 from twinshore.replication.task.core.shared_read import JOINED_KEY, QUEUED_KEY
 from twinshore.state.core.values import LinkStateRow, ReplicatedPosition, TwinRow
 
@@ -78,7 +76,7 @@ class OffsetArrivals:
 
 
 GROUPS_KIND = "groups"
-PutMetric = Callable[[Metric, Sequence[str], float], None]
+PutMetric = Callable[[str, Sequence[str], float], None]
 BACKLOG_KIND = "waits"
 # Younger backlogs are about as old as the mirror's last status.
 BACKLOG_S_MIN = 10.0
@@ -133,10 +131,10 @@ def parse_groups_status(rows: Iterable[LinkStateRow]) -> Mapping[str, Any]:
 def put_group_metrics(put: PutMetric, link: str, status: Mapping[str, Any], now_s: float) -> None:
     if status:
         for state, count in status["states"].items():
-            put(metric_table.GROUPS, (link, state), count)
-        put(metric_table.GROUPS_BEHIND, (link,), status["behind"])
-        put(metric_table.GROUPS_ROUND, (link,), status["took_ms"] / 1000)
-        put(metric_table.GROUPS_STATUS_AGE, (link,), max(0.0, now_s - status["at_ms"] / 1000))
+            put("groups", (link, state), count)
+        put("groups_lag_records", (link,), status["behind"])
+        put("groups_sync_seconds", (link,), status["took_ms"] / 1000)
+        put("groups_status_age_seconds", (link,), max(0.0, now_s - status["at_ms"] / 1000))
 
 
 class ArrivalMark(NamedTuple):
