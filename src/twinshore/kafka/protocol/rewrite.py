@@ -15,7 +15,6 @@ from crc32c import crc32c
 from twinshore.config.errors import TooLargeError, WireError
 from twinshore.kafka.protocol.primitives import varint
 from twinshore.kafka.protocol.record_batch import (
-    BODY_IN_LENGTH,
     CODEC_MASK,
     CRC_START,
     HEADER_BYTES,
@@ -180,16 +179,6 @@ MERGED_PLAIN_BYTES_MAX = 1 << 20
 # bounded by the fetch's size.
 PLAIN_PER_BYTE_MAX = 32
 
-_TABLE = 4096
-_VARINTS = [varint(value) for value in range(_TABLE)]
-# What a record's frame begins with when it fills a body of n bytes and both deltas are 0: length, attributes, deltas.
-# No record fills 65 bytes, since its length would take one byte at 63 and two at 64.
-_NO_FRAME = b"no frame"
-_FRAME_STARTS = [
-    varint(n - (1 if n < 65 else 2)) + b"\0\0\0" if n >= 7 and n != 65 else _NO_FRAME for n in range(_TABLE)
-]
-_FRAME_OPENINGS = [varint(length) + b"\0" for length in range(_TABLE + 16)]
-
 
 def can_merge(first: BatchHeader, second: BatchHeader) -> bool:
     """Whether `second` may follow `first` in one batch: contiguous, no holes, one codec, CreateTime, plain data."""
@@ -227,37 +216,21 @@ def merge_small(
     next_offset = base_offset
     left, merged_count = plain_bytes_max, len(batches) - begin
     for view, header in islice(batches, begin, None) if begin else batches:
-        offset, length, _, _, crc, ours, last_delta, timestamp, _, _, _, _, count = header
+        offset, length, _, _, crc, ours, last_delta, _, _, _, _, _, count = header
         if offset != next_offset or ours != attributes or count != last_delta + 1:
             raise ValueError(f"batch at offset {offset} cannot follow one that ends at {next_offset - 1}")
         raw = view.tobytes()
         if crc32c(raw[CRC_START:]) != crc:
             check_crc(view, header)
-        size = length - BODY_IN_LENGTH
-        # The common case, one plain record whose deltas are 0, is cut at known places instead of being walked.
-        if (
-            count == 1
-            and size < _TABLE
-            and not attributes
-            and raw.startswith(start := _FRAME_STARTS[size], HEADER_BYTES)
-        ):
-            moved, late = offset - base_offset, timestamp - base_timestamp
-            deltas = _VARINTS[late] if 0 <= late < _TABLE else varint(late)
-            deltas += _VARINTS[moved] if moved < _TABLE else varint(moved)
-            rest = raw[HEADER_BYTES + len(start) :]
-            out += (_FRAME_OPENINGS[1 + len(deltas) + len(rest)], deltas, rest)
-        else:
-            try:
-                plain = plain_records(raw, header, min(left, PLAIN_PER_BYTE_MAX * length) if attributes else length)
-            except TooLargeError:
-                merged_count = len(out)  # each compressed batch so far is one piece
-                break
-            left -= len(plain)
-            new = rewrite_frames(plain, header, record_frames(plain, header), base_timestamp, base_offset=base_offset)
-            out.append(new.data)
-            timestamp = new.max_timestamp
-        if timestamp > latest:
-            latest = timestamp
+        try:
+            plain = plain_records(raw, header, min(left, PLAIN_PER_BYTE_MAX * length) if attributes else length)
+        except TooLargeError:
+            merged_count = len(out)  # each compressed batch so far is one piece
+            break
+        left -= len(plain)
+        new = rewrite_frames(plain, header, record_frames(plain, header), base_timestamp, base_offset=base_offset)
+        out.append(new.data)
+        latest = max(latest, new.max_timestamp)
         next_offset = offset + last_delta + 1
     if merged_count < 2:
         return MergedBatch(bytes(batches[begin][0][HEADER_BYTES:]), first, 1)
