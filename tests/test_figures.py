@@ -54,7 +54,7 @@ BOUNDS = {
         "10 s": "monitoring.notify:CAUSE_RISE_S",
         "30 s": "monitoring.notify:GROUPING_MARGIN_S",
     },
-    "from-mirrormaker": {"500,000 records": "replication.mapping.adopt:SEARCH_RECORDS_MAX"},
+    "from-mirrormaker": {"500,000 records": "replication.adopt:SEARCH_RECORDS_MAX"},
     "groups": {"500 groups": "kafka.consumer_groups:GROUPS_PER_OFFSET_FETCH"},
     "links": {"32 links": "replication.main:EXTRA_LINKS"},
     "mirror": {

@@ -144,7 +144,8 @@ def test_a_folder_with_signs_in_its_name(tmp_path: Path) -> None:
 def test_a_packed_copy_makes_a_store_and_opens_one_but_changes_none(tmp_path: Path) -> None:
     packed = tmp_path / "twinshore.zip"
     with zipfile.ZipFile(packed, "w") as archive:
-        for file in sorted(Path(twinshore.__path__[0]).rglob("*.py")):
+        files = Path(twinshore.__path__[0]).rglob("*")
+        for file in sorted(file for file in files if file.suffix in (".py", ".json")):
             archive.write(file, file.relative_to(Path(twinshore.__path__[0]).parent))
     url = f"sqlite:///{tmp_path}/store.db"
     assert run_packed(packed, url) == "()\n"
