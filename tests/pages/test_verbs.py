@@ -55,7 +55,7 @@ REFUSED = {
     "twinshore proxy user remove": "has no value in the store",
     "twinshore proxy user set": "cannot be read",
     "twinshore settings set 'near": "no cluster is at site",
-    "twinshore settings unset proxy.client_bytes_s --dry-run": "has no value in the store",
+    "twinshore settings unset": "has no value in the store",
     "twinshore push remove": "nothing is pushed to shop",
     "twinshore push revoke": "0 tokens begin with",
     "twinshore push set": "shop.json cannot be read",
