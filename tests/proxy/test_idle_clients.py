@@ -14,7 +14,7 @@ from twinshore.kafka.protocol.requests import Request
 from twinshore.proxy.broker_connection import BrokerConnection
 from twinshore.proxy.client_connection import ClientConnection
 
-BYTES_MAX = 7_000
+BYTES_MAX = 7_200
 
 
 def test_a_client_and_its_connection_to_a_broker_take_a_few_kilobytes() -> None:

@@ -151,7 +151,7 @@ class Revisions(StorePart):
         return read_revision(connection, subject)
 
 
-_SETTINGS_SUBJECT = "live settings"
+SETTINGS_SUBJECT = "live settings"
 
 
 class LiveSettingStore(StorePart):
@@ -159,13 +159,13 @@ class LiveSettingStore(StorePart):
 
     @reads
     def revision(self, connection: Connection) -> int:
-        return read_revision(connection, _SETTINGS_SUBJECT)
+        return read_revision(connection, SETTINGS_SUBJECT)
 
     @reads
     def all(self, connection: Connection) -> tuple[int, tuple[LiveSettingRow, ...]]:
         """Returns the revision and all rows. The rows may be newer, never older."""
         # First the revision: a change between the two reads is then read again.
-        seen = read_revision(connection, _SETTINGS_SUBJECT)
+        seen = read_revision(connection, SETTINGS_SUBJECT)
         return seen, sql.read_rows(connection, LiveSettingRow, select(live_settings).order_by(live_settings.c.key))
 
     @writes
@@ -181,7 +181,7 @@ class LiveSettingStore(StorePart):
         """Saves the rows and deletes the `removed` keys, with `told` in the audit. False, and nothing done, if settings
         were changed since `seen`.
         """
-        if not advance_revision(connection, _SETTINGS_SUBJECT, seen):
+        if not advance_revision(connection, SETTINGS_SUBJECT, seen):
             return False
         connection.execute(live_settings.delete().where(live_settings.c.key.in_(removed)))
         sql.upsert(connection, live_settings, [sql.values_of(row) for row in rows])

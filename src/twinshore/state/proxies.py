@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, Index, Integer, RowMapping, Table, delete, insert, select
+from sqlalchemy import BigInteger, Column, Connection, Index, Integer, RowMapping, Table, delete, func, insert, select
 from sqlalchemy.exc import DataError, IntegrityError
 
 from twinshore.state import log, sql, tables
@@ -27,7 +27,7 @@ from twinshore.state.core.proxy_values import (
 )
 from twinshore.state.core.values import AuditRow
 from twinshore.state.database import StorePart, reads, writes
-from twinshore.state.log import advance_revision, read_revision
+from twinshore.state.log import SETTINGS_SUBJECT, advance_revision, read_revision
 from twinshore.state.tables import (
     ID_LENGTH,
     NAME_LENGTH,
@@ -39,6 +39,7 @@ from twinshore.state.tables import (
     proxy_instances,
     proxy_reset_statuses,
     proxy_resets,
+    revisions,
     row_table,
 )
 
@@ -56,6 +57,12 @@ class ProxyStore(StorePart):
     @reads
     def revision(self, connection: Connection) -> int:
         return read_revision(connection, BREAKERS_SUBJECT)
+
+    @reads
+    def changes(self, connection: Connection) -> int:
+        """Returns how often breakers or settings were changed."""
+        subjects = revisions.c.subject.in_([BREAKERS_SUBJECT, SETTINGS_SUBJECT])
+        return int(connection.scalar(select(func.sum(revisions.c.revision)).where(subjects)) or 0)
 
     @reads
     def breakers(self, connection: Connection) -> tuple[int, tuple[BreakerRow, ...]]:

@@ -38,9 +38,9 @@ def list_serving_proxies(store: Store) -> list[ProxyInstanceRow]:
 
 def list_proxy_instances(store: Store) -> list[dict[str, Any]]:
     """Returns proxies that reported within a week and have not ended in good order."""
-    revisions, now_ms = store.proxies.revision() + store.settings.revision(), wall_ms()
+    changes, now_ms = store.proxies.changes(), wall_ms()
     rows = store.proxies.instances()
-    behind = {row.id: revisions - row.revision - row.settings_revision for row in rows}
+    behind = {row.id: changes - row.revision - row.settings_revision for row in rows}
     return [asdict(row) | {"status": _stands(now_ms - row.seen_ms, behind[row.id])} for row in rows]
 
 
