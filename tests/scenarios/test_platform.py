@@ -15,17 +15,23 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from testkit.console import Answer, Browser, first_admin, web_process
 from testkit.databases import PostgresServer
 from testkit.switch_under_load import told
+from tests.proxy.served import ProxyProcess
 from tests.scenarios.following_writer import Writing
 from tests.scenarios.switch_rig import SwitchRig, carried
 from tests.scenarios.test_following_writers import records, until, writers
+from tests.scenarios.test_live_settings import OBEYED_S_MAX
 from tests.scenarios.test_mirror_basic import fill
+from tests.scenarios.test_proxy_processes import all_serve
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
+from twinshore.proxy.operations.breakers import list_proxy_instances
 from twinshore.state.core.platform_values import JobState, SnapshotKind
 from twinshore.state.store import Store, open_store
 from twinshore.switch.core.steps import SwitchState
@@ -34,20 +40,25 @@ LINK = "east->west"
 HOW = Writing(records_per_s=200)
 
 
-class PlatformStage:
-    """A mirror both ways, a topic under load, pages, and workers as processes."""
+class Pages:
+    """Pages over a store, and workers as processes, which go by `settings`."""
 
-    def __init__(self, rig: SwitchRig, store: Store, admin: Browser) -> None:
-        self.rig, self.store, self.admin = rig, store, admin
+    def __init__(self, settings: Path, store: Store, admin: Browser) -> None:
+        self.settings, self.store, self.admin = settings, store, admin
         self.workers: list[subprocess.Popen[bytes]] = []
 
     def worker(self) -> None:
-        command = [sys.executable, "-m", "twinshore.cli", "serve", "--worker", "--settings", str(self.rig.settings)]
-        with (self.rig.settings.parent / f"worker-{len(self.workers)}.log").open("wb") as said:
+        command = [sys.executable, "-m", "twinshore.cli", "serve", "--worker", "--settings", str(self.settings)]
+        with (self.settings.parent / f"worker-{len(self.workers)}.log").open("wb") as said:
             self.workers.append(subprocess.Popen(command, stdout=said, stderr=said))
 
+    def end(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+            worker.wait()
+
     def said(self) -> str:
-        return "\n".join(one.read_text(encoding="utf-8") for one in self.rig.settings.parent.glob("worker-*.log"))
+        return "\n".join(one.read_text(encoding="utf-8") for one in self.settings.parent.glob("worker-*.log"))
 
     def plan(self, operation: str, **fields: str) -> Answer:
         """Fills in a form, and waits for the plan."""
@@ -68,6 +79,20 @@ class PlatformStage:
     def did(self, operation: str, typed: str, **fields: str) -> Answer:
         return self.ended(self.agree(self.plan(operation, **fields), typed))
 
+    def looked(self, page: str, operation: str) -> Answer:
+        """Asks a report's page to look again, and waits for the answer."""
+        self.admin.submit(page, f"/do/{operation}", json_output="on")
+        until(lambda: "A worker looks now." not in self.admin.get(page).text, 60, self.said())
+        return self.admin.get(page)
+
+
+class PlatformStage(Pages):
+    """A mirror both ways, and a topic under load."""
+
+    def __init__(self, rig: SwitchRig, store: Store, admin: Browser) -> None:
+        super().__init__(rig.settings, store, admin)
+        self.rig = rig
+
     def moved(self, to: str, **fields: str) -> Answer:
         return self.did("switch-run", to, topics=self.rig.topic, to=to, **fields)
 
@@ -76,12 +101,6 @@ class PlatformStage:
         self.did("link-pause", LINK, link=LINK)
         where = f"/links/{LINK.replace('>', '%3E')}"
         until(lambda: "nothing is replicated" in self.admin.get(where).lead, 60, self.said())
-
-    def looked(self, page: str, operation: str) -> Answer:
-        """Asks a report's page to look again, and waits for the answer."""
-        self.admin.submit(page, f"/do/{operation}", json_output="on")
-        until(lambda: "A worker looks now." not in self.admin.get(page).text, 60, self.said())
-        return self.admin.get(page)
 
     def job_process(self, job: str) -> int:
         """The process that holds the job's lease, by its owner."""
@@ -106,9 +125,7 @@ def platform(east: LabCluster, west: LabCluster, topic: str, folder: Path, *, ur
         try:
             yield stage
         finally:
-            for worker in stage.workers:
-                worker.kill()
-                worker.wait()
+            stage.end()
 
 
 @contextmanager
@@ -363,3 +380,90 @@ def test_the_store_is_away_under_load(
             f"told: away for {away_s} s: {grown:,} records written, {carried_then:,} of them carried then and the rest"
             f" {caught_s:.1f} s after it was back"
         )
+
+
+def obeyed_s(pages: Pages, path: str) -> float:
+    """How long both processes of a proxy took to go by what the job changed."""
+    before = pages.store.proxies.changes()
+    until(lambda: pages.store.proxies.changes() > before, 60, pages.said())
+    began_s = time.monotonic()
+    until(lambda: [one["status"] for one in list_proxy_instances(pages.store)] == ["serves"] * 2, 10, "both obey")
+    took_s = time.monotonic() - began_s
+    pages.ended(path)
+    return took_s
+
+
+def held_s(store: Store, group: str) -> float:
+    """How long after the reset's begin both processes held the group."""
+
+    def held() -> list[int]:
+        runs = {row.run: row.since_ms for row in store.proxy_resets.all()[1] if row.group == group}
+        return [one.at_ms - since_ms for run, since_ms in runs.items() for one in store.proxy_resets.statuses(run)]
+
+    until(lambda: len(held()) == 2, 60, "both hold the group")
+    return max(held()) / 1000
+
+
+@pytest.mark.claim(
+    "platform",
+    "obeyed",
+    "a circuit breaker is opened, a route set and a group's offsets reset by page: both processes of a proxy go by it"
+    " within 2 s, without a restart",
+)
+def test_proxies_obey_pages(east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path) -> None:
+    east.create_topic(unique_topic)
+    fill(east, unique_topic, 10)
+    with ExitStack() as stack:
+        proxy = ProxyProcess(tmp_path, [east.cluster, west.cluster], more="processes = 2\n")
+        stack.callback(proxy.close)
+        store = stack.enter_context(open_store(proxy.url))
+        proxy.launch()
+        pages = Pages(proxy.settings, store, first_admin(store, stack.enter_context(web_process(store))))
+        pages.worker()
+        stack.callback(pages.end)
+        all_serve(proxy)
+        client = {"bootstrap.servers": proxy.bootstrap}
+        producer = Producer({**client, "message.timeout.ms": 3_000})
+        errors: list[object] = []
+
+        def is_written() -> bool:
+            errors.clear()
+            producer.produce(unique_topic, b"x", on_delivery=lambda error, _: errors.append(error))
+            producer.flush(20)
+            return all(error is None for error in errors)
+
+        assert is_written()
+        opened = pages.plan("proxy-breaker-open", topic=unique_topic, produce="on", reason="tried")
+        took = {"breaker": obeyed_s(pages, pages.agree(opened, unique_topic))}
+        assert not is_written()
+        pages.did("proxy-breaker-close", unique_topic, topic=unique_topic)
+        assert is_written()
+
+        key = f'proxy.new_topics_by_name."{unique_topic}-*"'
+        took["route"] = obeyed_s(pages, pages.agree(pages.plan("settings-set", key=key, value="west"), key))
+        made = NewTopic(f"{unique_topic}-new", 1, 1)
+        admin = AdminClient(client)
+        admin.create_topics([made])[made.topic].result(30)
+        assert made.topic in AdminClient(client_settings(west.cluster)).list_topics(timeout=10).topics
+        assert "store, ada" in pages.looked("/settings", "settings-show").text
+
+        consumer = Consumer({**client, "group.id": unique_topic, "auto.offset.reset": "earliest"})
+        stack.callback(consumer.close)
+        consumer.subscribe([unique_topic])
+        read: list[int] = []
+
+        def reads(offset: int) -> bool:
+            if (found := consumer.poll(0.2)) is not None and found.error() is None:
+                read.append(found.offset() or 0)
+            return offset in read
+
+        until(lambda: reads(9), 60, "it is read")
+        consumer.commit(asynchronous=False)
+        read.clear()
+        path = pages.agree(pages.plan("proxy-offsets", group=unique_topic, to_earliest="on"), unique_topic)
+        took["reset"] = held_s(store, unique_topic)
+        until(lambda: reads(0), 60, "it reads from the beginning")
+        pages.ended(path)
+        figures = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in took.items())
+        print(f"told: until both processes went by it: {figures}")
+        assert max(took.values()) < OBEYED_S_MAX

@@ -36,6 +36,7 @@ PAGES = (
     "/switch",
     "/rescue",
     "/advisor",
+    "/settings",
     "/proxies",
     "/incidents",
     "/alarms",

@@ -28,6 +28,7 @@ NAVIGATION = (
     ("/alarms", "Alarms", Role.VIEWER),
     ("/advisor", "Advisor", Role.OPERATOR),
     ("/jobs", "Jobs", Role.VIEWER),
+    ("/settings", "Settings", Role.VIEWER),
     ("/do", "Operations", Role.VIEWER),
     ("/audit", "Audit", Role.VIEWER),
     ("/people", "People", Role.ADMIN),

@@ -1,4 +1,6 @@
-"""Pages of what a verb answered last: the advisor's findings, and rescued records. A form asks the verb again."""
+"""Pages of what a verb answered last: the advisor's findings, rescued records, settings in force. A form asks the verb
+again.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,17 @@ from twinshore.advisor.core.advice_report import (
 from twinshore.advisor.core.model import Finding, Severity
 from twinshore.config.errors import ConfigError
 from twinshore.config.sentences import count_phrase, join_names
+from twinshore.server.core.catalogue import Role
 from twinshore.server.core.jobs import has_ended
 from twinshore.server.core.snapshots import BEHIND, FINE, TROUBLE
 from twinshore.server.core.words import utc
 from twinshore.server.html import Child, Markup, button, field, link, render, table, tag
-from twinshore.server.layout import PAGE_SIZE, Page, Visit, actions, badge, card, path_to, when
+from twinshore.server.layout import PAGE_SIZE, Page, Visit, actions, badge, card, filters, path_to, when
 from twinshore.server.verbs import operation_of
 from twinshore.state.core.platform_values import JobRow
 from twinshore.state.platform import JobFilter
 
-ADVISE, RESCUES = "advise", "switch rescue list"
+ADVISE, RESCUES, SETTINGS = "advise", "switch rescue list", "settings show"
 # What the advisor's page compares with.
 EARLIER_MS = 7 * 86_400_000
 SEVERITY_RANKS = {Severity.CRITICAL: TROUBLE, Severity.WARNING: BEHIND}
@@ -120,6 +123,47 @@ def _rescue_cells(one: dict[str, Any]) -> list[Child]:
     return [place, offsets, records, join_names(one["read_by"] or ()) or "-", again or "not yet", helps]
 
 
+# -- settings
+
+
+def settings_page(visit: Visit) -> Page:
+    """Which settings are in force, and where does each come from?"""
+    return _report(visit, SETTINGS, "Settings", lambda rows: _settings(visit, rows[0]))
+
+
+def _settings(visit: Visit, row: JobRow) -> Page:
+    found = _answer(visit, row)
+    values: list[dict[str, Any]] = found.values if found and isinstance(found.values, list) else []
+    wanted = visit.text("search")
+    changed = [one for one in values if one["source"] != "default"]
+    refused = [one for one in values if one["refused"]]
+    shown = [one for one in values if wanted in one["key"]] if wanted else changed
+    lead = f"{len(changed)} of {len(values)} settings are not as by default; {len(refused)} of the store do not fit."
+    cells = [_setting_cells(visit, one) for one in shown[:PAGE_SIZE]]
+    live = render(
+        tag("p", "as the worker that looked has them, as of ", when(row.updated_ms)),
+        filters(visit, field("Key", "search", value=wanted, help_="Empty: those that are not as by default.")),
+        table(["Setting", "Value", "From", "Since", "Change"], cells, none="no such setting", caption="Settings"),
+    )
+    return Page("Settings", lead, live, rank=TROUBLE if refused else FINE)
+
+
+def _setting_cells(visit: Visit, one: dict[str, Any]) -> list[Child]:
+    value = json.dumps(one["value"], ensure_ascii=False)[:200]
+    source = f"{one['source']}, {one['set_by']}" if one["set_by"] else one["source"]
+    change = None
+    if one["is_live"] and visit.caller.may(Role.ADMIN):
+        change = link(path_to("do", "settings-set", key=one["key"]), "Set")
+    refused = tag("small", f" not in force: {one['refused']}") if one["refused"] else None
+    return [
+        one["key"],
+        render(tag("code", value), refused),
+        source,
+        when(one["changed_ms"]) if one["set_by"] else "-",
+        change,
+    ]
+
+
 # -- advisor
 
 
@@ -191,5 +235,9 @@ def _finding_cells(one: Finding) -> list[Child]:
 
 
 # What a form that asks for a page's report leads back to, by operation.
-REPORTS = {ADVISE: "/advisor", RESCUES: "/rescue"}
-PAGES: dict[str, Callable[[Visit], Page]] = {"/advisor": advisor_page, "/rescue": rescue_page}
+REPORTS = {ADVISE: "/advisor", RESCUES: "/rescue", SETTINGS: "/settings"}
+PAGES: dict[str, Callable[[Visit], Page]] = {
+    "/advisor": advisor_page,
+    "/rescue": rescue_page,
+    "/settings": settings_page,
+}
