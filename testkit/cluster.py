@@ -10,8 +10,7 @@ from pathlib import Path
 from testkit.access import ADMIN, LabAccess, LabSecurity
 from testkit.fault_proxy import FaultProxy
 from twinshore.config.model import Cluster
-from twinshore.lab.broker import BrokerPorts, LabBroker
-from twinshore.lab.cluster import HEAP_MB, LabCluster
+from twinshore.lab.cluster import HEAP_MB, BrokerPorts, LabBroker, LabCluster
 from twinshore.lab.jars import KAFKA_NEWEST, fetch_kafka_classpath
 from twinshore.lab.ports import free_port
 from twinshore.lab.processes import LabError

@@ -23,7 +23,7 @@ from twinshore.server.accounts import Accounts
 from twinshore.server.serve import listen
 from twinshore.server.web import Console
 from twinshore.state.store import Store
-from twinshore.switch.push_server import SignalFreeServer
+from twinshore.switch.pushes import SignalFreeServer
 
 PASSWORD = "correct horse 9 staple"
 START_S_MAX = 30.0

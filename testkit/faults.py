@@ -27,8 +27,8 @@ import psutil
 from testkit.cluster import RigCluster
 from testkit.watermarks import close_kept_consumers, read_end_offsets
 from twinshore.config.model import Cluster, Secret
-from twinshore.lab.broker import LabBroker
 from twinshore.lab.clients import create_log_consumer, read_to_end
+from twinshore.lab.cluster import LabBroker
 from twinshore.lab.mirror_process import MirrorProcess, settings_of
 from twinshore.lab.processes import LabError
 from twinshore.lab.produce import Workload

@@ -15,8 +15,16 @@ from tests.pages.shell import kafka_tools, play
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.advisor.core.advice_report import Advice, ClusterAddress, build_advice, build_set_topic_command
 from twinshore.advisor.core.model import MIN_ISR_CONFIG, OFFSETS_TOPIC, AdvisorPolicy, ConfigValue
-from twinshore.advisor.operations.advice_on_cluster import RULES, AdviceRequest, advise_on_cluster
-from twinshore.advisor.operations.mend import MendStep, act, explain_refusal, find_unmended, plan
+from twinshore.advisor.operations.advice_on_cluster import (
+    RULES,
+    AdviceRequest,
+    MendStep,
+    act_fixes,
+    advise_on_cluster,
+    explain_refusal,
+    find_unmended,
+    plan_fixes,
+)
 from twinshore.config.errors import KafkaError, RefusedError
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.clock import wall_ms
@@ -48,11 +56,11 @@ def value_of(east: LabCluster, name: str, setting: str = UNCLEAN) -> str | None:
 
 def test_a_plan_changes_nothing_and_its_act_is_read_back(east: LabCluster, unclean: str, tmp_path: Path) -> None:
     advice = advice_on(east, unclean, tmp_path)
-    planned = plan(advice, east.cluster)
+    planned = plan_fixes(advice, east.cluster)
     (step,) = [one for one in planned.steps if one.topic == unclean]
     assert step.sentence(done=False) == f"topic {unclean}: {UNCLEAN}=false (it was true) would be set"
     assert value_of(east, unclean) == "true"
-    done = list(act(replace(planned, steps=(step,)), advice, east.cluster))
+    done = list(act_fixes(replace(planned, steps=(step,)), advice, east.cluster))
     assert value_of(east, unclean) == "false"
     assert {one.rule for one in find_unmended(advice, done) if one.subject == f"topic {unclean}"} == {"single-copy"}
     assert not any(one.rule == "unclean-election" for one in advice_on(east, unclean, tmp_path).findings)
@@ -60,7 +68,7 @@ def test_a_plan_changes_nothing_and_its_act_is_read_back(east: LabCluster, uncle
 
 def test_what_somebody_else_has_changed_meanwhile_is_left_alone(east: LabCluster, unclean: str, tmp_path: Path) -> None:
     advice = advice_on(east, unclean, tmp_path)
-    planned = plan(advice, east.cluster)
+    planned = plan_fixes(advice, east.cluster)
     alter_topic(east.cluster, unclean, {UNCLEAN: "false"})
     deadline = time.monotonic() + 30
     while value_of(east, unclean) != "false":
@@ -68,7 +76,7 @@ def test_what_somebody_else_has_changed_meanwhile_is_left_alone(east: LabCluster
         time.sleep(0.1)
     mine = replace(planned, steps=tuple(one for one in planned.steps if one.topic == unclean))
     with raises(RefusedError, "advisor.topic-changed", topic=unclean):
-        list(act(mine, advice, east.cluster))
+        list(act_fixes(mine, advice, east.cluster))
 
 
 def test_a_value_with_a_comma_is_set_as_it_is(east: LabCluster, unclean: str, tmp_path: Path) -> None:
@@ -84,7 +92,7 @@ def test_a_value_with_a_comma_is_set_as_it_is(east: LabCluster, unclean: str, tm
 def test_no_other_cluster_is_mended(east: LabCluster, unclean: str, tmp_path: Path) -> None:
     advice = replace(advice_on(east, unclean, tmp_path), cluster_id="another")
     with pytest.raises(KafkaError, match="lead to another cluster"):
-        plan(advice, east.cluster)
+        plan_fixes(advice, east.cluster)
 
 
 def test_a_topic_that_was_deleted_meanwhile_hinders_no_other(east: LabCluster, unclean: str, tmp_path: Path) -> None:
@@ -95,7 +103,7 @@ def test_a_topic_that_was_deleted_meanwhile_hinders_no_other(east: LabCluster, u
         cluster_id=advice_on(east, unclean, tmp_path).cluster_id,
         cluster="east",
     )
-    planned = plan(advice, east.cluster)
+    planned = plan_fixes(advice, east.cluster)
     assert [one.topic for one in planned.steps] == [unclean]
     assert any(gone in line for line in planned.remarks)
 
@@ -139,6 +147,6 @@ def test_what_is_safe_mends_the_whole_finding(copies: int, minimum: str, own: bo
 
 def test_where_nothing_is_safe_the_plan_says_so(east: LabCluster) -> None:
     seen = having(topic("orders", part(0, 1, 2)))
-    planned = plan(build_advice(seen, AdvisorPolicy(), RULES), east.cluster)
+    planned = plan_fixes(build_advice(seen, AdvisorPolicy(), RULES), east.cluster)
     assert planned.steps == ()
     assert planned.remarks

@@ -16,8 +16,8 @@ from tests.scenarios.mirror_rig import Rig, settings_text, spans_of, until
 from tests.scenarios.warm_mirrors import said_by
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.record_batch import split_batches
-from twinshore.lab.broker import LabBroker
 from twinshore.lab.clients import client_settings
+from twinshore.lab.cluster import LabBroker
 from twinshore.state.core.values import IncidentRow
 
 LINK = "east->west"

@@ -17,7 +17,7 @@ from twinshore.runtime import lease_keeper
 from twinshore.switch.core.steps import StepDone, StepOutcome, SwitchState, SwitchStatus
 from twinshore.switch.drain import CommandSteps
 from twinshore.switch.failback import FailbackSteps, RebuildSteps
-from twinshore.switch.group import GroupSwitchSteps
+from twinshore.switch.operations.one_client import GroupSwitchSteps
 from twinshore.switch.step_runner import SwitchSteps
 
 # A lease of ten seconds would have each test wait for twelve.

@@ -18,9 +18,8 @@ from twinshore.advisor.core.simulator.model import ModelPartition
 from twinshore.advisor.core.simulator.search import play_story
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import NO_LEADER, PartitionMetadata
-from twinshore.lab.broker import LabBroker
 from twinshore.lab.clients import client_settings, read_group_offsets
-from twinshore.lab.cluster import LabCluster
+from twinshore.lab.cluster import LabBroker, LabCluster
 
 SETTINGS = {
     "offsets.retention.minutes": "1",

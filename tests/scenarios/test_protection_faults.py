@@ -28,7 +28,7 @@ from tests.scenarios.test_following_writers import until
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import PartitionMetadata
-from twinshore.lab.broker import LabBroker
+from twinshore.lab.cluster import LabBroker
 from twinshore.protection.core.model import ProtectionIncidentKind
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]

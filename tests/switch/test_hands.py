@@ -12,7 +12,7 @@ import pytest
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.config.model import Link
 from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchStep
-from twinshore.switch.group import GroupSwitchSteps
+from twinshore.switch.operations.one_client import GroupSwitchSteps
 from twinshore.switch.operations.run import STEP_CLASSES
 from twinshore.switch.step_runner import SwitchSteps
 

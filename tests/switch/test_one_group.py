@@ -37,7 +37,7 @@ from twinshore.switch.core.steps import (
     begin_switch,
     find_topics_moved_for_group,
 )
-from twinshore.switch.group import GroupSwitchSteps, group_claim_name
+from twinshore.switch.operations.one_client import GroupSwitchSteps, group_claim_name
 from twinshore.switch.operations.show import SwitchView
 
 GOAL = OffsetGoal("east->west", False, "orders", 40, "orders", 0, 30, 40)

@@ -24,7 +24,6 @@ from twinshore.kafka.protocol.transactions import FILLER_RECORDS_MAX
 from twinshore.lab.cluster import LabCluster
 from twinshore.routing.homes_topic import HomesTopic
 from twinshore.state.store import Store, open_store
-from twinshore.switch import empty_logs
 from twinshore.switch.core.steps import (
     STEPS,
     StepDone,
@@ -36,12 +35,11 @@ from twinshore.switch.core.steps import (
     SwitchStep,
     TopicMove,
 )
-from twinshore.switch.empty_logs import SwitchWithoutDataSteps
-from twinshore.switch.operations import run
+from twinshore.switch.operations import run, without_data
 from twinshore.switch.operations.dispatch import plan_switch
 from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest
 from twinshore.switch.operations.run import SwitchCaller
-from twinshore.switch.operations.without_data import plan
+from twinshore.switch.operations.without_data import SwitchWithoutDataSteps, plan
 
 
 @pytest.fixture
@@ -178,10 +176,10 @@ def record(topic: str, old_id: str, new_id: str = "") -> SwitchState:
     )
 
 
-def done(filling: empty_logs.LogFiller, one: SwitchState, ends: tuple[int, int]) -> StepOutcome:
+def done(filling: without_data.LogFiller, one: SwitchState, ends: tuple[int, int]) -> StepOutcome:
     outcome: StepOutcome = StepFailed("")
     for _ in range(20):
-        outcome = empty_logs.fill_logs(filling, one, {one.names()[0]: ends})
+        outcome = without_data.fill_logs(filling, one, {one.names()[0]: ends})
         if isinstance(outcome, StepDone | StepFailed):
             break
     return outcome
@@ -191,23 +189,24 @@ def test_a_log_is_filled_in_parts_and_nothing_of_that_is_left(east: LabCluster, 
     """It goes on where somebody was killed, whatever was done by then."""
     one = record(topic, topic_id(east.cluster, topic).hex())
     with closing(KafkaCluster(west.cluster)) as kafka:
-        while not isinstance(made := empty_logs.create_topics(kafka, one), StepDone):
+        while not isinstance(made := without_data.create_topics(kafka, one), StepDone):
             assert not isinstance(made, StepFailed), made
         one = made.state
         assert one.topics[0].new_id == topic_id(west.cluster, topic).hex()
         far = 2 * FILLER_RECORDS_MAX + 7
         near = [
-            empty_logs.is_nearly_filled(kafka, {topic: ends}) for ends in ((3, 0), (3, empty_logs.NEAR_OFFSETS_MAX + 1))
+            without_data.is_nearly_filled(kafka, {topic: ends})
+            for ends in ((3, 0), (3, without_data.NEAR_OFFSETS_MAX + 1))
         ]
         assert near == [True, False]
-        filling = empty_logs.LogFiller(kafka)
+        filling = without_data.LogFiller(kafka)
         for ends in ((3, 0), (3, 0), (far, 1)):
             assert isinstance(done(filling, one, ends), StepDone)
             assert spans(west.cluster, topic, 2) == [(end, end) for end in ends]
         beyond = done(filling, one, (far - 1, 1))
         assert isinstance(beyond, StepFailed) and mentions(beyond.sentence, topic, "west")
         again = record(topic, "", "ab" * 16)
-        assert isinstance(empty_logs.create_topics(kafka, again), StepFailed), "it was deleted and made again"
+        assert isinstance(without_data.create_topics(kafka, again), StepFailed), "it was deleted and made again"
 
 
 @pytest.mark.claim("switch", "filled-once", "a switch without data: filler that lands late is not there twice")
@@ -217,7 +216,7 @@ def test_filler_whose_answer_was_lost_is_there_once_at_the_next_try(west: LabClu
     west.create_topic(topic, partitions=2)
     ids = {topic: topic_id(west.cluster, topic)}
     with closing(KafkaCluster(west.cluster)) as kafka:
-        filling = empty_logs.LogFiller(kafka)
+        filling = without_data.LogFiller(kafka)
         for _ in range(2):
             filling.take({named: (0, 9)}, ids)
         filling.take({named: (9, 12)}, ids)
@@ -230,10 +229,10 @@ def test_what_others_wrote_there_meanwhile_is_never_cut_off(east: LabCluster, we
     west.create_topic(topic, partitions=2)
     fill(west, topic, 1, partition=1)
     with closing(KafkaCluster(west.cluster)) as kafka:
-        made = empty_logs.create_topics(kafka, one)
+        made = without_data.create_topics(kafka, one)
         assert isinstance(made, StepFailed) and mentions(made.sentence, f"{topic}-1", "west")
         known = record(topic, topic_id(east.cluster, topic).hex(), topic_id(west.cluster, topic).hex())
-        filled = done(empty_logs.LogFiller(kafka), known, (3, 2))
+        filled = done(without_data.LogFiller(kafka), known, (3, 2))
         assert isinstance(filled, StepFailed) and mentions(filled.sentence, f"{topic}-1", "west")
     assert spans(west.cluster, topic, 2)[1][0] == 0, "it is there still"
 
@@ -245,7 +244,7 @@ def test_the_id_of_the_new_topic_is_kept_before_anything_is_filled_in(
     one = replace(record(topic, topic_id(east.cluster, topic).hex()), given="{}")
     with closing(KafkaCluster(east.cluster)) as old, closing(KafkaCluster(west.cluster)) as new:
         link = settings.links[0]
-        fill(east, topic, empty_logs.NEAR_OFFSETS_MAX + 1)
+        fill(east, topic, without_data.NEAR_OFFSETS_MAX + 1)
         unused: Any = None
         hands = SwitchWithoutDataSteps(link, link, settings, store, old, new, lambda: 1, unused)
         for _ in range(50):

@@ -120,14 +120,14 @@ def settings_for(
 
 def _mended(advice: AdviceResult, cluster: Cluster, *, yes: bool) -> int:
     """Returns the exit code of what is left."""
-    from twinshore.advisor.operations import mend
+    from twinshore.advisor.operations.advice_on_cluster import act_fixes, find_unmended, plan_fixes
 
-    plan = mend.plan(advice.advice, cluster)
+    plan = plan_fixes(advice.advice, cluster)
     typer.echo("")
-    steps = run_steps(plan, mend.act(plan, advice.advice, cluster), dry_run=not yes)
+    steps = run_steps(plan, act_fixes(plan, advice.advice, cluster), dry_run=not yes)
     if not yes:
         return advice.exit_code
-    return advice.policy.exit_code(mend.find_unmended(advice.advice, steps), advice.advice.unseen)
+    return advice.policy.exit_code(find_unmended(advice.advice, steps), advice.advice.unseen)
 
 
 LAST = typer.Option("1h", "--last", help="How far back to look: 10m, 1h, 1d.")

@@ -36,7 +36,7 @@ def set_push(
     """
     from twinshore.config.settings import read_text_file
     from twinshore.state.opening import open_to_change
-    from twinshore.switch.push import SetPush, apply_push, plan_set
+    from twinshore.switch.pushes import SetPush, apply_push, plan_set
 
     text = read_text_file(file)
     with open_to_change(load_settings_file(settings), dry_run=dry_run) as store:
@@ -47,7 +47,7 @@ def set_push(
 def show(app: str = APP, settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Shows the settings pushed to an application."""
     from twinshore.state.opening import open_or_temporary
-    from twinshore.switch.push import read_pushes
+    from twinshore.switch.pushes import read_pushes
 
     with open_or_temporary(load_settings_file(settings)) as store:
         (found,) = read_pushes(store, app)
@@ -61,7 +61,7 @@ def show(app: str = APP, settings: Path = options.SETTINGS, json_output: bool = 
 def list_pushes(settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Lists the applications with pushed settings, since when, and who pushed them."""
     from twinshore.state.opening import open_or_temporary
-    from twinshore.switch.push import read_pushes
+    from twinshore.switch.pushes import read_pushes
 
     with open_or_temporary(load_settings_file(settings)) as store:
         found = read_pushes(store)
@@ -75,7 +75,7 @@ def _said(found: dict[str, Any]) -> str:
 def remove(app: str = APP, settings: Path = options.SETTINGS, dry_run: bool = options.DRY_RUN) -> None:
     """Removes an application's pushed settings. Running clients keep them; one that starts uses the last it saved."""
     from twinshore.state.opening import open_or_temporary
-    from twinshore.switch.push import apply_push, plan_remove
+    from twinshore.switch.pushes import apply_push, plan_remove
 
     with open_or_temporary(load_settings_file(settings)) as store:
         plan = plan_remove(app, store)
@@ -85,7 +85,7 @@ def remove(app: str = APP, settings: Path = options.SETTINGS, dry_run: bool = op
 def token(app: str = APP, settings: Path = options.SETTINGS, may_push: bool = MAY_PUSH) -> None:
     """Creates a token for an application's clients and prints it, this once."""
     from twinshore.state.opening import open_or_create
-    from twinshore.switch.push_server import NewToken, make_token
+    from twinshore.switch.pushes import NewToken, make_token
 
     with open_or_create(load_settings_file(settings)) as store:
         typer.echo(make_token(NewToken(app, may_push), store, by=get_operator_name()))
@@ -94,7 +94,7 @@ def token(app: str = APP, settings: Path = options.SETTINGS, may_push: bool = MA
 def tokens(settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Lists the valid tokens, each by the first characters of its digest."""
     from twinshore.state.opening import open_or_temporary
-    from twinshore.switch.push_server import read_tokens
+    from twinshore.switch.pushes import read_tokens
 
     with open_or_temporary(load_settings_file(settings)) as store:
         found = read_tokens(store)
@@ -108,7 +108,7 @@ def tokens(settings: Path = options.SETTINGS, json_output: bool = options.JSON) 
 def revoke(beginning: str = BEGINNING, settings: Path = options.SETTINGS, dry_run: bool = options.DRY_RUN) -> None:
     """Revokes a token, within a second."""
     from twinshore.state.opening import open_or_temporary
-    from twinshore.switch import push_server as operations
+    from twinshore.switch import pushes as operations
 
     with open_or_temporary(load_settings_file(settings)) as store:
         row = operations.find_token(beginning, store)
@@ -119,7 +119,7 @@ def revoke(beginning: str = BEGINNING, settings: Path = options.SETTINGS, dry_ru
 
 def serve(settings: Path = options.SETTINGS) -> None:
     """Serves pushed settings to clients until stopped. Ctrl-C, SIGTERM or a closed terminal stops it cleanly."""
-    from twinshore.switch.push_server import serve as run
+    from twinshore.switch.pushes import serve as run
 
     loaded = load_settings_file(settings)
     with server_log(loaded):

@@ -19,9 +19,8 @@ from typing import Any
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster
 from twinshore.config.sentences import Tell
-from twinshore.lab.broker import LabBroker, archive_flags, read_process_identity
 from twinshore.lab.clients import wait_for_brokers
-from twinshore.lab.cluster import HEAP_MB, LabCluster, check_brokers
+from twinshore.lab.cluster import HEAP_MB, LabBroker, LabCluster, archive_flags, check_brokers, read_process_identity
 from twinshore.lab.jars import KAFKA_NEWEST, cache_folder, fetch_kafka_classpath
 from twinshore.lab.processes import ProcessIdentity
 

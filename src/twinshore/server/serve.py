@@ -26,7 +26,7 @@ from twinshore.server.web import Console
 from twinshore.server.worker import JobWorker
 from twinshore.state.opening import open_or_create
 from twinshore.state.store import Store
-from twinshore.switch.push_server import SignalFreeServer
+from twinshore.switch.pushes import SignalFreeServer
 
 log = logging.getLogger(__name__)
 

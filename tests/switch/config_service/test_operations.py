@@ -17,9 +17,20 @@ from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.settings import load_settings
 from twinshore.state.proxies import PushRow
 from twinshore.state.store import Store, open_store
-from twinshore.switch.push import SetPush, apply_push, plan_remove, plan_set, read_pushes
-from twinshore.switch.push_server import NewToken, PushCache, find_token, make_token, revoke, serve
-from twinshore.switch.push_server import read_tokens as look_at_tokens
+from twinshore.switch.pushes import (
+    NewToken,
+    PushCache,
+    SetPush,
+    apply_push,
+    find_token,
+    make_token,
+    plan_remove,
+    plan_set,
+    read_pushes,
+    revoke,
+    serve,
+)
+from twinshore.switch.pushes import read_tokens as look_at_tokens
 
 
 def push(home: str) -> str:

@@ -45,11 +45,11 @@ from twinshore.switch.core.takeover import (
     homes_by_topic,
 )
 from twinshore.switch.drain import CommandSteps
-from twinshore.switch.empty_logs import SwitchWithoutDataSteps
 from twinshore.switch.failback import FailbackSteps, RebuildSteps
-from twinshore.switch.group import GroupSwitchSteps
+from twinshore.switch.operations.one_client import GroupSwitchSteps
 from twinshore.switch.operations.plan import SwitchPlan, current_links, escape_topic, open_cluster, take_over
 from twinshore.switch.operations.show import SwitchView, find_switch
+from twinshore.switch.operations.without_data import SwitchWithoutDataSteps
 from twinshore.switch.step_runner import ClusterSteps, StepRunner, SwitchSteps, continue_switch
 
 CALL_S = 3.0
