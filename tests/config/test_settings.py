@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.pages import SETTINGS_EXAMPLE, render_settings_page
 from testkit.errors import raises
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster, Link, SaslMechanism, Secret, Security
@@ -16,7 +17,7 @@ from twinshore.config.sections.mirror import MirrorSettings, SparkSettings
 from twinshore.config.sections.proof import ProofSettings
 from twinshore.config.sections.safety import SafetySettings
 from twinshore.config.sections.store import StoreSettings
-from twinshore.config.settings import SETTINGS_EXAMPLE, Settings, load_settings, parse_settings, render_settings_page
+from twinshore.config.settings import Settings, load_settings, parse_settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from scripts.pages import render_settings_page
 from twinshore.config import schema, sections
 from twinshore.config.errors import ConfigError
-from twinshore.config.settings import Settings, parse_settings, render_settings_page
+from twinshore.config.settings import Settings, parse_settings
 
 NEW_SECTION = """
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""All settings of one process, how they are read, and docs/settings.md (written by `python scripts/pages.py`).
+"""All settings of one process, and how they are read.
 
 Environment variables override sections that declare it: TWINSHORE_STORE_URL for [store] url. Commas separate list
 items.
@@ -6,7 +6,6 @@ items.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import tomllib
@@ -228,99 +227,3 @@ def _secret_variables(raw: object) -> Iterator[str]:
             yield value
         else:
             yield from _secret_variables(value)
-
-
-SETTINGS_EXAMPLE = """\
-[store]
-url = "sqlite:///twinshore.db"
-
-[clusters.east]
-bootstrap = ["127.0.0.1:9092"]
-site = "eu-1"
-
-[clusters.west]
-bootstrap = ["127.0.0.1:9192"]
-
-[clusters.west.security]
-tls = true
-ca_file = "/etc/twinshore/west-ca.pem"
-sasl = "SCRAM-SHA-512"
-username = "twinshore"
-password_env = "WEST_PASSWORD"
-
-[links."east->west"]
-topics = ["orders.*"]
-exclude = ["__.*"]
-topic_settings = { "min.insync.replicas" = "2" }
-
-[mirror]
-task_run_s = 60
-
-[mirror.spark]
-master = "local"
-spark.driver.memory = "2g"
-"""
-
-_KINDS: dict[Any, str] = {int: "whole number", float: "number", bool: "true or false", tuple[str, ...]: "list of text"}
-_KINDS[bool | None] = _KINDS[bool]
-
-
-def render_settings_page() -> str:
-    overridden = [one.name for one in all_sections() if one.overridden]
-    tables = ", ".join(f"`{one.name}.{table}`" for one in all_sections() for table in one.live_tables)
-    variables = ", ".join(f"`{environment_variable(section, '')}<NAME>`" for section in overridden)
-    parts = [
-        "# Settings",
-        "",
-        "One TOML file. A key that is not listed here is refused, with the nearest one that is; all that is wrong is",
-        "said at once, before anything is touched.",
-        "",
-        f"```toml\n{SETTINGS_EXAMPLE}```",
-        "",
-        "**Secrets** never stand in the file: `*_env` names an environment variable, `*_file` a file. A file is read",
-        "again at each new connection, so a secret in a file is changed without a restart. A process keeps the",
-        "environment that it was started with: a new value of a variable counts after a restart of every process that",
-        "reads it, Spark's workers included.",
-        "",
-        f"**The environment** overrides some sections: {variables}.",
-        f"So `{environment_variable('store', 'url')}` stands for `[store] url`. Parts of a list are parted by commas.",
-        "",
-        "**Live settings** are marked so. `twinshore settings set KEY VALUE` puts a value into the store, which counts",
-        "before this file, and running proxies and monitors go by it. `twinshore settings show` says what is in force,",
-        f"and where it is from. Live are also the tables {tables}.",
-        "A value that does not fit a process's own file is set aside there, with a line in its log.",
-        "",
-        "**What needs a restart**: everything else here, of each process that reads it, but for two things. Secrets,",
-        "certificates and the proxy's users in files are one. The other is `[safety]`: a running mirror reads its",
-        "settings file again before it deletes anything, and the stricter of both counts: `never_delete` that is set,",
-        "and a lower `deletions_at_once_max`, hold at once. What is taken back there counts after a restart. While the",
-        "file cannot be understood nothing is deleted. What operators say by a verb, as `twinshore link pause`, needs",
-        "no restart either: see [live control](live-control.md).",
-        "",
-        "**The sections of links are seeds.** Which links there are stands in the store; a mirror takes these sections",
-        "into it when it starts. What operators said since, as by `twinshore link set`, stays: see [links](links.md).",
-        "So are those of [protection](protection.md#levels-in-the-settings): topics that have no level get theirs.",
-        "",
-        "**Paths** that are relative start where the process was started; only the file of a store in SQLite is",
-        "relative to the folder of the settings file, so that it is one store wherever a process is started.",
-    ]
-    for place, section in [table for one in all_sections() for table in one.tables]:
-        parts += ["", f"## `{place}`", "", (section.__doc__ or "").strip(), ""]
-        parts += ["| setting | kind | default | limits | meaning |", "| --- | --- | --- | --- | --- |"]
-        parts += [_line(row) for row in setting_rows(section)]
-    return "\n".join(parts) + "\n"
-
-
-def _line(row: SettingRow) -> str:
-    kind = "text" if row.kind is str or isinstance(row.default, str) else _KINDS.get(row.kind, "table of text")
-    default = "required" if row.required else f"`{'{}' if kind == 'table of text' else _toml(row.default)}`"
-    low, high = row.rule.low, row.rule.high
-    limits = "" if low is None or high is None else f"{low:,g} to {int(high):,}"
-    live = "**Live.** " if row.rule.live else ""
-    return f"| `{row.name}` | {kind} | {default} | {limits} | {live}{row.rule.meaning} |"
-
-
-def _toml(value: object) -> str:
-    if value is None:
-        return "unset"
-    return f"{value:g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
