@@ -43,6 +43,9 @@ _SENTENCES = {
     "float_type": "must be a number, not {input}",
     "finite_number": "must be a finite number, not {input}",
     "bool_type": "must be true or false, not {input}",
+    "dict_type": "must be a section with keys, not {input}",
+    "list_type": "must be a list of tables, not {input}",
+    "date_type": "must be a day such as 2027-01-31, not {input}",
     "tuple_type": 'must be a list like ["..."], not {input}',
     "greater_than_equal": "is {input}, the least is {ge:g}",
     "less_than_equal": "is {input}, the most is {le:g}",
@@ -127,6 +130,26 @@ def read_section(
         return _validated(section, given | {row.name: _NOTHING.get(row.kind, ()) for row in lacking})
     except ValidationError:
         return None
+
+
+SettingFields = Mapping[str, tuple[Any, Any]]
+
+
+def read_keys(
+    keys: SettingFields, raw: object, place: str, complaints: Complaints, *, only_given: bool = False
+) -> dict[str, Any]:
+    """The values of a table whose keys are known only now: each has a type and a default, or pydantic's field. Nothing
+    if one is wrong; every complaint is added.
+    """
+    config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, str_strip_whitespace=True)
+    spec: dict[str, Any] = dict(keys)
+    try:
+        found = create_model("Keys", __config__=config, **spec).model_validate(raw)
+    except ValidationError as error:
+        for sentence in _sentences(error, list(keys)):
+            complaints.add(place, sentence)
+        return {}
+    return {name: getattr(found, name) for name in (found.model_fields_set if only_given else keys)}
 
 
 def _validated(section: type[S], raw: Mapping[str, Any]) -> S:

@@ -20,9 +20,11 @@ from enum import StrEnum
 from importlib import resources
 from typing import Any, Generic, Protocol, TypeVar
 
+from pydantic import Field
+
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import TopicPartition
-from twinshore.config.schema import Complaints, did_you_mean
+from twinshore.config.schema import Complaints, SettingFields, check_pattern, did_you_mean, read_keys
 from twinshore.kafka.protocol.access_control import Acl
 
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARES_TOPIC = "__consumer_offsets", "__transaction_state", "__share_group_state"
@@ -470,10 +472,21 @@ def build_finding(rule: AdvisorRule, found: RuleCase) -> Finding:
     )
 
 
-POLICY_KEYS = ("fail_at", "limits", "rules", "waivers")
+POLICY_KEYS: SettingFields = {
+    "fail_at": (Severity, Field(Severity.WARNING, strict=False)),
+    "limits": (dict[str, Any], {}),
+    "rules": (dict[str, dict[str, Any]], {}),
+    "waivers": (list[dict[str, Any]], []),
+}
 _SHARED_NAMES = frozenset(limit.name for limit in SHARED_LIMITS)
 LIMIT_MAX = 1e18
-WAIVER_KEYS = ("rule", "subject", "reason", "until")
+_WORDS = Field(min_length=1)
+WAIVER_KEYS: SettingFields = {
+    "rule": (str, _WORDS),
+    "subject": (str, _WORDS),
+    "reason": (str, _WORDS),
+    "until": (datetime.date, ...),
+}
 
 
 class PolicyRule(Protocol):
@@ -576,102 +589,41 @@ def parse_policy(text: str, name: str, rules: Sequence[PolicyRule]) -> AdvisorPo
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError("advisor.invalid-policy", policy=name, faults=str(error)) from error
-    complaints = Complaints()
-    for key in table.keys() - set(POLICY_KEYS):
-        complaints.add("", f"{key!r} is no key of a policy{did_you_mean(key, POLICY_KEYS)}")
-    known = {rule.name: rule for rule in rules}
-    fail_at = _fail_at(table.get("fail_at", Severity.WARNING.value), complaints)
-    off, limits = _rules(table.get("rules", {}), known, complaints)
-    limits |= _limits(table.get("limits", {}), "", SHARED_LIMITS, "[limits]", complaints)
-    waivers = _waivers(table.get("waivers", []), known, complaints)
+    complaints, known = Complaints(), {rule.name: rule for rule in rules}
+    policy = read_keys(POLICY_KEYS, table, "", complaints)
+    off, limits = set[str](), _limits("", SHARED_LIMITS, {}, policy.get("limits", {}), "[limits]", complaints)
+    for rule, section in policy.get("rules", {}).items():
+        place = f"[rules.{rule}]"
+        if rule not in known:
+            complaints.add(place, f"is no rule{did_you_mean(rule, known)}")
+            continue
+        if section.keys() & _SHARED_NAMES:
+            complaints.add(place, "has no limits of all rules: those stand in [limits]")
+        limits |= _limits(rule, known[rule].limits, {"enabled": (bool, True)}, section, place, complaints)
+        off |= {rule} if section.get("enabled") is False else set()
+    waivers = [_waiver(row, f"waiver {at}:", known, complaints) for at, row in enumerate(policy.get("waivers", ()), 1)]
     if complaints.lines:
         raise ConfigError("advisor.invalid-policy", policy=name, faults="; ".join(complaints.lines))
-    return AdvisorPolicy(fail_at, frozenset(off), limits, waivers)
-
-
-def _fail_at(value: Any, complaints: Complaints) -> Severity:
-    try:
-        return Severity(value)
-    except ValueError:
-        complaints.add("fail_at", f"is {value!r}; it is one of {', '.join(SEVERITIES)}")
-        return Severity.WARNING
-
-
-def _rules(
-    table: Any, known: Mapping[str, PolicyRule], complaints: Complaints
-) -> tuple[set[str], dict[tuple[str, str], float]]:
-    off: set[str] = set()
-    limits: dict[tuple[str, str], float] = {}
-    if not isinstance(table, dict):
-        complaints.add("rules", "has a section for each rule, as [rules.few-copies]")
-        return off, limits
-    for name, section in table.items():
-        place = f"[rules.{name}]"
-        if name not in known:
-            complaints.add(place, f"is no rule{did_you_mean(name, known)}")
-        elif isinstance(section, dict):
-            enabled = section.get("enabled", True)
-            if not isinstance(enabled, bool):
-                complaints.add(place, f"enabled must be true or false, not {enabled!r}")
-            elif not enabled:
-                off.add(name)
-            limits |= _limits(section, name, known[name].limits, place, complaints)
-    return off, limits
+    return AdvisorPolicy(policy["fail_at"], frozenset(off), limits, tuple(filter(None, waivers)))
 
 
 def _limits(
-    table: Any, rule: str, known: Iterable[RuleLimit], place: str, complaints: Complaints
+    rule: str, limits: Iterable[RuleLimit], also: SettingFields, raw: object, place: str, complaints: Complaints
 ) -> dict[tuple[str, str], float]:
     """The limits of a rule, or with an empty `rule` those of all rules."""
-    if not isinstance(table, dict):
-        complaints.add("limits", "is a section: [limits]")
-        return {}
-    limits: dict[tuple[str, str], float] = {}
-    named = {limit.name: limit for limit in known}
-    for key, value in table.items():
-        limit = named.get(key)
-        if rule and key in _SHARED_NAMES:
-            complaints.add(place, f"has no {key!r} of its own: all rules go by that of [limits]")
-        elif limit is None and not (rule and key == "enabled"):
-            complaints.add(place, f"has no {key!r}{did_you_mean(key, [*named, *(['enabled'] if rule else [])])}")
-        elif limit is not None:
-            kind, least = (int, 1) if limit.whole else (int | float, 0)
-            if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= LIMIT_MAX:
-                whole = "whole " if limit.whole else ""
-                complaints.add(place, f"{key} must be a {whole}number from {least} on, not {value!r}")
-            else:
-                limits[rule, key] = float(value)
-    return limits
+    kinds = {
+        limit.name: (int, Field(1, ge=1, le=LIMIT_MAX)) if limit.whole else (float, Field(0.0, ge=0, le=LIMIT_MAX))
+        for limit in limits
+    }
+    given = read_keys({**kinds, **also}, raw, place, complaints, only_given=True)
+    return {(rule, name): float(value) for name, value in given.items() if name in kinds}
 
 
-def _waivers(rows: Any, known: Mapping[str, PolicyRule], complaints: Complaints) -> tuple[Waiver, ...]:
-    found = []
-    if not isinstance(rows, list):
-        complaints.add("waivers", "is a list of tables, as [[waivers]]")
-        return ()
-    for number, row in enumerate(rows, 1):
-        place = f"waiver {number}"
-        if not isinstance(row, dict) or _lacks(row, place, known, complaints):
-            continue
-        found.append(Waiver(row["rule"], row["subject"], row["reason"].strip(), row["until"]))
-    return tuple(found)
-
-
-def _lacks(row: Mapping[str, Any], place: str, known: Mapping[str, PolicyRule], complaints: Complaints) -> bool:
-    before = len(complaints.lines)
-    for key in row.keys() - set(WAIVER_KEYS):
-        complaints.add(place, f"has no {key!r}{did_you_mean(key, WAIVER_KEYS)}")
-    for key in ("rule", "subject", "reason"):
-        if not isinstance(row.get(key), str) or not row[key].strip():
-            complaints.add(place, f"needs {key!r}, a text")
-    rule = row.get("rule")
-    if isinstance(rule, str) and rule not in known:
-        complaints.add(place, f"is for {rule!r}, which is no rule{did_you_mean(rule, known)}")
-    until = row.get("until")
-    if not isinstance(until, datetime.date) or isinstance(until, datetime.datetime):
-        complaints.add(place, "needs 'until', a day such as 2027-01-31")
-    try:
-        re.compile(str(row.get("subject", "")))
-    except re.error as error:
-        complaints.add(place, f"subject is no expression: {error}")
-    return len(complaints.lines) > before
+def _waiver(row: object, place: str, known: Mapping[str, PolicyRule], complaints: Complaints) -> Waiver | None:
+    values = read_keys(WAIVER_KEYS, row, place, complaints)
+    if not values:
+        return None
+    if values["rule"] not in known:
+        complaints.add(place, f"{values['rule']!r} is no rule{did_you_mean(values['rule'], known)}")
+    check_pattern(values["subject"], "subject", place, complaints)
+    return Waiver(**values)
