@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tests.proof import plain
 from tests.proof.logs import batched, records
 from twinshore.config.errors import WireError
 from twinshore.kafka.log_reader import end_of_last_batch
@@ -46,7 +47,7 @@ def test_what_the_compiled_loop_takes_is_what_plain_python_takes(seed: int, monk
         if header.count * 7 > len(body):
             continue
         found: list[object] = []
-        for compiled in (rows.compiled(), None):
+        for compiled in (rows.compiled(), plain):
             with monkeypatch.context() as patch:
                 patch.setattr("twinshore.proof.core.record_rows.compiled", lambda compiled=compiled: compiled)
                 try:

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tests.proof import plain
 from tests.proof.logs import batched, chunks, records
 from twinshore.kafka.protocol.record_batch import Record
 from twinshore.proof.core import keys as keys_module
@@ -24,10 +25,10 @@ def test_compiled_and_plain_hashes_are_the_same(seed: int, monkeypatch: pytest.M
     log = [one._replace(key=one.key and chance.randbytes(chance.randrange(40))) for one in log]
     data = of(chance, log)
     compiled = [tuple(found.tolist() for found in hash_chunk_keys(chunk)) for chunk in chunks(data)]
-    monkeypatch.setattr(keys_module, "compiled", lambda: None)
-    plain = [tuple(found.tolist() for found in hash_chunk_keys(chunk)) for chunk in chunks(data)]
-    assert compiled == plain
-    seen = [one for hashes, kinds in plain for one in zip(hashes, kinds, strict=True)]
+    monkeypatch.setattr(keys_module, "compiled", lambda: plain)
+    by_hand = [tuple(found.tolist() for found in hash_chunk_keys(chunk)) for chunk in chunks(data)]
+    assert compiled == by_hand
+    seen = [one for hashes, kinds in by_hand for one in zip(hashes, kinds, strict=True)]
     assert seen == [
         (0, keys_module.NO_KEY) if one.key is None else (hash_key(one.key), int(one.value is None)) for one in log
     ]

@@ -1,7 +1,4 @@
-"""The inner loops of a comparison, compiled by numba. Importing this module fails without numba.
-
-`record_rows` and `keys` call these through `compiled()`, and have the same in plain Python.
-"""
+"""The inner loops of a comparison, compiled by numba: `record_rows` and `keys` call these through `compiled()`."""
 
 from __future__ import annotations
 

@@ -153,14 +153,7 @@ def hash_chunk_keys(chunk: Chunk) -> tuple[Array, Array]:
     data, rows = chunk.opened()
     first, end = chunk.first, len(rows)
     hashes, kinds = np.zeros(end - first, dtype=np.uint64), np.zeros(end - first, dtype=np.int8)
-    loops = compiled()
-    if loops is not None:
-        loops.hash_keys(data, rows, first, end, hashes, kinds)
-        return hashes, kinds
-    for at in range(first, end):
-        key, tombstone = key_at(data, rows[at])
-        hashes[at - first] = 0 if key is None else hash_key(key)
-        kinds[at - first] = NO_KEY if key is None else TOMBSTONE if tombstone else VALUE
+    compiled().hash_keys(data, rows, first, end, hashes, kinds)
     return hashes, kinds
 
 

@@ -1,5 +1,5 @@
-"""Records as rows, and one side's log as chunks of rows. Indexes, compares and digests rows, compiled with numba if
-there.
+"""Records as rows, and one side's log as chunks of rows. Indexes, compares and digests rows in loops that numba
+compiles.
 
 A row is (offset, timestamp, first byte after the deltas, byte behind the record). Between the last two are key, value
 and headers, the same bytes in any batch. A digest is the sum of records' digests, modulo 2^64 in each of two halves:
@@ -14,13 +14,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from twinshore.config.errors import WireError
-from twinshore.kafka.protocol.batch_join import load_loops
 from twinshore.kafka.protocol.fetch import AbortedTransactions
 from twinshore.kafka.protocol.primitives import PAST_END_ERRORS, read_varint
 from twinshore.kafka.protocol.record_batch import (
@@ -121,9 +121,9 @@ def _headers(data: bytes, place: int) -> tuple[Headers, int]:
 
 
 @cache
-def compiled() -> ModuleType | None:
-    """Loads the compiled loops, which takes half a second; None without numba."""
-    return load_loops("twinshore.proof.core.compiled")
+def compiled() -> ModuleType:
+    """Loads the compiled loops, which takes half a second."""
+    return import_module("twinshore.proof.core.compiled")
 
 
 def no_rows() -> Array:
@@ -142,15 +142,12 @@ def as_byte_array(data: bytes | memoryview) -> Array:
 def index_batch(data: bytes | memoryview, header: BatchHeader) -> Array:
     """Returns the rows of one batch's plain records. Raises WireError for malformed ones."""
     rows = new_row_table(header.count)
-    loops = compiled()
     fixed = header.attributes & LOG_APPEND_TIME_FLAG
     time = header.max_timestamp if fixed else header.base_timestamp
-    if loops is not None:
-        delta, size = header.last_offset_delta, len(data)
-        batch = header.count, header.base_offset, delta, time, fixed
-        if loops.index_records(as_byte_array(data), 0, size, *batch, rows, 0) == header.count:
-            return rows
-    # Also reports what is malformed.
+    batch = header.count, header.base_offset, header.last_offset_delta, time, fixed
+    if compiled().index_records(as_byte_array(data), 0, len(data), *batch, rows, 0) == header.count:
+        return rows
+    # Reports what is malformed, and takes what the loop leaves.
     for at, frame in enumerate(record_frames(bytes(data), header)):
         stamp = time if fixed else time + frame.timestamp_delta
         if not -(1 << 63) <= stamp < 1 << 63:
@@ -160,10 +157,7 @@ def index_batch(data: bytes | memoryview, header: BatchHeader) -> Array:
 
 
 def same_bytes(one: memoryview, other: memoryview) -> bool:
-    loops = compiled()
-    if loops is not None:
-        return bool(loops.same_bytes(as_byte_array(one), as_byte_array(other)))
-    return one == other
+    return bool(compiled().same_bytes(as_byte_array(one), as_byte_array(other)))
 
 
 class RunningDigest:
@@ -177,12 +171,7 @@ class RunningDigest:
 
     def add(self, data: Array, rows: Array, first: int, end: int) -> None:
         """Adds the records of rows [first, end)."""
-        loops = compiled()
-        if loops is not None:
-            loops.add_rows(data, rows, first, end, self.tasks)
-        else:
-            for row in range(first, end):
-                self._add(data, rows[row].tolist())
+        compiled().add_rows(data, rows, first, end, self.tasks)
 
     def match(
         self, one: tuple[Array, Array, int, int], other: tuple[Array, Array, int, int], shift: int, *, placed: bool
@@ -190,36 +179,7 @@ class RunningDigest:
         """Returns how many rows of both are the same, and adds them. Each side is (data, rows, first, end). `placed`:
         offsets count, the other's plus `shift`.
         """
-        loops = compiled()
-        if loops is not None:
-            return int(loops.matching(*one, *other, shift, placed, self.tasks))
-        data, rows, i, n = one
-        other_data, others, j, m = other
-        for step in range(min(n - i, m - j)):
-            ours, theirs = rows[i + step].tolist(), others[j + step].tolist()
-            same = (not placed or ours[0] == theirs[0] + shift) and ours[1] == theirs[1]
-            if not same or data[ours[2] : ours[3]].tobytes() != other_data[theirs[2] : theirs[3]].tobytes():
-                return step
-            self._add(data, ours)
-        return min(n - i, m - j)
-
-    def _add(self, data: Array, row: list[int]) -> None:
-        offset, time, start, end = row
-        rest = data[start:end].tobytes()
-        time &= _WORD
-        one = ((offset ^ len(rest)) * _FIRST) & _WORD
-        two = ((offset + time) & _WORD) * _SECOND & _WORD
-        one ^= (one >> 32) ^ time
-        two ^= two >> 29
-        for place in range(0, len(rest), 8):
-            word = int.from_bytes(rest[place : place + 8], "little")
-            one = (one ^ word) * _FIRST & _WORD
-            one ^= one >> 32
-            two = ((two + word) & _WORD) * _SECOND & _WORD
-            two ^= two >> 29
-        old_one, old_two = (int(task) for task in self.tasks)
-        self.tasks[0] = (old_one + _finished(one)) & _WORD
-        self.tasks[1] = (old_two + _finished(two ^ one)) & _WORD
+        return int(compiled().matching(*one, *other, shift, placed, self.tasks))
 
 
 def combine_digests(*digests: int) -> int:
@@ -435,13 +395,12 @@ class Chunker:
         source = as_byte_array(records)
         expected = 0
         while place < size:
-            if loops is not None:
-                loops.index_plain(source, place, expected, self._table, self._out)
-                after, expected_after, filled, batches = self._out.tolist()
-                if batches:
-                    place, expected = after, expected_after
-                    yield Chunk(expected, source, self._table[:filled])
-                    continue
+            loops.index_plain(source, place, expected, self._table, self._out)
+            after, expected_after, filled, batches = self._out.tolist()
+            if batches:
+                place, expected = after, expected_after
+                yield Chunk(expected, source, self._table[:filled])
+                continue
             found = next_batch(records, place, expected)
             if found is None:
                 return
