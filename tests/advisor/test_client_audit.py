@@ -20,14 +20,14 @@ from twinshore.advisor.core.client_audit import (
     find_usage,
     judge_client,
 )
-from twinshore.advisor.core.client_model import (
+from twinshore.advisor.core.client_rules import (
+    CLIENT_RULES,
     AuditedClient,
     ClientUsage,
     UsageByFlow,
     find_weak_acks_topics,
     sum_usages,
 )
-from twinshore.advisor.core.client_rules import CLIENT_RULES
 from twinshore.advisor.core.model import AdvisorPolicy, parse_policy
 from twinshore.advisor.operations.client_audits import (
     READ_SPAN_MS,

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from twinshore.advisor.core.client_audit import judge_client
-from twinshore.advisor.core.client_model import AuditedClient, ClientFinding, ClientUsage
-from twinshore.advisor.core.client_rules import CLIENT_RULES
+from twinshore.advisor.core.client_rules import CLIENT_RULES, AuditedClient, ClientFinding, ClientUsage
 from twinshore.advisor.core.model import AdvisorPolicy
 from twinshore.state.core.proxy_values import TrafficCounter, TrafficKey, TrafficKind
 

@@ -10,7 +10,7 @@ import pytest
 
 from testkit.errors import raises
 from twinshore.kafka.protocol.record_batch import Record
-from twinshore.lab.demo_clients import DemoAccount, DemoRescuedRecords
+from twinshore.lab.demo_run import DemoAccount, DemoRescuedRecords
 from twinshore.lab.processes import LabError
 from twinshore.switch.core.unreplicated import (
     RecordCount,

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from tests.conftest import ClusterFactory
 from tests.proxy.served import ProxyProcess, proxy_before
-from twinshore.advisor.core.client_model import ClientFinding
+from twinshore.advisor.core.client_rules import ClientFinding
 from twinshore.advisor.operations.client_audits import ClientAuditRequest, audit_clients
 from twinshore.cli.app import app, register_verbs
 from twinshore.config.settings import load_settings

@@ -20,7 +20,8 @@ from twinshore.advisor.core.advice_report import (
     render_rule,
     render_unjudged,
 )
-from twinshore.advisor.core.client_model import (
+from twinshore.advisor.core.client_rules import (
+    CLIENT_RULES,
     AuditedClient,
     ClientFinding,
     ClientRule,
@@ -29,7 +30,6 @@ from twinshore.advisor.core.client_model import (
     build_client_finding,
     format_size,
 )
-from twinshore.advisor.core.client_rules import CLIENT_RULES
 from twinshore.advisor.core.html_page import html_page
 from twinshore.advisor.core.model import SEVERITIES, AdvisorPolicy, BlindSpot, WaivedFinding
 from twinshore.config.sentences import count_phrase, format_time

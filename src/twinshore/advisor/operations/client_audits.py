@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from twinshore.advisor.collect import BlindSpotCollector
 from twinshore.advisor.core import client_audit
 from twinshore.advisor.core.client_audit import ClientAudit, build_client_audit, judge_client
-from twinshore.advisor.core.client_model import (
+from twinshore.advisor.core.client_rules import (
+    CLIENT_RULES,
     AuditedClient,
     ClientFinding,
     ClientUsage,
@@ -24,7 +25,6 @@ from twinshore.advisor.core.client_model import (
     merge_usage,
     sum_usages,
 )
-from twinshore.advisor.core.client_rules import CLIENT_RULES
 from twinshore.advisor.core.model import AdvisorPolicy
 from twinshore.advisor.operations.advice_on_cluster import load_policy
 from twinshore.config.frozen import AUDIT_CLIENT_ID
