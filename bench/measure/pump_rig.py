@@ -33,7 +33,7 @@ from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.kafka.connection import open_connection
 from twinshore.replication.coordinator_server import CoordinatorServer
 from twinshore.replication.task import runner
-from twinshore.replication.task.core.config import PartitionConfig, TaskConfig, TaskLimits, limits_from_settings
+from twinshore.replication.task.core.messages import PartitionConfig, TaskConfig, TaskLimits, limits_from_settings
 from twinshore.replication.task.core.partition import PartitionLeaders
 from twinshore.replication.task.core.position import TargetState
 from twinshore.replication.task.lookups import ConnectionOpened, LeadersFound, TwinsInspected

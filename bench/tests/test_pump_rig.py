@@ -7,7 +7,7 @@ import pytest
 from bench.measure.pump_rig import ROOT, limits_from, of_tree, shipped_bounds
 from bench.measure.rig_peers import WORKLOADS, Stretch, stretch_of
 from twinshore.kafka.protocol.record_batch import split_batches
-from twinshore.replication.task.core.config import TaskLimits
+from twinshore.replication.task.core.messages import TaskLimits
 
 
 def test_a_peers_bytes_are_batches_at_the_offsets_that_are_asked_for() -> None:

@@ -13,13 +13,15 @@ from twinshore.config.model import Cluster
 from twinshore.kafka.clock import steady_s
 from twinshore.replication.coordinator_server import CoordinatorServer
 from twinshore.replication.core.coordinator import TaskReport
-from twinshore.replication.task.core.config import Handoff, PartitionProgress, TaskConfig
 from twinshore.replication.task.core.messages import (
     Assign,
     CoordinatorMessage,
+    Handoff,
     LearntQuota,
     LeaseGranted,
+    PartitionProgress,
     StartWriting,
+    TaskConfig,
     TaskFinished,
     TaskProgress,
     TaskReady,

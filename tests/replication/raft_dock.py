@@ -14,13 +14,13 @@ from twinshore.config.model import Cluster
 from twinshore.kafka.clock import steady_s
 from twinshore.replication.coordinator_server import CoordinatorServer
 from twinshore.replication.core.coordinator import TaskKey
-from twinshore.replication.task.core.config import TaskConfig
 from twinshore.replication.task.core.messages import (
     Finish,
     SlotEnded,
     SlotTurn,
     StartTask,
     StopTaskGroup,
+    TaskConfig,
     TaskGroupAlive,
     TaskGroupConfig,
     decode_for_task_group,

@@ -22,7 +22,7 @@ from twinshore.config.model import Link, TopicPartition
 from twinshore.replication.core.coordinator import TaskReport
 from twinshore.replication.metrics import METRICS, Meters, MirrorCollector, SeriesLimits
 from twinshore.replication.recorder import ProgressRecorder
-from twinshore.replication.task.core.config import PartitionProgress
+from twinshore.replication.task.core.messages import PartitionProgress
 from twinshore.replication.task.core.shared_read import JOINED_KEY, QUEUED_KEY, READ_KEY
 from twinshore.replication.task.core.throttle import quota_key
 from twinshore.runtime import http

@@ -20,24 +20,22 @@ from twinshore.config.model import Cluster, OffsetRun, SourceOffset, TargetOffse
 from twinshore.kafka.clock import steady_s
 from twinshore.replication import coordinator_server
 from twinshore.replication.coordinator_server import UNIDENTIFIED_CONNECTIONS_MAX
-from twinshore.replication.task.core.config import (
-    EpochOffset,
-    Handoff,
-    PartitionConfig,
-    PartitionProgress,
-    TaskConfig,
-    WrittenPosition,
-    position_after,
-)
 from twinshore.replication.task.core.messages import (
     Assign,
+    EpochOffset,
     Finish,
+    Handoff,
     LearntQuota,
     LeaseGranted,
+    PartitionConfig,
+    PartitionProgress,
     Release,
     Released,
     StartWriting,
     Stop,
+    TaskConfig,
+    WrittenPosition,
+    position_after,
 )
 from twinshore.replication.task.core.throttle import QuotaSnapshot
 from twinshore.replication.task.runner import CoordinatorLost, run_tasks

@@ -17,12 +17,15 @@ from twinshore.replication.core.coordinator import (
     TaskReport,
     TaskSession,
 )
-from twinshore.replication.task.core.config import EpochOffset, Handoff, PartitionConfig, PartitionProgress
 from twinshore.replication.task.core.messages import (
     Assign,
     CoordinatorMessage,
+    EpochOffset,
     Finish,
+    Handoff,
     LeaseGranted,
+    PartitionConfig,
+    PartitionProgress,
     Release,
     Released,
     StartWriting,

@@ -14,7 +14,7 @@ from twinshore.config.errors import StoreError
 from twinshore.replication.controller import LinkController
 from twinshore.replication.core.model import SCAN_STALLED_S
 from twinshore.replication.operator_control import EFFECTIVE_FILTERS_KIND
-from twinshore.replication.task.core.config import PartitionConfig
+from twinshore.replication.task.core.messages import PartitionConfig
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from twinshore.replication.incident_watch import AvailabilityWatch
 from twinshore.replication.recorder import ProgressRecorder
 from twinshore.replication.sync.deletion_guard import SafetyPolicy
 from twinshore.replication.sync.syncer import ConfigSync
-from twinshore.replication.task.core.config import PartitionProgress
+from twinshore.replication.task.core.messages import PartitionProgress
 from twinshore.runtime.lease_keeper import LeaseKeeper
 from twinshore.runtime.logging import OutageLog
 from twinshore.state.store import Store, open_store

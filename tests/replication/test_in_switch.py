@@ -14,7 +14,7 @@ from twinshore.replication.coordinator_server import CoordinatorServer
 from twinshore.replication.core.coordinator import TaskReport
 from twinshore.replication.ownership_sync import SwitchRequests
 from twinshore.replication.recorder import ProgressRecorder
-from twinshore.replication.task.core.config import PartitionConfig, PartitionProgress
+from twinshore.replication.task.core.messages import PartitionConfig, PartitionProgress
 from twinshore.state.core.values import HomeChange, MirrorRequest, TopicInSwitch
 from twinshore.state.store import Store, open_store
 

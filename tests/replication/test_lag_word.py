@@ -20,7 +20,7 @@ from twinshore.replication.core.lag import (
     summarize_lag,
 )
 from twinshore.replication.metrics import Meters
-from twinshore.replication.task.core.config import PartitionProgress
+from twinshore.replication.task.core.messages import PartitionProgress
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import open_store
 

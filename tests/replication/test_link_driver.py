@@ -22,7 +22,7 @@ from twinshore.replication.core.coordinator import TaskReport
 from twinshore.replication.core.model import SCAN_STALLED_S
 from twinshore.replication.operator_control import EFFECTIVE_FILTERS_KIND, OperatorOverrides
 from twinshore.replication.recorder import ProgressRecorder
-from twinshore.replication.task.core.config import PartitionConfig, PartitionIncident, PartitionProgress
+from twinshore.replication.task.core.messages import PartitionConfig, PartitionIncident, PartitionProgress
 from twinshore.replication.task_pool import TaskPool
 from twinshore.runtime.logging import OutageLog
 from twinshore.state.core.values import LinkIdentity

@@ -9,7 +9,7 @@ from twinshore.config.frozen import HEARTBEATS
 from twinshore.config.model import Link, TopicPartition
 from twinshore.replication.core.filters import admits
 from twinshore.replication.core.model import STANDBY, ActiveLink, InactiveLink, count_partitions, describe_link_state
-from twinshore.replication.task.core.config import PartitionConfig
+from twinshore.replication.task.core.messages import PartitionConfig
 
 
 def test_a_link_flows_once_a_task_carries_some_of_its_partitions() -> None:

@@ -7,7 +7,7 @@ from twinshore.config.model import Link, TwinNaming
 from twinshore.replication.core.model import CarryTopic, Create, Grow, Refuse
 from twinshore.replication.core.planner import KnownTwin, SourceTopic, TargetTopic, plan_topic
 from twinshore.replication.operations.run_plan import describe_step
-from twinshore.replication.task.core.config import PartitionConfig
+from twinshore.replication.task.core.messages import PartitionConfig
 
 PREFIX = Link("east", "west", naming=TwinNaming.PREFIX)
 SOURCE = SourceTopic("orders", "aa", 1, (0, 0))

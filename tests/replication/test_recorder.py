@@ -18,7 +18,7 @@ from twinshore.replication.core.coordinator import TaskReport
 from twinshore.replication.core.lag import SHARED_FETCH_KIND, STANDBY_KIND, parse_shared_fetch, parse_standby
 from twinshore.replication.core.model import ActiveLink, InactiveLink
 from twinshore.replication.recorder import ProgressRecorder
-from twinshore.replication.task.core.config import PartitionIncident, PartitionProgress, dropped_incident
+from twinshore.replication.task.core.messages import PartitionIncident, PartitionProgress, dropped_incident
 from twinshore.replication.task.core.shared_read import JOINED_KEY, QUEUED_KEY, READ_KEY
 from twinshore.state.core.values import LinkStatus, ProgressRecord
 from twinshore.state.store import Store, open_store

@@ -15,7 +15,7 @@ from twinshore.config.model import TopicPartition
 from twinshore.replication import recorder as recording
 from twinshore.replication.core.progress_rows import PendingIncidents
 from twinshore.replication.recorder import WRITE_FAILURES_MAX, ProgressRecorder
-from twinshore.replication.task.core.config import PartitionIncident, dropped_incident
+from twinshore.replication.task.core.messages import PartitionIncident, dropped_incident
 from twinshore.state import incident_log
 from twinshore.state.core.values import Incident, TwinRow
 from twinshore.state.store import open_store

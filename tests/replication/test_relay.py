@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 
 from twinshore.replication.core.coordinator import LEASE_SLACK_S, OwnershipMessage, TaskOwnership
-from twinshore.replication.task.core.config import Handoff
+from twinshore.replication.task.core.messages import Handoff
 
 GRANT_S = 4.0
 RUNS = 300

@@ -14,8 +14,15 @@ from twinshore.config.model import Cluster, LinkControl
 from twinshore.replication import operator_control
 from twinshore.replication.coordinator_server import CoordinatorServer
 from twinshore.replication.operator_control import RateLimitPublisher
-from twinshore.replication.task.core.config import PartitionConfig, TaskConfig
-from twinshore.replication.task.core.messages import Assign, StartWriting, TaskRateLimits, TaskReady, ThrottleUsage
+from twinshore.replication.task.core.messages import (
+    Assign,
+    PartitionConfig,
+    StartWriting,
+    TaskConfig,
+    TaskRateLimits,
+    TaskReady,
+    ThrottleUsage,
+)
 from twinshore.replication.task.runner import CoordinatorClient
 
 LINK = "east->west"

@@ -11,7 +11,7 @@ import pytest
 from twinshore.config.frozen import HEARTBEATS
 from twinshore.config.model import Link, OffsetRun, QueuePolicy, QueueRules, SourceOffset, TargetOffset
 from twinshore.replication.core.model import CarryTopic
-from twinshore.replication.task.core.config import WrittenPosition
+from twinshore.replication.task.core.messages import WrittenPosition
 from twinshore.replication.topic_scanner import ALL_OFFSETS, build_partition_configs, read_lossy_offsets
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store, open_store

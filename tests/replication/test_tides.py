@@ -17,8 +17,7 @@ from twinshore.config.model import Cluster, Security
 from twinshore.replication import task_pool as runs_module
 from twinshore.replication.coordinator_server import CoordinatorServer
 from twinshore.replication.core.planner import STANDBYS_MAX
-from twinshore.replication.task.core.config import TaskConfig, json_adapter
-from twinshore.replication.task.core.messages import Finish
+from twinshore.replication.task.core.messages import Finish, TaskConfig, json_adapter
 from twinshore.replication.task.runner import CoordinatorLost, TaskRunner
 from twinshore.replication.task_pool import ATTEMPTS_MAX, TaskGroups, TaskPool
 

@@ -20,7 +20,7 @@ BUILDER = compile.__name__
 TASK = """
 import sys, time
 from twinshore.replication.task.core.batches import BufferPool
-from twinshore.replication.task.core.config import TaskLimits
+from twinshore.replication.task.core.messages import TaskLimits
 from twinshore.runtime.compile import build_while_running, is_built
 
 assert not is_built()

@@ -23,14 +23,14 @@ from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.lab.cluster import LabCluster
 from twinshore.replication.coordinator_server import CoordinatorServer
 from twinshore.replication.core.coordinator import TaskReport
-from twinshore.replication.task.core.config import (
+from twinshore.replication.task.core.messages import (
     PartitionConfig,
     PartitionIncident,
     TaskConfig,
     TaskLimits,
     coordinator_epoch,
+    parse_task_config,
 )
-from twinshore.replication.task.core.messages import parse_task_config
 from twinshore.replication.task.lookups import transactional_id_prefix
 from twinshore.replication.task.runner import run_tasks
 from twinshore.replication.task_pool import TaskPool

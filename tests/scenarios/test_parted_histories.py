@@ -16,8 +16,8 @@ from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.cluster import LabCluster
 from twinshore.replication.task.core.batches import SequenceMap
-from twinshore.replication.task.core.config import UNKNOWN_EPOCH, EpochOffset, WrittenPosition, position_after
 from twinshore.replication.task.core.markers import marker_producer_id
+from twinshore.replication.task.core.messages import UNKNOWN_EPOCH, EpochOffset, WrittenPosition, position_after
 from twinshore.replication.task.core.position import PositionVerdict, ResumeAt, StopAt, TargetState, judge_position
 from twinshore.replication.task.lookups import inspect_target
 from twinshore.replication.task.mapped_lookup import inspect_mapped_target

@@ -16,7 +16,7 @@ from twinshore.replication.coordinator_server import CoordinatorServer
 from twinshore.replication.recorder import ProgressRecorder
 from twinshore.replication.stopped_partitions import StoppedPartitions
 from twinshore.replication.task.core import partition, silence
-from twinshore.replication.task.core.config import PartitionConfig, TaskConfig, TaskLimits
+from twinshore.replication.task.core.messages import PartitionConfig, TaskConfig, TaskLimits
 from twinshore.replication.task.runner import TaskRunner
 from twinshore.state.core.values import IncidentRow
 from twinshore.state.store import Store, open_store

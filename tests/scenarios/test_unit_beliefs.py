@@ -21,7 +21,7 @@ from twinshore.kafka.protocol.error_codes import UNKNOWN_ERROR, Code
 from twinshore.kafka.transactional_ids import TransactionalIds, TransactionalProducer
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 from twinshore.replication.task.core.batches import OffsetGap
-from twinshore.replication.task.core.config import PartitionConfig
+from twinshore.replication.task.core.messages import PartitionConfig
 from twinshore.replication.task.core.partition import PartitionReplicator
 from twinshore.replication.task.core.resync import MarkerRunProgress, PendingMarkers
 from twinshore.replication.task.lookups import (

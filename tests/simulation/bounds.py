@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.connections import LEFT_LANDS_S, PRODUCE_TIMEOUT_S
 from tests.simulation.twin_log import Violation
 from twinshore.config.model import TopicPartition
-from twinshore.replication.task.core.config import TaskLimits
+from twinshore.replication.task.core.messages import TaskLimits
 
 if TYPE_CHECKING:
     from tests.simulation.pump_model import PumpModel

@@ -22,8 +22,13 @@ from twinshore.replication.core.coordinator import (
     TaskReport,
     TaskSession,
 )
-from twinshore.replication.task.core.config import PartitionConfig, PartitionIncident, PartitionProgress
-from twinshore.replication.task.core.messages import TaskMessage, TaskRateLimits
+from twinshore.replication.task.core.messages import (
+    PartitionConfig,
+    PartitionIncident,
+    PartitionProgress,
+    TaskMessage,
+    TaskRateLimits,
+)
 from twinshore.state.core.lease_watch import HeldLease, LeaseWatch
 from twinshore.state.core.values import LeaseRow
 

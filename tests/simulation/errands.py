@@ -10,8 +10,8 @@ from typing import Protocol
 
 from tests.simulation.clusters import Clusters, Pair
 from twinshore.config.model import TopicPartition
-from twinshore.replication.task.core.config import UNKNOWN_EPOCH, EpochEnd, EpochOffset, compare_histories
 from twinshore.replication.task.core.markers import marker_producer_id
+from twinshore.replication.task.core.messages import UNKNOWN_EPOCH, EpochEnd, EpochOffset, compare_histories
 from twinshore.replication.task.core.partition import PartitionLeaders
 from twinshore.replication.task.core.position import TargetState, differ_at
 

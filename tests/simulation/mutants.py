@@ -17,10 +17,9 @@ from twinshore.replication.core.coordinator import Coordinator, TaskOwnership
 from twinshore.replication.task.core import error_actions, resync
 from twinshore.replication.task.core import position as observe
 from twinshore.replication.task.core.batches import OffsetGap, OutgoingBatch, PartitionStopped
-from twinshore.replication.task.core.config import PartitionProgress
 from twinshore.replication.task.core.known_end import UnresolvedRequests
 from twinshore.replication.task.core.markers import MarkerOutcome
-from twinshore.replication.task.core.messages import Released
+from twinshore.replication.task.core.messages import PartitionProgress, Released
 from twinshore.replication.task.core.partition import PartitionReplicator
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.position import PositionVerdict, ResumeAt, StopAt, TargetState

@@ -17,12 +17,12 @@ from twinshore.kafka.protocol.fetch import FetchResponseById
 from twinshore.kafka.protocol.produce import PRODUCE_VERSION_BY_ID
 from twinshore.replication.core.coordinator import TaskSession
 from twinshore.replication.task.core import connections
-from twinshore.replication.task.core.config import PartitionConfig, coordinator_epoch
 from twinshore.replication.task.core.connections import CompletedRequest, SourceFetcher, TargetProducer, TaskCommand
 from twinshore.replication.task.core.messages import (
     Assign,
     CoordinatorMessage,
     Finish,
+    PartitionConfig,
     Released,
     StartWriting,
     TaskFinished,
@@ -30,6 +30,7 @@ from twinshore.replication.task.core.messages import (
     TaskProgress,
     TaskReady,
     ThrottleUsage,
+    coordinator_epoch,
 )
 from twinshore.replication.task.core.partition import PartitionLeaders
 from twinshore.replication.task.core.partitions import TaskPartitions

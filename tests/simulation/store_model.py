@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from twinshore.config.model import TopicPartition
 from twinshore.replication.core.incident_rules import MissingOffsets
-from twinshore.replication.task.core.config import (
+from twinshore.replication.task.core.messages import (
     NO_EPOCH_OFFSET,
     EpochOffset,
     PartitionIncident,

@@ -17,7 +17,7 @@ from tests.simulation.pump_model import TASK_ID
 from tests.simulation.world import EPOCH_TURNED, World
 from twinshore.replication.task.core import partition as track_module
 from twinshore.replication.task.core.batches import SequenceMap
-from twinshore.replication.task.core.config import PartitionProgress
+from twinshore.replication.task.core.messages import PartitionProgress
 from twinshore.replication.task.core.position import PositionVerdict, TargetState, judge_position
 
 SEEDS = range(40)

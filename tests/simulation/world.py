@@ -17,7 +17,7 @@ from tests.simulation.store_model import StoreModel
 from tests.simulation.twin_log import TwinLog, Violation
 from twinshore.config.model import TopicPartition
 from twinshore.replication.core import incident_rules
-from twinshore.replication.task.core.config import PartitionConfig
+from twinshore.replication.task.core.messages import PartitionConfig
 
 CALM_S_MAX = 240.0
 STEPS_MAX = 400_000

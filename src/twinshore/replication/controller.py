@@ -48,7 +48,7 @@ from twinshore.replication.recovery import LogStartSync
 from twinshore.replication.stopped_partitions import RefusedTopics, StoppedPartitions, partitions_added
 from twinshore.replication.sync.deletion_guard import SafetyPolicy
 from twinshore.replication.sync.syncer import ConfigSync
-from twinshore.replication.task.core.config import TaskConfig
+from twinshore.replication.task.core.messages import TaskConfig
 from twinshore.replication.task.lookups import may_write_markers, transactional_id_prefix
 from twinshore.replication.task_pool import TaskPool
 from twinshore.replication.topic_lineage import TopicLineage

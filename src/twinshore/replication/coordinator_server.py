@@ -38,9 +38,9 @@ from twinshore.replication.core.coordinator import (
 )
 from twinshore.replication.core.planner import plan_moves
 from twinshore.replication.recorder import ProgressRecorder
-from twinshore.replication.task.core.config import PartitionConfig
 from twinshore.replication.task.core.messages import (
     CoordinatorMessage,
+    PartitionConfig,
     StartTask,
     StopTaskGroup,
     TaskGroupMessage,

@@ -42,8 +42,8 @@ from twinshore.replication.core.incident_rules import (
     judge_disk_space,
     select_suspect_twins,
 )
-from twinshore.replication.task.core.config import PartitionIncident
 from twinshore.replication.task.core.error_actions import AUTHORIZATION_CODES
+from twinshore.replication.task.core.messages import PartitionIncident
 from twinshore.runtime.endpoints import SHORT_TIMEOUT_CONNECTIONS, LinkClients
 from twinshore.runtime.logging import FailureLog, LinkLogger, OutageLog
 from twinshore.runtime.scheduler import process_scheduler

@@ -25,7 +25,7 @@ from twinshore.replication.core.progress_rows import (
     to_incident,
     to_progress_row,
 )
-from twinshore.replication.task.core.config import PartitionIncident
+from twinshore.replication.task.core.messages import PartitionIncident
 from twinshore.replication.task.core.shared_read import READ_KEY, sum_shared_fetch
 from twinshore.replication.task.core.throttle import sum_by_side
 from twinshore.runtime.scheduler import supervise

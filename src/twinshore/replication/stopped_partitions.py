@@ -21,8 +21,8 @@ from twinshore.config.model import TopicPartition, is_heartbeats_topic
 from twinshore.config.sentences import append_hint
 from twinshore.kafka.clock import wall_ms
 from twinshore.replication.core.model import Grow, Refuse
-from twinshore.replication.task.core.config import PartitionIncident
 from twinshore.replication.task.core.error_actions import AUTHORIZATION_CODES
+from twinshore.replication.task.core.messages import PartitionIncident
 from twinshore.runtime.logging import LinkLogger
 from twinshore.state.core.values import Incident, IncidentRow, PartitionState
 from twinshore.state.store import Store

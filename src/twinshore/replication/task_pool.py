@@ -26,12 +26,12 @@ from twinshore.replication.core.planner import (
     Quarantine,
     assign_task_groups,
 )
-from twinshore.replication.task.core.config import TaskConfig
 from twinshore.replication.task.core.messages import (
     SlotEnded,
     SlotTurn,
     StartTask,
     StopTaskGroup,
+    TaskConfig,
     TaskGroupAlive,
     TaskGroupConfig,
 )

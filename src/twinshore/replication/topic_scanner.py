@@ -29,7 +29,7 @@ from twinshore.replication.core.model import CarryTopic, Create, Grow, PlanStep,
 from twinshore.replication.core.planner import KnownTwin, SourceTopic, TargetTopic, plan_topic
 from twinshore.replication.operator_control import EFFECTIVE_FILTERS_KIND
 from twinshore.replication.stopped_partitions import kind_of_error
-from twinshore.replication.task.core.config import UNKNOWN_EPOCH, EpochOffset, PartitionConfig, position_after
+from twinshore.replication.task.core.messages import UNKNOWN_EPOCH, EpochOffset, PartitionConfig, position_after
 from twinshore.state.core.values import LinkStateRow, TwinRow
 from twinshore.state.store import Store
 

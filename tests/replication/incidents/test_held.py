@@ -16,7 +16,7 @@ from twinshore.lab.cluster import LabCluster
 from twinshore.replication.core.incident_rules import HANGING_KIND
 from twinshore.replication.core.progress_rows import to_incident
 from twinshore.replication.incident_watch import POLL_S_MIN, TOPIC_GONE, HangingTransactionWatch
-from twinshore.replication.task.core.config import PartitionIncident
+from twinshore.replication.task.core.messages import PartitionIncident
 from twinshore.state.store import Store, open_store
 
 LINK = "east->west"

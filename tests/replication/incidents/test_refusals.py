@@ -14,7 +14,7 @@ from twinshore.replication import stopped_partitions
 from twinshore.replication.core.model import Refuse
 from twinshore.replication.recorder import ProgressRecorder
 from twinshore.replication.stopped_partitions import RefusedTopics
-from twinshore.replication.task.core.config import PartitionIncident
+from twinshore.replication.task.core.messages import PartitionIncident
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store, open_store
 

@@ -20,7 +20,7 @@ from twinshore.replication.core.coordinator import TaskReport
 from twinshore.replication.core.model import ActiveLink, describe_link_state
 from twinshore.replication.recorder import ProgressRecorder
 from twinshore.replication.stopped_partitions import StoppedPartitions
-from twinshore.replication.task.core.config import (
+from twinshore.replication.task.core.messages import (
     PartitionConfig,
     PartitionIncident,
     PartitionProgress,

@@ -10,8 +10,8 @@ import pytest
 from tests.replication.task.parcels import a_batch, parse_batches
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.kafka.protocol.record_batch import Record, encode_batch
-from twinshore.replication.task.core.config import TaskLimits
 from twinshore.replication.task.core.error_actions import judge_target_error
+from twinshore.replication.task.core.messages import TaskLimits
 from twinshore.replication.task.core.position import stop_for_misplaced_batch
 
 BATCH = a_batch(10, 13, 900, 0)

@@ -9,7 +9,7 @@ import pytest
 
 from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
 from twinshore.replication.core.mapping import map_each_record, match_latest_offsets, offsets_between
-from twinshore.replication.task.core.config import LandedBatch
+from twinshore.replication.task.core.messages import LandedBatch
 
 
 @pytest.mark.parametrize("seed", range(50))

@@ -12,7 +12,7 @@ from twinshore.config.model import TopicPartition
 from twinshore.kafka.leader_queries import OffsetKind, ProducerState
 from twinshore.kafka.protocol.error_codes import kafka_error
 from twinshore.kafka.protocol.record_batch import Record, encode_batch
-from twinshore.replication.task.core.config import WrittenPosition
+from twinshore.replication.task.core.messages import WrittenPosition
 from twinshore.replication.task.core.position import ResumeAt, StopAt
 from twinshore.replication.task.mapped_lookup import _refusal, _within_source, inspect_mapped_target
 

@@ -14,7 +14,7 @@ from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.fetch import FetchResponseById
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.replication.task.core.batches import PooledBuffer
-from twinshore.replication.task.core.config import PartitionConfig, PartitionProgress, TaskLimits
+from twinshore.replication.task.core.messages import PartitionConfig, PartitionProgress, TaskLimits
 from twinshore.replication.task.core.partition import PartitionLeaders, Phase
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.position import TargetState

@@ -13,7 +13,7 @@ from twinshore.replication.task.core.batches import (
     ParsedFetch,
     SequenceMap,
 )
-from twinshore.replication.task.core.config import PartitionConfig, TaskLimits
+from twinshore.replication.task.core.messages import PartitionConfig, TaskLimits
 from twinshore.replication.task.core.partition import PartitionReplicator
 
 HEADER = split_batches(memoryview(encode_batch([Record(0, 5, b"k", b"v")])))[0][1]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from tests.replication.task.model_brokers import SourceBroker, TargetLog
 from tests.replication.task.model_world import EXPIRY_MS, LIMITS, NODES, TASK_ID, World
 from twinshore.config.model import TopicPartition
-from twinshore.replication.task.core.config import PartitionConfig
+from twinshore.replication.task.core.messages import PartitionConfig
 from twinshore.replication.task.core.partition import Phase
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.shared_read import SharedFetch

@@ -19,7 +19,7 @@ from twinshore.kafka.protocol.record_batch import (
     split_batches,
 )
 from twinshore.replication.task.core.batches import PooledBuffer
-from twinshore.replication.task.core.config import EpochOffset, PartitionConfig, TaskLimits, dropped_incident
+from twinshore.replication.task.core.messages import EpochOffset, PartitionConfig, TaskLimits, dropped_incident
 from twinshore.replication.task.core.partition import PartitionReplicator, Phase
 from twinshore.replication.task.core.position import ResumeAt, TargetState
 from twinshore.replication.task.core.shared_read import note_missing_ranges, with_young_offset

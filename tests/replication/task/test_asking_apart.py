@@ -28,9 +28,9 @@ from twinshore.kafka.protocol.produce import (
 )
 from twinshore.kafka.protocol.transactions import LOG_ENDS_KEY, LOG_ENDS_VERSION, MARKERS_KEY, MARKERS_VERSION
 from twinshore.replication.task.core.batches import OffsetGap
-from twinshore.replication.task.core.config import Handoff, PartitionConfig, TaskLimits
 from twinshore.replication.task.core.connections import SendRequest, SetWakeThreshold, TargetProducer, TaskCommand
 from twinshore.replication.task.core.known_end import LOG_END_TTL_S
+from twinshore.replication.task.core.messages import Handoff, PartitionConfig, TaskLimits
 from twinshore.replication.task.core.partition import PartitionLeaders, Phase
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.runner import TargetConnection

@@ -16,10 +16,18 @@ from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.replication.core.coordinator import Coordinator, SendToTask, TaskSession
 from twinshore.replication.task.core.accounting import PendingProgress, take_acknowledged
 from twinshore.replication.task.core.batches import OffsetGap
-from twinshore.replication.task.core.config import PartitionConfig, PartitionProgress, WrittenPosition
 from twinshore.replication.task.core.connections import InspectTwins, TargetProducer
 from twinshore.replication.task.core.known_end import UnresolvedRequests
-from twinshore.replication.task.core.messages import Assign, Finish, TaskFinished, TaskProgress, TaskReady
+from twinshore.replication.task.core.messages import (
+    Assign,
+    Finish,
+    PartitionConfig,
+    PartitionProgress,
+    TaskFinished,
+    TaskProgress,
+    TaskReady,
+    WrittenPosition,
+)
 from twinshore.replication.task.core.messages import StartWriting as GoWord
 from twinshore.replication.task.core.partition import PartitionLeaders, Phase, SentBatch
 from twinshore.replication.task.core.partitions import TaskPartitions

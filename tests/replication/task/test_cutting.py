@@ -37,7 +37,7 @@ from twinshore.replication.task.core.batches import (
     SequenceMap,
     make_outgoing_batch,
 )
-from twinshore.replication.task.core.config import TaskLimits
+from twinshore.replication.task.core.messages import TaskLimits
 
 STAMP = SequenceMap(producer_id=9, producer_epoch=2, base_offset=0, base_sequence=0)
 LIMITS = TaskLimits(merge_below_bytes=200, merged_bytes_max=600, join_below_bytes=500)

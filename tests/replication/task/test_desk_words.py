@@ -15,21 +15,17 @@ from hypothesis import strategies as st
 from twinshore.config.incident_policy import IncidentEffect, IncidentKind, IncidentPolicy, IncidentSide
 from twinshore.config.model import Cluster, OffsetRun, SaslMechanism, Secret, Security, TopicPartition
 from twinshore.replication.task.core import messages
-from twinshore.replication.task.core.config import (
-    EpochOffset,
-    Handoff,
-    PartitionConfig,
-    PartitionIncident,
-    PartitionProgress,
-    TaskConfig,
-    WrittenPosition,
-)
 from twinshore.replication.task.core.messages import (
     Assign,
     CoordinatorMessage,
+    EpochOffset,
     Finish,
+    Handoff,
     LearntQuota,
     LeaseGranted,
+    PartitionConfig,
+    PartitionIncident,
+    PartitionProgress,
     Release,
     Released,
     SlotEnded,
@@ -39,6 +35,7 @@ from twinshore.replication.task.core.messages import (
     Stop,
     StopTaskGroup,
     TakeOver,
+    TaskConfig,
     TaskFinished,
     TaskGroupAlive,
     TaskGroupConfig,
@@ -48,6 +45,7 @@ from twinshore.replication.task.core.messages import (
     TaskRateLimits,
     TaskReady,
     ThrottleUsage,
+    WrittenPosition,
     parse_task_config,
 )
 from twinshore.replication.task.core.throttle import QuotaSnapshot

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from twinshore.replication.task.core.config import TaskLimits
 from twinshore.replication.task.core.connections import ROUND_TRIPS_KEPT, SourceDistance
+from twinshore.replication.task.core.messages import TaskLimits
 
 LEAST = 8 << 20
 WIDEST = TaskLimits().fetch_bytes_widest

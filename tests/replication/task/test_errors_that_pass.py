@@ -11,7 +11,6 @@ from twinshore.config.incident_policy import IncidentOutcome, is_transient
 from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseById
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.replication.task.core.batches import OffsetGap, PooledBuffer
-from twinshore.replication.task.core.config import PartitionIncident, TaskLimits
 from twinshore.replication.task.core.error_actions import (
     ERROR_ACTIONS,
     UNREADABLE_ERRORS_MAX,
@@ -21,6 +20,7 @@ from twinshore.replication.task.core.error_actions import (
     judge_target_error,
 )
 from twinshore.replication.task.core.markers import MarkerOutcome
+from twinshore.replication.task.core.messages import PartitionIncident, TaskLimits
 from twinshore.replication.task.core.partition import TROUBLE_REPORT_S, Phase
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.position import TargetState

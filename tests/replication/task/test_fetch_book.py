@@ -8,7 +8,7 @@ from tests.replication.task.test_lane_bounds import NOW_MS, SOURCE_ID, running_t
 from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseById
 from twinshore.kafka.protocol.record_batch import Record, encode_batch
 from twinshore.replication.task.core.batches import PooledBuffer
-from twinshore.replication.task.core.config import TaskLimits
+from twinshore.replication.task.core.messages import TaskLimits
 from twinshore.replication.task.core.partitions import TaskPartitions
 
 NEAR, SECOND = (1, 0), (1, 1)

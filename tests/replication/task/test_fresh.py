@@ -13,7 +13,7 @@ from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.kafka.protocol.record_batch import TRANSACTIONAL_FLAG, Record, encode_batch
 from twinshore.replication.task.core.accounting import take_acknowledged
 from twinshore.replication.task.core.batches import OutgoingBatch, PooledBuffer
-from twinshore.replication.task.core.config import (
+from twinshore.replication.task.core.messages import (
     Handoff,
     PartitionConfig,
     PartitionIncident,

@@ -12,8 +12,8 @@ from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import TopicPartition
 from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.replication.task.core.batches import OffsetGap, OutgoingBatch, SequenceMap
-from twinshore.replication.task.core.config import PartitionConfig, TaskLimits, limits_from_settings
 from twinshore.replication.task.core.markers import marker_producer_id
+from twinshore.replication.task.core.messages import PartitionConfig, TaskLimits, limits_from_settings
 from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, Phase
 from twinshore.replication.task.core.partitions import TaskPartitions, log_start_limit, report_unreported_gap
 from twinshore.replication.task.core.position import LastBatch, ResumeAt, TargetState, judge_position

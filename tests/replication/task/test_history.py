@@ -10,7 +10,8 @@ from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.fetch import FetchedPartitionById
 from twinshore.replication.task.core.accounting import PendingProgress
-from twinshore.replication.task.core.config import (
+from twinshore.replication.task.core.error_actions import judge_source_error
+from twinshore.replication.task.core.messages import (
     NO_EPOCH_OFFSET,
     UNKNOWN_EPOCH,
     EpochEnd,
@@ -20,7 +21,6 @@ from twinshore.replication.task.core.config import (
     compare_histories,
     latest_epoch_offset,
 )
-from twinshore.replication.task.core.error_actions import judge_source_error
 from twinshore.replication.task.core.partition import PartitionLeaders, Phase
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.position import LastBatch, TargetState

@@ -9,7 +9,7 @@ from tests.replication.task.test_track import begun
 from twinshore.kafka.protocol.batch_join import compiled_loops
 from twinshore.kafka.protocol.record_batch import Record, encode_batch
 from twinshore.replication.task.core.batches import BufferPool, OutgoingBatch, ParsedFetch, PooledBuffer
-from twinshore.replication.task.core.config import TaskLimits
+from twinshore.replication.task.core.messages import TaskLimits
 from twinshore.replication.task.core.partition import PartitionReplicator
 
 LIMITS = TaskLimits(merge_below_bytes=0, join_below_bytes=128 << 10, merged_bytes_max=512 << 10)

@@ -9,9 +9,9 @@ from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseBy
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.kafka.protocol.record_batch import Record, encode_batch
 from twinshore.replication.task.core.batches import PooledBuffer
-from twinshore.replication.task.core.config import Handoff, PartitionConfig, TaskLimits, limits_from_settings
 from twinshore.replication.task.core.fetching import PlannedFetch
 from twinshore.replication.task.core.markers import MarkerOutcome
+from twinshore.replication.task.core.messages import Handoff, PartitionConfig, TaskLimits, limits_from_settings
 from twinshore.replication.task.core.partition import PartitionLeaders, Phase
 from twinshore.replication.task.core.partitions import ABSENCES_MAX, TaskPartitions
 from twinshore.replication.task.core.position import TargetState

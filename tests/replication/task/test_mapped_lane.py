@@ -16,7 +16,8 @@ from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseBy
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.kafka.protocol.record_batch import HEADER_STRUCT, BatchHeader, Record, encode_batch
 from twinshore.replication.task.core.batches import PooledBuffer
-from twinshore.replication.task.core.config import (
+from twinshore.replication.task.core.known_end import UNKNOWN_S, UnresolvedRequests
+from twinshore.replication.task.core.messages import (
     Handoff,
     LandedBatch,
     PartitionConfig,
@@ -28,7 +29,6 @@ from twinshore.replication.task.core.config import (
     map_landed_batches,
     position_after,
 )
-from twinshore.replication.task.core.known_end import UNKNOWN_S, UnresolvedRequests
 from twinshore.replication.task.core.partition import PartitionLeaders, Phase, SentBatch, written_positions
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.position import ResumeAt, TargetState

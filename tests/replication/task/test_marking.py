@@ -7,7 +7,6 @@ from collections import Counter
 
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.replication.task.core.batches import OffsetGap
-from twinshore.replication.task.core.config import PartitionConfig
 from twinshore.replication.task.core.markers import (
     MarkerOutcome,
     MarkerRun,
@@ -16,6 +15,7 @@ from twinshore.replication.task.core.markers import (
     is_marker_producer_id,
     marker_producer_id,
 )
+from twinshore.replication.task.core.messages import PartitionConfig
 from twinshore.replication.task.core.partition import PartitionReplicator
 from twinshore.replication.task.core.resync import PendingMarkers, split_by_log_end, split_by_phase
 

@@ -12,7 +12,6 @@ from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.kafka.protocol.transactions import LogEnd, MarkedPartition
 from twinshore.replication.task.core.batches import OffsetGap, OutgoingBatch
-from twinshore.replication.task.core.config import EpochOffset, Handoff, PartitionConfig, TaskLimits, dropped_incident
 from twinshore.replication.task.core.connections import (
     RESPONSE_SLACK_S,
     CloseConnection,
@@ -33,15 +32,20 @@ from twinshore.replication.task.core.known_end import UnresolvedRequests
 from twinshore.replication.task.core.messages import (
     Assign,
     CoordinatorMessage,
+    EpochOffset,
     Finish,
+    Handoff,
     LeaseGranted,
+    PartitionConfig,
     Release,
     Released,
     StartWriting,
     Stop,
     TaskFinished,
+    TaskLimits,
     TaskProgress,
     TaskReady,
+    dropped_incident,
 )
 from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, Phase
 from twinshore.replication.task.core.partitions import TaskPartitions

@@ -13,13 +13,14 @@ from tests.replication.task.test_lane_bounds import SOURCE_ID, TARGET_ID
 from tests.replication.task.test_seat import NAMED, table
 from twinshore.config.model import Cluster
 from twinshore.replication.coordinator_server import CoordinatorServer, TaskGroupAttemptId
-from twinshore.replication.task.core.config import PartitionConfig, TaskConfig
 from twinshore.replication.task.core.messages import (
     Assign,
+    PartitionConfig,
     SlotEnded,
     SlotTurn,
     StartTask,
     StopTaskGroup,
+    TaskConfig,
     TaskGroupConfig,
 )
 from twinshore.replication.task.core.partition import PartitionLeaders

@@ -6,7 +6,7 @@ import random
 
 from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset, append_runs
 from twinshore.replication.core.mapping import MappedOffset, translate_to_source, translate_to_target
-from twinshore.replication.task.core.config import (
+from twinshore.replication.task.core.messages import (
     LandedBatch,
     UnclearLanding,
     WrittenPosition,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.replication.task.parcels import a_batch
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.replication.task.core.batches import OffsetGap
-from twinshore.replication.task.core.config import PartitionConfig
 from twinshore.replication.task.core.known_end import UNKNOWN_S
 from twinshore.replication.task.core.markers import MarkerOutcome
+from twinshore.replication.task.core.messages import PartitionConfig
 from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, Phase
 from twinshore.replication.task.core.resync import EndOffsetCheck, find_idle_twins, find_unsure_twins, recheck_log_ends
 

@@ -10,8 +10,7 @@ from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseBy
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.kafka.protocol.record_batch import Record, encode_batch
 from twinshore.replication.task.core.batches import BatchParser, BufferPool, PooledBuffer
-from twinshore.replication.task.core.config import Handoff, PartitionConfig, TaskLimits
-from twinshore.replication.task.core.messages import narrow_limits
+from twinshore.replication.task.core.messages import Handoff, PartitionConfig, TaskLimits, narrow_limits
 from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.shared_read import KEPT_BYTES_MAX, STARTUP_S, SharedFetch

@@ -13,9 +13,8 @@ from twinshore.kafka.protocol.batch_join import compiled_loops
 from twinshore.kafka.protocol.fetch import FetchResponseById
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.replication.task.core.batches import PooledBuffer
-from twinshore.replication.task.core.config import Handoff, PartitionConfig, TaskLimits
 from twinshore.replication.task.core.markers import MarkerOutcome
-from twinshore.replication.task.core.messages import narrow_limits
+from twinshore.replication.task.core.messages import Handoff, PartitionConfig, TaskLimits, narrow_limits
 from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.shared_read import QUEUE_BYTES_MAX, STARTUP_S, SharedFetch

@@ -18,8 +18,8 @@ from twinshore.replication.core.coordinator import TaskReport
 from twinshore.replication.core.incident_rules import TransientIncidents
 from twinshore.replication.recorder import ProgressRecorder
 from twinshore.replication.task.core.batches import OffsetGap, PooledBuffer
-from twinshore.replication.task.core.config import PartitionConfig, PartitionIncident, PartitionProgress, TaskLimits
 from twinshore.replication.task.core.markers import MarkerOutcome
+from twinshore.replication.task.core.messages import PartitionConfig, PartitionIncident, PartitionProgress, TaskLimits
 from twinshore.replication.task.core.partition import TROUBLE_REPORT_S, PartitionLeaders, Phase, SentBatch
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.position import TargetState

@@ -21,9 +21,9 @@ from twinshore.kafka.protocol.fetch import (
     write_fetch_response,
 )
 from twinshore.kafka.protocol.requests import response_frame
-from twinshore.replication.task.core.config import TaskLimits
 from twinshore.replication.task.core.connections import SourceFetcher
 from twinshore.replication.task.core.fetching import PlannedFetch
+from twinshore.replication.task.core.messages import TaskLimits
 from twinshore.replication.task.runner import SourceConnection
 
 TOPIC = bytes(range(16))

@@ -25,7 +25,7 @@ from twinshore.replication.task.core.batches import (
     ParsedFetch,
     SequenceMap,
 )
-from twinshore.replication.task.core.config import TaskLimits
+from twinshore.replication.task.core.messages import TaskLimits
 
 ONE = SequenceMap(producer_id=9, producer_epoch=2, base_offset=0, base_sequence=0)
 # Its data began elsewhere, and its sequences wrap on the way.

@@ -16,7 +16,8 @@ from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchResponseBy
 from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.kafka.protocol.record_batch import Record, encode_batch, iter_records, split_batches
 from twinshore.replication.task.core.batches import OffsetGap, PooledBuffer
-from twinshore.replication.task.core.config import (
+from twinshore.replication.task.core.known_end import UNKNOWN_S, UnresolvedRequests
+from twinshore.replication.task.core.messages import (
     Handoff,
     PartitionConfig,
     TaskLimits,
@@ -24,7 +25,6 @@ from twinshore.replication.task.core.config import (
     dropped_incident,
     subtract_landed,
 )
-from twinshore.replication.task.core.known_end import UNKNOWN_S, UnresolvedRequests
 from twinshore.replication.task.core.partition import MappedPartitionReplicator, PartitionLeaders, Phase, SentBatch
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.position import LastBatch, ResumeAt, TargetState

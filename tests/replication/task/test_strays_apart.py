@@ -25,16 +25,18 @@ from tests.replication.task.test_strays import (
 from twinshore.config.model import QueueRules
 from twinshore.replication.core.coordinator import TaskAssignment, TaskOwnership
 from twinshore.replication.task.core.batches import OffsetGap, PooledBuffer
-from twinshore.replication.task.core.config import (
+from twinshore.replication.task.core.known_end import UnresolvedRequests
+from twinshore.replication.task.core.messages import (
     EpochOffset,
     Handoff,
     PartitionConfig,
     WrittenPosition,
+    decode_for_task,
     dropped_incident,
+    encode_line,
+    encode_message,
 )
-from twinshore.replication.task.core.known_end import UnresolvedRequests
 from twinshore.replication.task.core.messages import StartWriting as GoWord
-from twinshore.replication.task.core.messages import decode_for_task, encode_line, encode_message
 from twinshore.replication.task.core.partition import PartitionLeaders, Phase
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.position import ResumeAt, TargetState

@@ -24,13 +24,13 @@ from twinshore.kafka.protocol.produce import (
 from twinshore.kafka.protocol.requests import response_frame
 from twinshore.kafka.protocol.transactions import LOG_ENDS_KEY, LOG_ENDS_VERSION
 from twinshore.replication.task.core.batches import SequenceMap
-from twinshore.replication.task.core.config import PartitionConfig, TaskLimits
 from twinshore.replication.task.core.connections import (
     RESPONSE_SLACK_S,
     CompletedRequest,
     SetWakeThreshold,
     TargetProducer,
 )
+from twinshore.replication.task.core.messages import PartitionConfig, TaskLimits
 from twinshore.replication.task.core.partition import PartitionReplicator, SentBatch
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.runner import TargetConnection

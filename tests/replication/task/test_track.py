@@ -11,7 +11,7 @@ from tests.replication.task.parcels import a_batch
 from twinshore.kafka.protocol.record_batch import Record, encode_batch, split_batches
 from twinshore.replication.task.core.accounting import PendingProgress, Producers, ProgressLog, latest_batches
 from twinshore.replication.task.core.batches import OffsetGap, OutgoingBatch, PooledBuffer, SequenceMap, batch_producer
-from twinshore.replication.task.core.config import PartitionConfig, PartitionProgress
+from twinshore.replication.task.core.messages import PartitionConfig, PartitionProgress
 from twinshore.replication.task.core.partition import TRANSITIONS, PartitionReplicator, Phase, make_handoff
 from twinshore.replication.task.core.position import LastBatch, ResumeAt, TargetState
 

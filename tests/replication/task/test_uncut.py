@@ -32,7 +32,7 @@ from twinshore.replication.task.core.batches import (
     PooledBuffer,
     SequenceMap,
 )
-from twinshore.replication.task.core.config import Handoff, PartitionConfig, TaskLimits
+from twinshore.replication.task.core.messages import Handoff, PartitionConfig, TaskLimits
 from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator
 from twinshore.replication.task.core.partitions import TaskPartitions
 

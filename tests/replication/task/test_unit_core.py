@@ -12,7 +12,7 @@ from twinshore.config.errors import KafkaError
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.error_codes import UNKNOWN_ERROR, Code
 from twinshore.replication.task.core.batches import OffsetGap
-from twinshore.replication.task.core.config import PartitionConfig
+from twinshore.replication.task.core.messages import PartitionConfig
 from twinshore.replication.task.core.partition import PartitionReplicator
 from twinshore.replication.task.core.resync import (
     AbortTransaction,

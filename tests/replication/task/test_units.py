@@ -6,8 +6,8 @@ from testkit.errors import mentions
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.replication.task.core.batches import OffsetGap
-from twinshore.replication.task.core.config import PartitionConfig
 from twinshore.replication.task.core.markers import MarkerOutcome
+from twinshore.replication.task.core.messages import PartitionConfig
 from twinshore.replication.task.core.partition import PartitionReplicator, Phase
 from twinshore.replication.task.core.resync import (
     MarkerRunProgress,

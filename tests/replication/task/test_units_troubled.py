@@ -11,8 +11,8 @@ from tests.kafka.peers import peer, silent
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Cluster, TopicPartition
 from twinshore.replication.task.core.batches import OffsetGap
-from twinshore.replication.task.core.config import PartitionConfig, TaskConfig
 from twinshore.replication.task.core.markers import MarkerOutcome
+from twinshore.replication.task.core.messages import PartitionConfig, TaskConfig
 from twinshore.replication.task.core.partition import PartitionReplicator
 from twinshore.replication.task.core.resync import MarkerRunProgress, PendingMarkers
 from twinshore.replication.task.lookups import (

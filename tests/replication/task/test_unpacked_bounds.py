@@ -26,7 +26,7 @@ from twinshore.kafka.protocol.record_batch import (
 from twinshore.kafka.protocol.rewrite import MERGED_PLAIN_BYTES_MAX, REWRITE_BYTES_MAX, REWRITE_RECORDS_MAX
 from twinshore.proof.core.record_rows import UnpackBuffer
 from twinshore.replication.task.core.batches import BatchParser, OutgoingBatch, ParsedFetch
-from twinshore.replication.task.core.config import TaskLimits
+from twinshore.replication.task.core.messages import TaskLimits
 from twinshore.replication.task.core.position import differ_at
 
 PACKED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from twinshore.config.model import Cluster, TopicPartition
-from twinshore.replication.task.core.config import json_adapter
+from twinshore.replication.task.core.messages import json_adapter
 
 PREVIEW_BYTES_MAX = 200
 

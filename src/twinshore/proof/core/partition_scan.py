@@ -16,7 +16,7 @@ from twinshore.config.incident_policy import IncidentKind, IncidentOutcome, stop
 from twinshore.config.model import Link, TopicPartition
 from twinshore.proof.core.model import CompareMode, CompareRange, CompareResult, DifferenceKind, ProofDifference
 from twinshore.proof.core.record_rows import combine_digests
-from twinshore.replication.task.core.config import json_adapter
+from twinshore.replication.task.core.messages import json_adapter
 from twinshore.state.core.values import Incident, IncidentRow, PartitionKey, ProofRow, ProofState, key_of
 
 NO_RECORDS = f"{0:032x}"

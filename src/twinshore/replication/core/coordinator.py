@@ -19,22 +19,18 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from twinshore.config.model import TopicPartition
-from twinshore.replication.task.core.config import (
+from twinshore.replication.task.core.messages import (
     NO_EPOCH_OFFSET,
+    Assign,
+    CoordinatorMessage,
     EpochOffset,
+    Finish,
     Handoff,
+    LearntQuota,
+    LeaseGranted,
     PartitionConfig,
     PartitionIncident,
     PartitionProgress,
-    latest_epoch_offset,
-    position_after,
-)
-from twinshore.replication.task.core.messages import (
-    Assign,
-    CoordinatorMessage,
-    Finish,
-    LearntQuota,
-    LeaseGranted,
     Release,
     Released,
     StartWriting,
@@ -46,6 +42,8 @@ from twinshore.replication.task.core.messages import (
     TaskRateLimits,
     TaskReady,
     ThrottleUsage,
+    latest_epoch_offset,
+    position_after,
 )
 from twinshore.replication.task.core.partition import UNKNOWN_POSITION
 from twinshore.replication.task.core.throttle import STILL_KEY

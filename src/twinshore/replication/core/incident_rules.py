@@ -15,7 +15,7 @@ from twinshore.config.incident_policy import IncidentKind, is_transient
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.brokers import LogDir
 from twinshore.kafka.leader_queries import ProducerState
-from twinshore.replication.task.core.config import PartitionIncident
+from twinshore.replication.task.core.messages import PartitionIncident
 
 HANGING_KIND = IncidentKind.HANGING_TRANSACTION
 BACK_AFTER_S = 2.0  # a side must answer for so long before it counts as back: by then lags are known again

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from twinshore.config.model import Cluster, Link
 from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.replication.incident_watch import PRODUCER_EXPIRY_SETTING
-from twinshore.replication.task.core.config import TaskConfig, coordinator_epoch, limits_from_settings
+from twinshore.replication.task.core.messages import TaskConfig, coordinator_epoch, limits_from_settings
 from twinshore.state.core.values import LinkIdentity
 
 

@@ -29,7 +29,7 @@ from twinshore.config.model import (
     target_end,
 )
 from twinshore.kafka.protocol.record_batch import DatedContent, Record, next_sequence
-from twinshore.replication.task.core.config import LandedBatch
+from twinshore.replication.task.core.messages import LandedBatch
 
 # Rates on two cores; a measured rate replaces the first.
 ASSUMED_BYTES_S = 50e6

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from twinshore.config.incident_policy import IncidentKind, stop_policy
-from twinshore.replication.task.core.config import PartitionIncident, PartitionProgress
+from twinshore.replication.task.core.messages import PartitionIncident, PartitionProgress
 from twinshore.state.core.progress_rules import RefusedProgress
 from twinshore.state.core.values import BATCHES_KEPT, Incident, ProgressRecord, SourceBatch, SourceProducer
 

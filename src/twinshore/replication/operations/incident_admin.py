@@ -16,7 +16,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.record_batch import MESSAGE_BYTES_DEFAULT, PREFIX_BYTES, check_crc
 from twinshore.replication.stopped_partitions import read_stopped_partitions
 from twinshore.replication.task.core.batches import SequenceMap
-from twinshore.replication.task.core.config import NO_EPOCH_OFFSET, EpochOffset
+from twinshore.replication.task.core.messages import NO_EPOCH_OFFSET, EpochOffset
 from twinshore.replication.task.core.position import StopAt, judge_position
 from twinshore.replication.task.lookups import inspect_target
 from twinshore.runtime.endpoints import LinkClients

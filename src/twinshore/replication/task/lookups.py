@@ -43,7 +43,9 @@ from twinshore.kafka.protocol.transactions import (
     parse_markers,
 )
 from twinshore.kafka.transactional_ids import TransactionalIds, TransactionalProducer
-from twinshore.replication.task.core.config import (
+from twinshore.replication.task.core.error_actions import AUTHORIZATION_CODES
+from twinshore.replication.task.core.markers import MarkerOutcome, is_marker_producer_id, marker_producer_id
+from twinshore.replication.task.core.messages import (
     NO_EPOCH_OFFSET,
     UNKNOWN_EPOCH,
     EpochEnd,
@@ -53,8 +55,6 @@ from twinshore.replication.task.core.config import (
     WrittenPosition,
     compare_histories,
 )
-from twinshore.replication.task.core.error_actions import AUTHORIZATION_CODES
-from twinshore.replication.task.core.markers import MarkerOutcome, is_marker_producer_id, marker_producer_id
 from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, written_positions
 from twinshore.replication.task.core.position import (
     LastBatch,

@@ -22,7 +22,7 @@ from twinshore.kafka.log_reader import (
 )
 from twinshore.kafka.protocol.record_batch import next_sequence
 from twinshore.replication.core.mapping import map_each_record, match_latest_offsets, offsets_between
-from twinshore.replication.task.core.config import (
+from twinshore.replication.task.core.messages import (
     NO_EPOCH_OFFSET,
     UNKNOWN_EPOCH,
     EpochEnd,

@@ -42,7 +42,6 @@ from twinshore.kafka.protocol.transactions import (
 )
 from twinshore.kafka.transport import WOULD_BLOCK
 from twinshore.replication.task.core import connections
-from twinshore.replication.task.core.config import TaskConfig
 from twinshore.replication.task.core.connections import (
     RESPONSE_SLACK_S,
     CompletedRequest,
@@ -61,6 +60,7 @@ from twinshore.replication.task.core.messages import (
     SlotTurn,
     StartTask,
     StopTaskGroup,
+    TaskConfig,
     TaskGroupAlive,
     TaskGroupConfig,
     TaskGroupMessage,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.batch_join import ProducerBatch
 from twinshore.replication.task.core.batches import OffsetGap
-from twinshore.replication.task.core.config import UNKNOWN_EPOCH, EpochOffset, PartitionProgress
+from twinshore.replication.task.core.messages import UNKNOWN_EPOCH, EpochOffset, PartitionProgress
 
 Producers = list[ProducerBatch]
 BATCHES_PER_PRODUCER = 5  # batches per producer id that a broker itself remembers

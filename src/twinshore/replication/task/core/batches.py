@@ -42,7 +42,7 @@ from twinshore.kafka.protocol.record_batch import (
     sequence_of,
 )
 from twinshore.kafka.protocol.rewrite import can_merge, hole_free_runs, merge_small, slice_runs
-from twinshore.replication.task.core.config import PartitionConfig, TaskLimits
+from twinshore.replication.task.core.messages import PartitionConfig, TaskLimits
 from twinshore.state.core.values import TwinRow
 
 _ROOM_BYTES_MIN: Final = 1 << 20

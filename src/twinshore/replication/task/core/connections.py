@@ -25,11 +25,10 @@ from twinshore.kafka.protocol.produce import ProducedPartition, response_bytes_m
 from twinshore.kafka.protocol.record_batch import PREFIX_BYTES
 from twinshore.kafka.protocol.transactions import LogEnd, MarkedPartition
 from twinshore.replication.task.core.batches import PooledBuffer
-from twinshore.replication.task.core.config import PartitionConfig, TaskLimits
 from twinshore.replication.task.core.fetching import PlannedFetch
 from twinshore.replication.task.core.known_end import LOG_END_TTL_S
 from twinshore.replication.task.core.markers import MarkerOutcome
-from twinshore.replication.task.core.messages import TaskMessage
+from twinshore.replication.task.core.messages import PartitionConfig, TaskLimits, TaskMessage
 from twinshore.replication.task.core.partition import SentBatch
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.resync import (

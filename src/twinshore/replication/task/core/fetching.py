@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from twinshore.config.model import PRIORITY_DEFAULT
 from twinshore.kafka.protocol.fetch import FetchedPartitionById, FetchPartitionById, FetchResponseById
-from twinshore.replication.task.core.config import TaskLimits
+from twinshore.replication.task.core.messages import TaskLimits
 from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, Phase
 from twinshore.replication.task.core.shared_read import FetchStream, SharedFetchMember, SourcePartitionKey
 

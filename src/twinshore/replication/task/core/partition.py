@@ -40,7 +40,9 @@ from twinshore.replication.task.core.batches import (
     clip_gaps,
     subtract_gaps,
 )
-from twinshore.replication.task.core.config import (
+from twinshore.replication.task.core.error_actions import retry_pause_s
+from twinshore.replication.task.core.known_end import FAR_FUTURE_MS, UNKNOWN_S, KnownLogEnd, UnresolvedRequests
+from twinshore.replication.task.core.messages import (
     NO_EPOCH_OFFSET,
     EpochOffset,
     Handoff,
@@ -51,8 +53,6 @@ from twinshore.replication.task.core.config import (
     position_after,
     subtract_landed,
 )
-from twinshore.replication.task.core.error_actions import retry_pause_s
-from twinshore.replication.task.core.known_end import FAR_FUTURE_MS, UNKNOWN_S, KnownLogEnd, UnresolvedRequests
 from twinshore.replication.task.core.position import (
     InspectAgain,
     PositionVerdict,

@@ -36,7 +36,14 @@ from twinshore.replication.task.core.batches import (
     clip_gaps,
     make_outgoing_batch,
 )
-from twinshore.replication.task.core.config import (
+from twinshore.replication.task.core.error_actions import (
+    judge_failed_inspection,
+    judge_source_error,
+    judge_target_error,
+)
+from twinshore.replication.task.core.fetching import FetchScheduler, PlannedFetch, needed_fetch_bytes
+from twinshore.replication.task.core.markers import MarkerOutcome
+from twinshore.replication.task.core.messages import (
     NO_EPOCH_OFFSET,
     EpochOffset,
     Handoff,
@@ -48,13 +55,6 @@ from twinshore.replication.task.core.config import (
     append_incident,
     dropped_incident,
 )
-from twinshore.replication.task.core.error_actions import (
-    judge_failed_inspection,
-    judge_source_error,
-    judge_target_error,
-)
-from twinshore.replication.task.core.fetching import FetchScheduler, PlannedFetch, needed_fetch_bytes
-from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.partition import (
     PartitionLeaders,
     PartitionReplicator,

@@ -28,8 +28,8 @@ from twinshore.kafka.protocol.record_batch import (
 )
 from twinshore.kafka.protocol.rewrite import REWRITE_BYTES_MAX
 from twinshore.replication.task.core.batches import OutgoingBatch, PartitionStopped, SequenceMap
-from twinshore.replication.task.core.config import PartitionIncident
 from twinshore.replication.task.core.markers import marker_producer_id
+from twinshore.replication.task.core.messages import PartitionIncident
 
 RawBatch = tuple[Buffer, BatchHeader]
 

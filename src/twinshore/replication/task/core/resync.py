@@ -22,7 +22,6 @@ from twinshore.config.model import TopicPartition
 from twinshore.config.sentences import append_hint
 from twinshore.kafka.protocol.error_codes import UNKNOWN_ERROR, Code, error_kind
 from twinshore.replication.task.core.batches import OffsetGap, PartitionStopped
-from twinshore.replication.task.core.config import PartitionIncident
 from twinshore.replication.task.core.error_actions import (
     AUTHORIZATION_CODES,
     INSPECTIONS_MAX,
@@ -30,6 +29,7 @@ from twinshore.replication.task.core.error_actions import (
     error_action,
 )
 from twinshore.replication.task.core.markers import MarkerOutcome, MarkerRun
+from twinshore.replication.task.core.messages import PartitionIncident
 from twinshore.replication.task.core.partition import PartitionReplicator, Phase
 
 MARKERS_MAX = 4000  # In one request: some tens of milliseconds of a broker's time.

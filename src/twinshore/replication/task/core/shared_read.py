@@ -26,7 +26,7 @@ from twinshore.kafka.protocol.fetch import FetchedPartitionById
 from twinshore.kafka.protocol.primitives import I64
 from twinshore.kafka.protocol.record_batch import PREFIX_BYTES, TRANSACTIONAL_FLAG, BatchHeader, batch_end
 from twinshore.replication.task.core.batches import BufferPool, OffsetGap, OutgoingBatch, ParsedFetch, PooledBuffer
-from twinshore.replication.task.core.config import TaskConfig, TaskLimits, dropped_incident, is_too_old
+from twinshore.replication.task.core.messages import TaskConfig, TaskLimits, dropped_incident, is_too_old
 from twinshore.replication.task.core.partition import PartitionReplicator, Phase
 from twinshore.replication.task.core.position import TargetState
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from twinshore.replication.task.core.config import PartitionIncident
 from twinshore.replication.task.core.fetching import FetchScheduler
+from twinshore.replication.task.core.messages import PartitionIncident
 from twinshore.replication.task.core.partition import (
     NEVER_S,
     NO_LEADERS,
