@@ -442,7 +442,7 @@ def test_proxies_obey_pages(east: LabCluster, west: LabCluster, unique_topic: st
         key = f'proxy.new_topics_by_name."{unique_topic}-*"'
         took["route"] = obeyed_s(pages, pages.agree(pages.plan("settings-set", key=key, value="west"), key))
         made = NewTopic(f"{unique_topic}-new", 1, 1)
-        admin = AdminClient(client)
+        admin = AdminClient({**client})
         admin.create_topics([made])[made.topic].result(30)
         assert made.topic in AdminClient(client_settings(west.cluster)).list_topics(timeout=10).topics
         assert "store, ada" in pages.looked("/settings", "settings-show").text
