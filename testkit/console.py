@@ -124,7 +124,7 @@ class Browser:
 @contextmanager
 def web_process(store: Store, **settings: Any) -> Iterator[str]:
     """Serves the console of a store. Yields its address."""
-    serving = ServeSettings(port=0, **settings)
+    serving = ServeSettings(**{"port": 0, **settings})
     with listen(serving) as door:
         app = Console(store, serving).app
         config = uvicorn.Config(app, lifespan="off", log_level="error", proxy_headers=False, server_header=False)

@@ -87,7 +87,7 @@ def _ask(security: Security, timeout_s: float) -> str:
         },
     )
     try:
-        answer = json.loads(_answer(request, time.monotonic() + max(0.1, timeout_s)))
+        answer = json.loads(read_answer(request, timeout_s))
     except urllib.error.HTTPError as error:
         with error:
             raise _token_refused(url, error) from error
@@ -106,8 +106,9 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         """Returns None, so that the response becomes an HTTPError."""
 
 
-def _answer(request: urllib.request.Request, deadline: float) -> bytes:
-    """Returns the body before the deadline. Socket timeouts restart with each byte."""
+def read_answer(request: urllib.request.Request, timeout_s: float) -> bytes:
+    """Returns the body, if the whole comes in time. Socket timeouts restart with each byte."""
+    deadline = time.monotonic() + max(0.1, timeout_s)
     done: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
 
     def ask() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twinshore.server.core.access import PASSWORD_CHARS_MIN, TOKEN_DAYS_MAX
 from twinshore.server.core.catalogue import Role
-from twinshore.server.html import Child, Markup, button, field, render, table, tag
+from twinshore.server.html import Child, Markup, button, field, link, render, table, tag
 from twinshore.server.job_pages import roles_up_to
 from twinshore.server.layout import Page, Visit, badge, card, path_to, when
 
@@ -13,7 +13,9 @@ def _fault(sentence: str) -> Markup | None:
     return tag("p", sentence, class_="error", role="alert") if sentence else None
 
 
-def login_page(fault: str = "", next_: str = "/") -> Page:
+def login_page(fault: str = "", next_: str = "/", provider: str = "") -> Page:
+    """`provider`: the name of an identity provider."""
+    other = tag("p", link(path_to("login", "oidc", next=next_), f"Log in with {provider}")) if provider else None
     form = tag(
         "form",
         _fault(fault),
@@ -24,7 +26,14 @@ def login_page(fault: str = "", next_: str = "/") -> Page:
         method="post",
         action="/login",
     )
-    return Page("Log in", "Who are you?", fixed=card("Log in", form), every_s=0, status=401 if fault else 200)
+    return Page("Log in", "Who are you?", fixed=card("Log in", form, other), every_s=0, status=401 if fault else 200)
+
+
+def logged_in_page(next_: str) -> Page:
+    """Goes on by itself: a browser sends the session's cookie only to what a page of ours asks for."""
+    page = Page("Logged in", "You are logged in.", fixed=tag("p", link(next_, "Go on")), every_s=0)
+    page.goes_on = next_
+    return page
 
 
 def first_admin_page(secret: str, fault: str = "") -> Page:
@@ -98,6 +107,8 @@ def people_page(visit: Visit, fault: str = "") -> Page:
             _roles("role", list(Role), person.role),
             button("Give the role"),
         )
+        if person.identity:  # the provider's groups say it
+            change = Markup()
         word, value = ("Enable", "1") if person.disabled_ms else ("Disable", "0")
         end = visit.form("/people/change", _hidden("name", person.name), _hidden("enabled", value), button(word))
         rows.append([person.name, state, person.made_by, when(person.made_ms), None if is_self else (change, end)])

@@ -23,6 +23,7 @@ from twinshore.server.core.access import (
     token_caller,
 )
 from twinshore.server.core.catalogue import Role
+from twinshore.server.core.oidc import LOGIN_MS, TEXT_MAX, LoginAttempt, ProviderPerson
 from twinshore.state.core.platform_values import PersonRow, SessionRow, TokenKind, TokenRow
 from twinshore.state.core.values import AuditRow
 from twinshore.state.platform import digest_of
@@ -88,6 +89,54 @@ class Accounts:
             self._store.people.fails(name, now_ms)
             raise RefusedError("server.login-refused")
         return self._open_session(person, now_ms)
+
+    # -- logins by a provider
+
+    def begin_provider_login(self, next_: str) -> LoginAttempt:
+        attempt, now_ms = LoginAttempt(secrets.token_urlsafe(32)), wall_ms()
+        row = TokenRow(
+            digest=digest_of(attempt.secret),
+            kind=TokenKind.PROVIDER,
+            name=next_ if len(next_) <= TEXT_MAX else "/",
+            person="",
+            role="",
+            made_ms=now_ms,
+            ends_ms=now_ms + LOGIN_MS,
+        )
+        self._store.people.add_token(row)
+        return attempt
+
+    def end_provider_login(self, attempt: LoginAttempt) -> str | None:
+        """Uses the attempt up. Returns where it leads; None for one that has ended or was used."""
+        found, _ = self._store.people.token(digest_of(attempt.secret), TokenKind.PROVIDER, wall_ms())
+        return found.name if found and self._store.people.end_token(found.digest) else None
+
+    def log_in_by_provider(self, given: ProviderPerson, provider: str) -> str:
+        """Returns the session's secret. The role is that of the groups now. Raises RefusedError."""
+        people, now_ms = self._store.people, wall_ms()
+        known = people.by_identity(given.identity)
+        if given.role is None:
+            if known is not None:
+                people.end_logins(
+                    known.name, [_told("person", known.name, "no group with a role", provider, known.role)]
+                )
+            raise RefusedError("server.provider-refused", name=provider, why="no group of this person has a role here")
+        person = known or self._add_by_identity(given, given.role, provider)
+        if person is None or person.disabled_ms:
+            raise RefusedError("server.provider-refused", name=provider, why="the person is disabled")
+        if person.role != given.role:
+            people.give_role(person, given.role, [_told("person", person.name, given.role, provider, person.role)])
+        return self._open_session(replace(person, role=given.role), now_ms)
+
+    def _add_by_identity(self, given: ProviderPerson, role: Role, provider: str) -> PersonRow | None:
+        """Adds the person; under a longer name where another person has the name."""
+        for name in (given.name, f"{given.name} {given.identity[:12]}"):
+            row = PersonRow(
+                name=name, role=role, password="", made_by=provider, made_ms=wall_ms(), identity=given.identity
+            )
+            if found := self._store.people.add_by_identity(row, [_told("person", name, role, provider)]):
+                return found
+        return None
 
     def _open_session(self, person: PersonRow, now_ms: int) -> str:
         secret = secrets.token_urlsafe(32)
@@ -158,6 +207,8 @@ class Accounts:
             raise ConfigError("server.no-person", name=name)
         if name == caller.name:
             raise RefusedError("server.wrong-value", name="name", why="must be another person than you")
+        if person.identity and role:
+            raise RefusedError("server.wrong-value", name="role", why=f"comes from {person.made_by} at each login")
         disabled_ms = 0 if enabled else person.disabled_ms or wall_ms()
         changed = replace(person, role=role or person.role, disabled_ms=disabled_ms)
         before = "disabled" if person.disabled_ms else person.role

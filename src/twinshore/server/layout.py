@@ -58,7 +58,7 @@ class Visit:
 @dataclass(slots=True)
 class Page:
     """What a page answers. `live`: the part that is fetched again while it is shown. `lead`: the answer in words.
-    `every_s`: how often; 0: never.
+    `every_s`: how often; 0: never. `goes_on`: the page that follows by itself.
     """
 
     title: str
@@ -68,6 +68,7 @@ class Page:
     every_s: int = 2
     rank: int = 0
     status: int = 200
+    goes_on: str = ""
 
     def fragment(self) -> Markup:
         return tag("div", tag("p", self.lead, class_=f"lead rank-{RANK_WORDS[self.rank]}"), self.live, id="live")
@@ -130,6 +131,7 @@ def document(page: Page, visit: Visit | None, banner: Child = None) -> Markup:
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", http_equiv="refresh", content=f"0;url={page.goes_on}") if page.goes_on else None,
         tag("title", f"{page.title} - Twinshore"),
         tag("link", rel="stylesheet", href="/static/console.css"),
         tag("link", rel="icon", href="/static/icon.svg", type="image/svg+xml"),

@@ -7,10 +7,10 @@ import ipaddress
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from starlette.applications import Starlette
@@ -29,14 +29,16 @@ from twinshore.server.accounts import Accounts, read_role
 from twinshore.server.api import API, Api, ApiCall, openapi, problem
 from twinshore.server.core.access import SESSION_MS, Caller, is_csrf_right
 from twinshore.server.core.catalogue import Role
+from twinshore.server.core.oidc import CALLBACK_PATH, LOGIN_MS, LOGIN_PATH, LoginAttempt
 from twinshore.server.html import Markup, tag
 from twinshore.server.layout import Page, Visit, document, message_page
+from twinshore.server.oidc import OidcProvider
 from twinshore.server.requests import JobRequests, read_form
 from twinshore.server.verbs import operation_of
 from twinshore.state.store import Store
 from twinshore.switch.core.config_offer import parse_bearer_token
 
-COOKIE = "twinshore"
+COOKIE, LOGIN_COOKIE = "twinshore", "twinshore-login"
 BODY_BYTES_MAX = 64 * 1024
 STATIC_KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 SECURITY_HEADERS = {
@@ -61,6 +63,8 @@ STATUS_BY_CODE = {
     "server.login-refused": 401,
     "server.login-wait": 429,
     "server.not-allowed": 403,
+    "server.provider-away": 503,
+    "server.provider-refused": 403,
     "server.session-ended": 403,
     "server.too-long": 413,
 }
@@ -92,6 +96,7 @@ class Console:
     def __init__(self, store: Store, settings: ServeSettings) -> None:
         self._store, self._settings = store, settings
         self._accounts = Accounts(store)
+        self._provider = OidcProvider(settings.oidc) if settings.oidc else None
         self._requests = JobRequests(store, four_eyes=settings.four_eyes)
         self._api = Api(store, self._requests)
         self._networks = [ipaddress.ip_network(one) for one in settings.behind_proxy]
@@ -129,6 +134,8 @@ class Console:
         ]
         shown += [
             Route("/login", self._login, methods=["GET", "POST"]),
+            Route(LOGIN_PATH, self._by_provider(self._begin_provider_login)),
+            Route(CALLBACK_PATH, self._by_provider(self._end_provider_login)),
             Route("/first-admin", self._first_admin, methods=["GET", "POST"]),
             Route("/static/{name}", self._static_file),
             Route(HEALTH_PATH, self._health),
@@ -390,8 +397,7 @@ class Console:
 
     async def _login(self, request: Request) -> Response:
         if request.method == "GET":
-            page = account_pages.login_page(next_=_own_path(request.query_params.get("next")))
-            return self._respond(request, page, None)
+            return self._respond(request, self._login_page("", _own_path(request.query_params.get("next"))), None)
         return await self._log_in_with(request, self._log_in)
 
     async def _first_admin(self, request: Request) -> Response:
@@ -421,30 +427,85 @@ class Console:
             secret = self._accounts.log_in(form.text("name"), form.secret("password"))
         except RefusedError as error:
             self._note_failure(address)
-            page = account_pages.login_page(str(error), next_)
+            page = self._login_page(str(error), next_)
             page.status = status_of(error)
             return self._respond(request, page, None)
-        return self._open(request, secret, next_)
+        return self._open(request, secret, self._redirect(next_))
+
+    def _login_page(self, fault: str, next_: str) -> Page:
+        return account_pages.login_page(fault, next_, self._provider.settings.name if self._provider else "")
+
+    def _by_provider(
+        self, work: Callable[[Request, OidcProvider], Response]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            try:
+                if self._provider is None:
+                    raise ConfigError("server.no-such-page")
+                return await run_in_threadpool(work, request, self._provider)
+            except TwinshoreError as error:
+                page = self._login_page(str(error), "/")
+                page.status = status_of(error)
+                found = self._respond(request, page, None)
+                found.delete_cookie(LOGIN_COOKIE, path=LOGIN_PATH)
+                return found
+
+        return answer
+
+    def _begin_provider_login(self, request: Request, provider: OidcProvider) -> Response:
+        self._check_rate(self._address(request))
+        self._note_failure(self._address(request))
+        attempt = self._accounts.begin_provider_login(_own_path(request.query_params.get("next")))
+        answer = self._redirect(provider.login_url(attempt))
+        # Lax: the provider sends the browser back from another site.
+        self._set_cookie(request, answer, LOGIN_COOKIE, attempt.secret, LOGIN_MS, path=LOGIN_PATH, samesite="lax")
+        return answer
+
+    def _end_provider_login(self, request: Request, provider: OidcProvider) -> Response:
+        attempt, query = LoginAttempt(request.cookies.get(LOGIN_COOKIE, "")), request.query_params
+        next_ = self._accounts.end_provider_login(attempt) if attempt.is_state(query.get("state", "")) else None
+        if next_ is None:
+            why = "it was begun in another browser, has ended, or was used"
+            raise RefusedError("server.provider-refused", name=provider.settings.name, why=why)
+        if "code" not in query:
+            raise RefusedError("server.provider-refused", name=provider.settings.name, why="it gives no code")
+        person = provider.person(attempt, query["code"])
+        secret = self._accounts.log_in_by_provider(person, provider.settings.name)
+        answer = self._open(request, secret, self._respond(request, account_pages.logged_in_page(next_), None))
+        answer.delete_cookie(LOGIN_COOKIE, path=LOGIN_PATH)
+        return answer
 
     def _make_first_admin(self, request: Request, form: Form) -> Response:
         try:
             secret = self._accounts.make_first_admin(form.text("secret"), form.text("name"), form.secret("password"))
         except ConfigError as error:
             return self._respond(request, account_pages.first_admin_page(form.text("secret"), str(error)), None)
-        return self._open(request, secret, "/")
+        return self._open(request, secret, self._redirect("/"))
 
-    def _open(self, request: Request, secret: str, next_: str) -> Response:
-        answer = self._redirect(next_)
+    def _open(self, request: Request, secret: str, answer: Response) -> Response:
+        self._set_cookie(request, answer, COOKIE, secret, SESSION_MS)
+        return answer
+
+    def _set_cookie(
+        self,
+        request: Request,
+        answer: Response,
+        name: str,
+        secret: str,
+        lasts_ms: int,
+        *,
+        path: str = "/",
+        samesite: Literal["lax", "strict"] = "strict",
+    ) -> None:
         answer.set_cookie(
-            COOKIE,
+            name,
             secret,
-            max_age=SESSION_MS // 1000,
-            path="/",
+            max_age=lasts_ms // 1000,
+            path=path,
             httponly=True,
-            samesite="strict",
+            samesite=samesite,
             secure=self._is_secure(request),
         )
-        return answer
 
     # -- API
 

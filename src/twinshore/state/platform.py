@@ -28,7 +28,9 @@ from twinshore.state.core.values import AuditRow
 from twinshore.state.database import StorePart, reads, writes
 from twinshore.state.tables import ID_LENGTH, exact_name, leases, row_table
 
-people = row_table("people", PersonRow, ("name",))
+people = row_table(
+    "people", PersonRow, ("name",), Index("ix_people_identity", "identity", unique=True), identity=ID_LENGTH
+)
 sessions = row_table("sessions", SessionRow, ("digest",))
 tokens = row_table("tokens", TokenRow, ("digest",))
 jobs = row_table(
@@ -77,8 +79,32 @@ class PeopleStore(StorePart):
         """Saves the person. One who is disabled loses sessions and tokens."""
         sql.upsert(connection, people, [sql.values_of(row)])
         if row.disabled_ms:
-            for table in (sessions, tokens):
-                connection.execute(delete(table).where(table.c.person == row.name))
+            _end_logins(connection, row.name)
+        log.add_audit_rows(connection, told)
+
+    @reads
+    def by_identity(self, connection: Connection, identity: str) -> PersonRow | None:
+        return _by_identity(connection, identity)
+
+    @writes
+    def add_by_identity(self, connection: Connection, row: PersonRow, told: Sequence[AuditRow]) -> PersonRow | None:
+        """Adds the person unless the identity is known. Returns its row; None: another person has the name."""
+        before = _by_identity(connection, str(row.identity))
+        sql.insert_absent(connection, people, [sql.values_of(row)])
+        found = _by_identity(connection, str(row.identity))
+        log.add_audit_rows(connection, told if found and not before else ())
+        return found
+
+    @writes
+    def give_role(self, connection: Connection, seen: PersonRow, role: str, told: Sequence[AuditRow]) -> None:
+        """Gives the person this role, unless it was changed or disabled since."""
+        before = {"name": seen.name, "role": seen.role, "disabled_ms": 0}
+        log.add_audit_rows(connection, told if sql.swap_row(connection, people, before, {"role": role}) else ())
+
+    @writes
+    def end_logins(self, connection: Connection, person: str, told: Sequence[AuditRow]) -> None:
+        """Ends all sessions and tokens."""
+        _end_logins(connection, person)
         log.add_audit_rows(connection, told)
 
     @writes
@@ -160,6 +186,15 @@ class PeopleStore(StorePart):
 
 def _person(connection: Connection, name: str) -> PersonRow | None:
     return sql.read_row(connection, PersonRow, select(people).where(people.c.name == name))
+
+
+def _by_identity(connection: Connection, identity: str) -> PersonRow | None:
+    return sql.read_row(connection, PersonRow, select(people).where(people.c.identity == identity))
+
+
+def _end_logins(connection: Connection, person: str) -> None:
+    for table in (sessions, tokens):
+        connection.execute(delete(table).where(table.c.person == person))
 
 
 def _has_admin(connection: Connection) -> bool:

@@ -68,7 +68,7 @@ class JobLine:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonRow:
     """Somebody who may log in. `password`: its hash, empty for people of an identity provider. `failures`: wrong
-    passwords since the last right one.
+    passwords since the last right one. `identity`: digest of issuer and subject at an identity provider.
     """
 
     name: str
@@ -79,6 +79,7 @@ class PersonRow:
     disabled_ms: int = 0
     failures: int = 0
     failed_ms: int = 0
+    identity: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +96,13 @@ class SessionRow:
 
 class TokenKind(StrEnum):
     """BEARER: for programs. FIRST_ADMIN: makes the first admin, once. DEVICE: a command line's login, until a person
-    confirms its code.
+    confirms its code. PROVIDER: a browser's login at an identity provider, until it comes back; `name`: where it leads.
     """
 
     BEARER = "bearer"
     FIRST_ADMIN = "first admin"
     DEVICE = "device"
+    PROVIDER = "provider"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
