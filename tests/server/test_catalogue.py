@@ -62,6 +62,8 @@ def test_each_operation_can_be_written_as_its_own_words() -> None:
         (Parameter("n", ValueKind.INTEGER, "", "--n", low=1, high=9), 10, "must be between 1 and 9"),
         (Parameter("n", ValueKind.INTEGER, "", "--n"), True, "must be a whole number"),
         (Parameter("n", ValueKind.INTEGER, "", "--n"), 1.5, "must be a whole number"),
+        (Parameter("n", ValueKind.INTEGER, "", "--n"), None, "must be a whole number"),
+        (Parameter("n", ValueKind.FLAG, "", "--n"), [], "must be true or false"),
         (Parameter("n", ValueKind.NUMBER, "", "--n"), float("nan"), "must be a number"),
         (Parameter("n", ValueKind.TEXT, "", "--n"), "a\0b", "must be text"),
         (Parameter("n", ValueKind.TEXT, "", "--n"), ["a"], "must be text"),
@@ -81,6 +83,10 @@ def test_unknown_and_missing_values_are_refused() -> None:
         operation_of("link-pause").words({"link": "a->b", "settings": "/etc/passwd"})
     with raises(ConfigError, "server.unknown-value", name="metrics_port"):
         operation_of("prove").words({"metrics_port": 80})
+
+
+def test_a_whole_number_is_one_however_it_is_written() -> None:
+    assert operation_of("incidents").words({"last": 7.0}) == ["incidents", "--last=7"]
 
 
 def test_a_value_is_never_taken_for_an_option() -> None:

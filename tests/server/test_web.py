@@ -241,7 +241,9 @@ def test_requests_that_are_too_long_or_broken_are_refused(admin: Browser) -> Non
     assert bob.api("GET", "/snapshots/nothing").status == 404
     assert bob.api("GET", "/snapshots/links?limit=1000").status == 400
     assert bob.api("GET", "/snapshots/links?after=x").status == 400
+    assert bob.api("GET", "/snapshots/links?after=").status == 400
     assert bob.api("GET", "/jobs?state=odd").status == 400
+    assert bob.api("GET", "/jobs?state=").status == 400
     assert bob.api("GET", "/nothing").status == 404
     assert bob.api("GET", "/jobs/nothing").json()["code"] == "server.no-job"
 
@@ -252,6 +254,9 @@ def test_a_request_that_is_sent_again_makes_no_second_job(admin: Browser) -> Non
     one = bob.api("POST", "/operations/link-pause", {"link": "a->b"}, **key).json()
     assert bob.api("POST", "/operations/link-pause", {"link": "a->b"}, **key).json()["id"] == one["id"]
     assert eve.api("POST", "/operations/link-pause", {"link": "a->b"}, **key).json()["id"] != one["id"]
+    other = bob.api("POST", "/operations/link-pause", {"link": "b->a"}, **key)
+    assert (other.status, other.json()["code"]) == (409, "server.key-used")
+    assert bob.api("POST", "/operations/link-pause", {"link": "a->b"}, **{"Idempotency-Key": "k" * 201}).status == 400
     assert (one["state"], one["command"]) == (JobState.PLANNING, "twinshore link pause 'a->b'")
 
 

@@ -21,7 +21,7 @@ from twinshore.state.platform import JobFilter, SnapshotFilter, digest_of
 from twinshore.state.store import Store
 
 API = "/api/v1"
-LIMIT_MAX = 100
+LIMIT_MAX, KEY_CHARS_MAX = 100, 200
 PROBLEM = "application/problem+json"
 KINDS = {"links": SnapshotKind.LINK, "topics": SnapshotKind.TOPIC, "groups": SnapshotKind.GROUP}
 
@@ -114,7 +114,7 @@ class Api:
         if kind is None:
             raise ConfigError("server.no-such-page")
         after = None
-        if given := query.get("after"):
+        if (given := query.get("after")) is not None:
             parts = given.split(",")
             try:
                 after = int(parts[0]), int(parts[1]), parts[2]
@@ -128,8 +128,8 @@ class Api:
 
     def jobs(self, call: ApiCall) -> Response:
         query = call.query
-        state = query.get("state", "")
-        if state and state not in set(JobState):
+        state = query.get("state")
+        if state is not None and state not in set(JobState):
             raise ConfigError("server.wrong-value", name="state", why=f"must be one of {', '.join(JobState)}")
         wanted = JobFilter([JobState(state)] if state else [], query.get("by", ""), query.get("before", ""))
         found = self._store.jobs.page(wanted, limit=_limit(query))
@@ -210,8 +210,8 @@ def openapi() -> dict[str, Any]:
                 "summary": one.rule.title,
                 "description": f"{one.summary} Needs the role {one.rule.role}; {one.rule.effect}.",
                 "tags": [one.name.partition(" ")[0]],
-                "parameters": [_parameter("Idempotency-Key", "header", {"type": "string", "maxLength": 200})],
-                "requestBody": {"content": {"application/json": {"schema": one.schema()}}},
+                "parameters": [_parameter("Idempotency-Key", "header", {"type": "string", "maxLength": KEY_CHARS_MAX})],
+                "requestBody": _body(one.schema()),
                 "responses": answers,
             }
         }
@@ -232,7 +232,7 @@ def openapi() -> dict[str, Any]:
                 "operationId": f"job-{name}",
                 "summary": f"{name.capitalize()} a job",
                 "parameters": [_parameter("job", "path", {"type": "string"})],
-                "requestBody": {"content": {"application/json": {"schema": schema}}},
+                "requestBody": _body(schema),
                 "responses": answers,
             }
         }
@@ -266,6 +266,10 @@ def _parameter(name: str, place: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "in": place, "required": place == "path", "schema": schema}
 
 
+def _body(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"required": bool(schema.get("required")), "content": {"application/json": {"schema": schema}}}
+
+
 _LIMITED = _parameter("limit", "query", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": 50})
 _READS: tuple[tuple[str, str, list[dict[str, Any]]], ...] = (
     ("/operations", "What can be asked, by whom, and with which values", []),
@@ -278,7 +282,7 @@ _READS: tuple[tuple[str, str, list[dict[str, Any]]], ...] = (
             _parameter("link", "query", {"type": "string"}),
             _parameter("state", "query", {"type": "string"}),
             _parameter("search", "query", {"type": "string"}),
-            _parameter("after", "query", {"type": "string"}),
+            _parameter("after", "query", {"type": "string", "pattern": "^[0-9]{1,9},-?[0-9]{1,18},[0-9a-f]{64}$"}),
             _LIMITED,
         ],
     ),

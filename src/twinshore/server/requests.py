@@ -50,7 +50,10 @@ class JobRequests:
             # It says nothing beforehand: what is agreed to is the command itself.
             line = command_line(operation.words(given))
             row = replace(row, state=JobState.PLANNED, plan=_bare_plan(line), digest=digest_of(line))
-        return self._store.jobs.add(row)
+        found = self._store.jobs.add(row)
+        if (found.operation, found.arguments) != (row.operation, row.arguments):
+            raise RefusedError("server.key-used", job=found.id)
+        return found
 
     def check_role(self, operation: Operation, caller: Caller) -> None:
         needed = operation.rule.role

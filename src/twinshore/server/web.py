@@ -26,7 +26,7 @@ from twinshore.config.sentences import format_age
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.server import account_pages, job_pages, pages, report_pages
 from twinshore.server.accounts import Accounts, read_role
-from twinshore.server.api import API, Api, ApiCall, openapi, problem
+from twinshore.server.api import API, KEY_CHARS_MAX, Api, ApiCall, openapi, problem
 from twinshore.server.core.access import SESSION_MS, Caller, is_csrf_right
 from twinshore.server.core.catalogue import Role
 from twinshore.server.core.oidc import CALLBACK_PATH, LOGIN_MS, LOGIN_PATH, LoginAttempt
@@ -526,7 +526,11 @@ class Console:
         caller = self._accounts.by_token(secret) if secret else None
         if caller is None:
             raise RefusedError("server.no-token")
-        key = request.headers.get("idempotency-key", "")[:200]
+        key = request.headers.get("idempotency-key", "")
+        if len(key) > KEY_CHARS_MAX:
+            raise ConfigError(
+                "server.wrong-value", name="Idempotency-Key", why=f"has more than {KEY_CHARS_MAX} characters"
+            )
         return work(ApiCall(dict(request.path_params), dict(request.query_params), body, caller, key))
 
     async def _begin_device(self, request: Request) -> Response:

@@ -247,6 +247,8 @@ class Parameter:
             if len(value) > TEXT_MAX:
                 raise self._refuse(f"has {len(value)} characters, the most is {TEXT_MAX}")
             return value
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)  # JSON has one kind of number
         whole = isinstance(value, int) and not isinstance(value, bool)
         is_number = whole or (self.kind is ValueKind.NUMBER and isinstance(value, float) and math.isfinite(value))
         if not is_number:
@@ -264,13 +266,15 @@ class Parameter:
         kinds = {"text": "string", "flag": "boolean"}
         one: dict[str, Any] = {"type": kinds.get(self.kind, str(self.kind))}
         if self.kind is ValueKind.TEXT:
-            one["maxLength"] = TEXT_MAX
+            one |= {"maxLength": TEXT_MAX, "pattern": "^[^\\u0000]*$"}
         if math.isfinite(self.low):
             one["minimum"] = self.low
         if math.isfinite(self.high):
             one["maximum"] = self.high
         found: dict[str, Any] = {"type": "array", "items": one, "maxItems": LIST_MAX} if self.is_many else one
         found["description"] = self.help
+        if self.is_many and self.is_required:
+            found["minItems"] = 1
         if self.default is not None and not self.is_many:
             found["default"] = self.default
         return found
@@ -330,7 +334,8 @@ class Operation:
         options: list[str] = []
         for name, parameter in known.items():
             value = arguments.get(name)
-            if value is None or value == [] or (value == "" and not parameter.is_required):
+            is_empty = value == [] if parameter.is_many else value == "" and not parameter.is_required
+            if name not in arguments or is_empty:
                 if parameter.is_required:
                     raise ConfigError("server.missing-value", operation=self.name, name=name)
                 continue
