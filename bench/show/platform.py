@@ -19,8 +19,8 @@ falls short; no figure is typed by hand. A browser without scripts clicks.
 """
 # What tests are marked with, in the order of the page.
 KEYS = (
-    *("pages", "killed", "records", "browser", "store-away", "roles", "provider", "jobs"),
-    *("four-eyes", "secrets", "cost", "same-answers", "described"),
+    *("pages", "killed", "lost", "store-killed", "obeyed", "differs", "records", "browser", "store-away", "roles"),
+    *("provider", "jobs", "four-eyes", "secrets", "cost", "same-answers", "described"),
 )
 
 

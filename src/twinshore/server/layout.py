@@ -28,7 +28,7 @@ NAVIGATION = (
     ("/alarms", "Alarms", Role.VIEWER),
     ("/advisor", "Advisor", Role.OPERATOR),
     ("/jobs", "Jobs", Role.VIEWER),
-    ("/settings", "Settings", Role.VIEWER),
+    ("/settings", "Settings", Role.OPERATOR),
     ("/do", "Operations", Role.VIEWER),
     ("/audit", "Audit", Role.VIEWER),
     ("/people", "People", Role.ADMIN),
@@ -188,7 +188,7 @@ def message_page(title: str, sentence: str, hint: str = "", status: int = 400) -
 
 def actions(links: Iterable[tuple[str, str]]) -> Markup:
     """Links to what may be done, by address and title."""
-    return tag("p", [render(link(where, title), " ") for where, title in links])
+    return tag("p", [render(link(where, title), " ") for where, title in links], class_="actions")
 
 
 def values_table(rows: Iterable[tuple[str, Any]]) -> Markup:

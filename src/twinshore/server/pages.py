@@ -266,7 +266,7 @@ def topic_page(visit: Visit, name: str, topic: str) -> Page:
         card("Incidents", _incident_list(values["incidents"])) if values["incidents"] else None,
         card(
             "Partitions",
-            table(heads, parts, caption="Offsets of both sides"),
+            table(heads, parts, caption="Offsets of both sides, as the mirror last committed them"),
             tag("p", f"and {hidden} partitions more") if hidden > 0 else None,
         ),
         card("Groups", tag("ul", [tag("li", _group_link(one.subject)) for one in reading])) if reading else None,

@@ -138,7 +138,7 @@ RULES: Mapping[str, VerbRule] = {
     "push show": _reads("Show a pushed client"),
     "push tokens": _reads("List push tokens", Role.ADMIN),
     "settings set": _changes("Change a live setting", Role.ADMIN),
-    "settings show": _reads("Show settings in force"),
+    "settings show": _reads("Show settings in force", Role.OPERATOR),
     "settings unset": _changes("Go by the settings file again", Role.ADMIN),
     "simulate explore": _reads("Search for losses", Role.OPERATOR),
     "simulate story": _reads("Tell how a record is lost"),

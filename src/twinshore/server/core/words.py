@@ -57,14 +57,15 @@ def verdict(values: Mapping[str, Any] | None) -> str:
         return f"Not everything is replicated: {many}. {_loss(values)}"
     if links[UNKNOWN]:
         return f"Of {count_phrase(links[UNKNOWN], 'link')} nothing is known now. {_loss(values)}"
-    return f"Everything is replicated; {_proof(values)}. {_loss(values)}"
+    whole = "All links replicate" if values["lag"] or values["unknown_lags"] else "Everything is replicated"
+    return f"{whole}; {_proof(values)}. {_loss(values)}"
 
 
 def _proof(values: Mapping[str, Any]) -> str:
     if values["topic_count"] and values["proven_topics"] == values["topic_count"]:
         return f"both sides were compared, and are the same, as of {utc(values['proven_ms'])}"
     proven, whole = values["proven_topics"], count_phrase(values["topic_count"], "topic")
-    return f"both sides were compared of {proven} of {whole}"
+    return f"{proven} of {whole} were compared on both sides"
 
 
 def _loss(values: Mapping[str, Any]) -> str:
