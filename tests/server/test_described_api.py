@@ -21,8 +21,7 @@ expected-statuses = ["2xx", 401, 403, 404, 409, 413]
 """
 
 
-def tried(folder: Path, role: Role, *options: str) -> str:
-    """What schemathesis complains of; empty if nothing."""
+def try_requests(folder: Path, role: Role, *options: str) -> None:
     file = folder / "schemathesis.toml"
     file.write_text(CHECKS, encoding="utf-8")
     with open_store(f"sqlite:///{folder / 'store.db'}") as store, web_process(store) as base:
@@ -38,18 +37,18 @@ def tried(folder: Path, role: Role, *options: str) -> str:
         ]
         command = [sys.executable, "-m", "schemathesis.cli", *words, "-H", f"Authorization: Bearer {token}"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-    assert "generated" in done.stdout, done.stderr
-    return done.stdout if done.returncode else ""
+    complaints = [line[:500] for line in done.stdout.splitlines() if line.strip()]
+    assert "generated" in done.stdout and not done.returncode, "\n".join([*complaints, done.stderr])
 
 
 @pytest.mark.claim("platform", "described", "the API answers as its description says, for every role")
 @pytest.mark.parametrize("role", Role)
 def test_each_route_answers_as_described(tmp_path: Path, role: Role) -> None:
-    assert tried(tmp_path, role, "--phases=fuzzing", "--max-examples=1") == ""
+    try_requests(tmp_path, role, "--phases=fuzzing", "--max-examples=1")
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("role", Role)
 def test_each_route_answers_as_described_for_many_requests(tmp_path: Path, role: Role) -> None:
-    assert tried(tmp_path, role, "--phases=coverage,fuzzing", "--max-examples=10", "--continue-on-failure") == ""
+    try_requests(tmp_path, role, "--phases=coverage,fuzzing", "--max-examples=5", "--continue-on-failure")

@@ -16,6 +16,7 @@ from twinshore.server.core.catalogue import Role
 from twinshore.server.pages import PAGES
 from twinshore.server.verbs import operations
 from twinshore.state.core.platform_values import JobState
+from twinshore.state.core.values import AlarmRow, AuditRow
 from twinshore.state.platform import JobFilter
 from twinshore.state.store import Store, open_store
 
@@ -270,6 +271,19 @@ def test_a_job_is_seen_by_those_who_may_ask_it(admin: Browser) -> None:
     assert eve.api("POST", f"/jobs/{job}/cancel", {}).status == 403
     assert bob.api("POST", f"/jobs/{job}/cancel", {}).json()["state"] == JobState.CANCELLED
     assert bob.api("POST", f"/jobs/{job}/cancel", {}).status == 409
+
+
+def test_the_page_of_alarms_leads_to_what_may_be_said_of_them(store: Store, admin: Browser) -> None:
+    row = store.delay.raise_alarm(AlarmRow("a->b", "stopped", "orders", "", "orders is stopped", 1))
+    found = admin.get("/alarms").body
+    for verb in ("acknowledge", "silence"):
+        assert f'href="/do/delay-alarms-{verb}?number={row.id}"' in found
+        assert f'value="{row.id}"' in admin.get(f"/do/delay-alarms-{verb}?number={row.id}").body
+    assert 'href="/do/delay-webhook-test"' in found
+    assert store.delay.mark_alarm(row.id, {"acknowledged_by": "ada", "reason": "known"}, AuditRow(1, *"abcdefg"))
+    assert "acknowledged by ada: known" in admin.get("/alarms").text
+    store.delay.clear_alarm(row.id, 9)
+    assert "/do/delay-alarms-" not in admin.get("/alarms").body
 
 
 def test_a_command_line_logs_in_by_a_code(admin: Browser) -> None:

@@ -24,9 +24,11 @@ from twinshore.cli.app import (
 from twinshore.kafka.clock import wall_ms
 
 if TYPE_CHECKING:
-    from twinshore.monitoring.operations import TopicDelay
+    from twinshore.monitoring.operations import AlarmMark, TopicDelay
 
 CRITICAL = 2
+SILENCE_H_MAX = 7 * 24
+NUMBER = typer.Argument(help="The alarm's number in `twinshore delay alarms`.")
 TOPIC = typer.Option("", "--topic", help="Only this topic.")
 TRIED = typer.Option(None, "--settings", help="Use this file's [delay]; default: the default values.")
 
@@ -34,8 +36,16 @@ TRIED = typer.Option(None, "--settings", help="Use this file's [delay]; default:
 def register(app: typer.Typer) -> None:
     delay = typer.Typer(invoke_without_command=True)
     delay.callback()(show)
-    for verb in (watch, watch_watchers, forget, check, alarms, simulate):
+    for verb in (watch, watch_watchers, forget, check, simulate):
         delay.command(verb.__name__.replace("_", "-"))(verb)
+    listed = typer.Typer(invoke_without_command=True)
+    listed.callback()(alarms)
+    listed.command("acknowledge")(acknowledge)
+    listed.command("silence")(silence)
+    delay.add_typer(listed, name="alarms")
+    webhook = typer.Typer(help="The webhook that gets the alarms.")
+    webhook.command("test")(webhook_test)
+    delay.add_typer(webhook, name="webhook", no_args_is_help=True)
     app.add_typer(delay, name="delay")
 
 
@@ -131,12 +141,15 @@ def check(
 
 
 def alarms(
+    context: typer.Context,
     settings: Path = options.SETTINGS,
     link: list[str] = options.LINKS,
     limit: int = typer.Option(50, "--limit", help="Number of alarms.", min=1),
     json_output: bool = options.JSON,
 ) -> None:
     """Shows the history of alarms, newest first."""
+    if context.invoked_subcommand:
+        return
     from twinshore.monitoring.operations import describe_alarm_durations, read_alarm_history
     from twinshore.state.opening import open_existing
 
@@ -145,9 +158,48 @@ def alarms(
         rows = read_alarm_history(link, loaded, store, limit=limit)
         words = describe_alarm_durations(rows, loaded, store, clock=wall_ms)
     whens = [time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(row.raised_ms / 1000)) for row in rows]
-    lines = [f"{when} {said}  {row.sentence}" for when, said, row in zip(whens, words, rows, strict=True)]
+    lines = [f"{when} #{row.id} {said}  {row.sentence}" for when, said, row in zip(whens, words, rows, strict=True)]
     none = f"no alarm {'of these links ' if link else ''}has ever risen"
     print_result([asdict(row) for row in rows], lines, as_json=json_output, none=none)
+
+
+def acknowledge(
+    number: int = NUMBER,
+    reason: str = typer.Option("", "--reason", help="Why; shown with the alarm."),
+    settings: Path = options.SETTINGS,
+) -> None:
+    """Acknowledges an open alarm: the monitor does not send it again, only what is new about it, and its end."""
+    from twinshore.monitoring.operations import AlarmMark
+
+    _mark(AlarmMark(number, reason), settings)
+
+
+def silence(
+    number: int = NUMBER,
+    hours: float = typer.Option(..., "--hours", help="For so long; 0 ends a silence.", min=0, max=SILENCE_H_MAX),
+    settings: Path = options.SETTINGS,
+) -> None:
+    """Silences an open alarm: nothing about it is sent, while it is still shown."""
+    from twinshore.monitoring.operations import AlarmMark
+
+    _mark(AlarmMark(number, hours=hours), settings)
+
+
+def _mark(mark: AlarmMark, settings: Path) -> None:
+    from twinshore.monitoring.operations import act_mark, plan_mark
+    from twinshore.state.opening import open_existing
+
+    with open_existing(load_cli_settings(settings), "monitoring.no-store") as store:
+        planned = plan_mark(mark, store)
+        run_steps(planned, act_mark(planned, store, by=get_operator_name()), dry_run=False)
+
+
+def webhook_test(settings: Path = options.SETTINGS) -> None:
+    """Sends one test event to the webhook, as the monitor sends alarms."""
+    from twinshore.monitoring.operations import try_webhook
+
+    try_webhook(load_cli_settings(settings), get_operator_name())
+    typer.echo("the webhook took the test")
 
 
 def simulate(

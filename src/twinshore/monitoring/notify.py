@@ -29,10 +29,11 @@ from twinshore.monitoring.core.alerts import (
     AlarmTransition,
     AlertCondition,
     describe_event,
+    is_hushed,
     shift_alarm_clock,
     update_alarms,
 )
-from twinshore.state.core.values import AlarmRow
+from twinshore.state.core.values import NO_MARKS, AlarmRow
 from twinshore.state.store import Store
 
 log = logging.getLogger(__name__)
@@ -94,13 +95,13 @@ class Webhook:
     def _deliver(self, event: AlarmEvent) -> None:
         why = ""
         for number in range(DELIVERY_ATTEMPTS_MAX):
-            why = self._post(event)
+            why = self.post(event)
             if not why or self._closed.wait(DELIVERY_RETRY_DELAY_S * 2**number):
                 break
         if why:
             log.warning(f"the webhook was not reached ({why}); not told: {event.sentence}")
 
-    def _post(self, event: AlarmEvent) -> str:
+    def post(self, event: AlarmEvent) -> str:
         """Returns why the request failed; empty on success."""
         headers = {"Content-Type": "application/json"}
         url, token = self._target
@@ -126,6 +127,19 @@ def _refusal(error: urllib.error.HTTPError) -> str:
     to = urlsplit(error.headers.get("Location", ""))
     where = f"{to.scheme}://{to.netloc}" if to.netloc else "another path"
     return f"it answers {error.code}, a redirect to {where}, which is not followed: name the URL where it leads"
+
+
+def send_test(settings: DelaySettings, by: str, now_ms: int) -> str:
+    """Sends one event that is no alarm. Returns why that failed; empty on success. Raises ConfigError without a URL."""
+    url = settings.hook_url
+    if not url:
+        raise ConfigError("monitoring.no-webhook")
+    hook = Webhook(url, settings.token, settings.section.webhook_timeout_s)
+    said = f"{by} tests this webhook: no alarm has risen."
+    try:
+        return hook.post(AlarmEvent(AlarmTransition.TEST, AlarmKey("", AlarmKind.MONITOR), now_ms, now_ms, said))
+    finally:
+        hook.close()
 
 
 def encode_event(event: AlarmEvent) -> bytes:
@@ -194,6 +208,7 @@ class AlarmManager:
         self._ids: dict[AlarmKey, AlarmRow] = {}
         self._unsaved: list[AlarmEvent] = []
         self._again_s = 0.0
+        self._marks: Mapping[int, AlarmRow] = {}
         self.book: dict[AlarmKey, ActiveAlarm] = {}
 
     def leave(self, kind: AlarmKind, links: Collection[str]) -> None:
@@ -221,8 +236,11 @@ class AlarmManager:
         """Applies these conditions; returns the events, which are sent at once and saved when the store is writable."""
         quiet = is_quiet(self._quiet, now_ms)
         self.book, events = update_alarms(self.book, conditions, now_ms, self._timings, quiet=quiet)
+        marked = self._hushed(events, now_ms)
+        events = [event._replace(tell=event.tell and event.key not in marked) for event in events]
         for event in events:
-            hushed = "" if event.tell else " (quiet time)" if quiet else " (not told by itself)"
+            why = marked.get(event.key) or ("quiet time" if quiet else "not told by itself")
+            hushed = "" if event.tell else f" ({why})"
             level = logging.INFO if event.happening is AlarmTransition.CLEARED else logging.ERROR
             fields = {"link": event.key.link, "topic": event.key.topic} if "->" in event.key.link else None
             log.log(level, f"alarm {event.happening}{hushed}: {describe_event(event)}", extra=fields)
@@ -232,6 +250,17 @@ class AlarmManager:
         if time.monotonic() >= self._again_s:
             self.save()
         return events
+
+    def _hushed(self, events: Iterable[AlarmEvent], now_ms: int) -> Mapping[AlarmKey, str]:
+        """Returns the alarms of which people want no message. While the store is away, by what they said before."""
+        known = [(event, self._ids[event.key].id) for event in events if event.tell and event.key in self._ids]
+        if known and time.monotonic() >= self._again_s:
+            try:
+                self._marks = {row.id: row for row in self._store.delay.alarms(open_only=True, limit=None)}
+            except StoreError:
+                self._again_s = time.monotonic() + STORE_RETRY_INTERVAL_S
+        rows = ((event, self._marks.get(number)) for event, number in known)
+        return {event.key: "hushed by a person" for event, row in rows if row and is_hushed(event, row, now_ms)}
 
     def save(self) -> None:
         """Writes the history. What cannot be written is kept for the next call."""
@@ -255,7 +284,7 @@ class AlarmManager:
             if row is None:
                 continue
             if row.id not in stands and one.right_ms is None:
-                again = replace(row, id=0, sentence=one.sentence, cleared_ms=None)
+                again = replace(row, id=0, sentence=one.sentence, cleared_ms=None, **NO_MARKS)
                 self._ids[key] = self._store.delay.raise_alarm(again)
             elif row.sentence != one.sentence:
                 self._ids[key] = replace(row, sentence=one.sentence)
@@ -270,7 +299,7 @@ class AlarmManager:
                 key.link, key.kind, key.topic, key.group, event.sentence, event.raised_ms, told_ms, int(event.tell)
             )
             row = self._ids[key] = self._store.delay.raise_alarm(new)
-        elif event.happening is AlarmTransition.REPEATED:
+        elif event.happening is AlarmTransition.REPEATED and event.tell:
             row = replace(row, reported_ms=event.at_ms, reports=row.reports + 1, sentence=event.sentence)
             self._store.delay.mark_alarm_reported(row)
             self._ids[key] = row

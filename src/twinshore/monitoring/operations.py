@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
-from twinshore.config.errors import ConfigError
+from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.model import Link, Plan
 from twinshore.config.schema import did_you_mean
 from twinshore.config.sentences import count_phrase
@@ -17,11 +17,13 @@ from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.monitoring.core import alerts
 from twinshore.monitoring.core.alerts import (
+    describe_marks,
     describe_paused,
     describe_stale_figures,
     describe_unread_links,
     get_freshness_limit_s,
 )
+from twinshore.monitoring.notify import send_test
 from twinshore.monitoring.sampler import find_stopped_partitions
 from twinshore.monitoring.watchers import (
     CauseByAlarm,
@@ -227,6 +229,47 @@ def act(plan: Plan[ForgetWatcherStep], store: Store, *, by: str) -> Iterator[For
 
 
 @dataclass(frozen=True, slots=True)
+class AlarmMark:
+    """What a person says of an open alarm. `hours`: silence from now on; 0 ends a silence; None: an acknowledgement."""
+
+    number: int
+    reason: str = ""
+    hours: float | None = None
+
+    def sentence(self, *, done: bool) -> str:
+        would = "" if done else "would be "
+        if self.hours is None:
+            return f"alarm {self.number} {would}acknowledged: it is not sent again"
+        what = f"silenced for {self.hours:g} h" if self.hours else "silenced no more"
+        return f"alarm {self.number} {would}{what}"
+
+
+def plan_mark(mark: AlarmMark, store: Store) -> Plan[AlarmMark]:
+    """Raises ConfigError if no such alarm is open."""
+    if mark.number not in {row.id for row in store.delay.alarms(open_only=True, limit=None)}:
+        raise ConfigError("monitoring.alarm-not-open", number=mark.number)
+    return Plan((mark,))
+
+
+def act_mark(plan: Plan[AlarmMark], store: Store, *, by: str) -> Iterator[AlarmMark]:
+    for mark in plan.steps:
+        now_ms = wall_ms()
+        marks: dict[str, Any] = {"acknowledged_by": by[:255], "acknowledged_ms": now_ms, "reason": mark.reason}
+        if mark.hours is not None:
+            marks = {"silenced_by": by[:255], "silent_until_ms": now_ms + int(mark.hours * 3_600_000)}
+        told = AuditRow(now_ms, "", "alarm", str(mark.number), "", mark.sentence(done=True), mark.reason or "done", by)
+        if not store.delay.mark_alarm(mark.number, marks, told):
+            raise ConfigError("monitoring.alarm-not-open", number=mark.number)
+        yield mark
+
+
+def try_webhook(settings: Settings, by: str) -> None:
+    """Sends one test event, as the monitor sends alarms. Raises RefusedError if the webhook does not take it."""
+    if why := send_test(settings.delay, by, wall_ms()):
+        raise RefusedError("monitoring.webhook-failed", cause=why)
+
+
+@dataclass(frozen=True, slots=True)
 class TopicDelay:
     """Lag of a topic's partitions, or of a group's committed offsets in them, together.
 
@@ -280,7 +323,8 @@ class Delays:
         for alarm in [row for row in self.standing if heads[row] == row]:
             parts = [row for row in self.standing if heads[row] == alarm and row != alarm]
             that = "" if self.watch.watches(alarm) else "that "
-            found.append(f"alarm {that}{self.watch.describe_duration(alarm, self.now_ms)}: {alarm.sentence}")
+            marks = f" [{said}]" if (said := describe_marks(alarm, self.now_ms)) else ""
+            found.append(f"alarm {that}{self.watch.describe_duration(alarm, self.now_ms)}: {alarm.sentence}{marks}")
             found += [
                 f"  with it, {self.watch.describe_duration(part, self.now_ms)}: {part.sentence}" for part in parts
             ]
@@ -354,7 +398,8 @@ def describe_alarm_durations(
         if row.cleared_ms is not None:
             durations.append(f"for {(row.cleared_ms - row.raised_ms) / 1000:.0f} s")
         else:
-            durations.append("stands" if watch.watches(row) else watch.describe_duration(row, now_ms))
+            said = "stands" if watch.watches(row) else watch.describe_duration(row, now_ms)
+            durations.append("; ".join(filter(None, (said, describe_marks(row, now_ms)))))
     return durations
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from twinshore.monitoring.core.alerts import describe_marks
 from twinshore.proxy.operations.breakers import list_breakers, list_proxy_instances
 from twinshore.proxy.operations.traffic import parse_query, query_traffic
 from twinshore.server.core.catalogue import Role
@@ -29,7 +30,7 @@ from twinshore.server.layout import (
     when,
 )
 from twinshore.state.core.platform_values import SnapshotKind, SnapshotRow
-from twinshore.state.core.values import IncidentRow
+from twinshore.state.core.values import AlarmRow, IncidentRow
 from twinshore.state.incident_log import IncidentFilter
 from twinshore.state.log import AuditFilter
 from twinshore.state.platform import SnapshotFilter, digest_of
@@ -547,12 +548,21 @@ def alarms_page(visit: Visit) -> Page:
             row.topic or row.group or "-",
             row.sentence,
             when(row.raised_ms),
-            when(row.cleared_ms) if row.cleared_ms is not None else "open",
+            when(row.cleared_ms) if row.cleared_ms is not None else _alarm_actions(visit, row),
         ]
         for row in found
     ]
     heads = ["Alarm", "Link", "Of", "Says", "Raised", "Cleared"]
-    return Page("Alarms", lead, table(heads, rows, none="no alarm", caption="Alarms"), rank=TROUBLE if opened else FINE)
+    shown = table(heads, rows, none="no alarm", caption="Alarms")
+    fixed = actions([("/do/delay-webhook-test", "Test the webhook")])
+    return Page("Alarms", lead, shown, fixed, rank=TROUBLE if opened else FINE)
+
+
+def _alarm_actions(visit: Visit, row: AlarmRow) -> Markup:
+    """What was said of an open alarm, and what may be said."""
+    said = describe_marks(row, visit.now_ms) or "open"
+    verbs = (("delay-alarms-acknowledge", "Acknowledge"), ("delay-alarms-silence", "Silence"))
+    return render(said, actions([(path_to("do", verb, number=str(row.id)), title) for verb, title in verbs]))
 
 
 def audit_page(visit: Visit) -> Page:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import Connection, func, select
 
 from twinshore.state import log, sql
-from twinshore.state.core.values import AlarmRow, AuditRow, PartitionDelayRow, WatcherRow
+from twinshore.state.core.values import NO_MARKS, AlarmRow, AuditRow, PartitionDelayRow, WatcherRow
 from twinshore.state.database import StorePart, reads, writes
 from twinshore.state.tables import alarms, partition_delays, watchers
 
@@ -43,10 +43,17 @@ class DelayStore(StorePart):
     def clear_alarm(self, connection: Connection, alarm_id: int, now_ms: int) -> bool:
         """Closes the alarm; returns whether it was open. Deletes the oldest history."""
         is_open = {"id": alarm_id, "cleared_ms": None}
-        done = sql.swap_row(connection, alarms, is_open, {"cleared_ms": now_ms, "open_key": None})
+        done = sql.swap_row(connection, alarms, is_open, {"cleared_ms": now_ms, "open_key": None, **NO_MARKS})
         newest = connection.scalar(select(func.max(alarms.c.id))) or 0
         old = (alarms.c.id <= newest - ALARM_ROWS_MAX, alarms.c.cleared_ms.is_not(None))
         connection.execute(alarms.delete().where(*old))
+        return done
+
+    @writes
+    def mark_alarm(self, connection: Connection, alarm_id: int, marks: sql.Row, told: AuditRow) -> bool:
+        """Saves what a person says of the open alarm; returns whether it is open."""
+        done = sql.swap_row(connection, alarms, {"id": alarm_id, "cleared_ms": None}, marks)
+        log.add_audit_rows(connection, [told] if done else [])
         return done
 
     @reads

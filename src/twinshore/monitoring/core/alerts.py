@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from twinshore.config.sections.delay import DelaySection
-from twinshore.config.sentences import join_names
+from twinshore.config.sentences import format_age, join_names
 from twinshore.monitoring.core.partition_lag import (
     DelayVerdict,
     MonitoredPartition,
@@ -277,6 +277,7 @@ class AlarmTransition(StrEnum):
     RAISED = "raised"
     REPEATED = "repeated"
     CLEARED = "cleared"
+    TEST = "test"
 
 
 class AlarmEvent(NamedTuple):
@@ -436,6 +437,23 @@ def describe_alarm_key(key: AlarmKey) -> str:
     # Without a topic, `group` names a part of the link: its windows, its groups.
     group = (f", group {key.group}" if topic else f" {key.group}") if key.group else ""
     return f"{key.link}{topic}{group}: {key.kind}"
+
+
+def is_hushed(event: AlarmEvent, row: AlarmRow, now_ms: int) -> bool:
+    """Whether people want no message: none of a silenced alarm, and of an acknowledged one no mere repeat."""
+    repeats = event.happening is AlarmTransition.REPEATED and not event.also
+    return now_ms < row.silent_until_ms or (repeats and bool(row.acknowledged_by))
+
+
+def describe_marks(row: AlarmRow, now_ms: int) -> str:
+    """Returns what people said of the alarm; empty if nothing."""
+    told = []
+    if row.acknowledged_by:
+        told.append(f"acknowledged by {row.acknowledged_by}{f': {row.reason}' if row.reason else ''}")
+    if now_ms < row.silent_until_ms:
+        left = format_age((row.silent_until_ms - now_ms) / 1000)
+        told.append(f"silenced by {row.silenced_by} for {left} more")
+    return "; ".join(told)
 
 
 def describe_event(event: AlarmEvent) -> str:

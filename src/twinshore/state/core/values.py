@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from twinshore.config.errors import StoreError
 from twinshore.config.incident_policy import IncidentKind, IncidentPolicy, IncidentSide
@@ -387,7 +387,7 @@ class LinkStatus:
 @dataclass(frozen=True, slots=True)
 class AlarmRow:
     """An alarm about lag, open while `cleared_ms` is None. `reported_ms` is None if raised in a quiet period and not
-    reported yet.
+    reported yet. The last fields are what people said of the open alarm; `reason`: of the acknowledgement.
     """
 
     link: str
@@ -400,6 +400,20 @@ class AlarmRow:
     reports: int = 0
     cleared_ms: int | None = None
     id: int = 0
+    acknowledged_by: str = ""
+    acknowledged_ms: int = 0
+    reason: str = ""
+    silenced_by: str = ""
+    silent_until_ms: int = 0
+
+
+NO_MARKS: dict[str, Any] = {
+    "acknowledged_by": "",
+    "acknowledged_ms": 0,
+    "reason": "",
+    "silenced_by": "",
+    "silent_until_ms": 0,
+}
 
 
 @dataclass(frozen=True, slots=True)
