@@ -51,6 +51,12 @@ class PlainWriter:
         self._thread.start()
 
     def _run(self) -> None:
+        try:
+            self._write()
+        except KafkaException as error:  # fatal, from any call: an idempotent producer ends
+            self.failed.append(error.args[0].str())
+
+    def _write(self) -> None:
         began_s = time.monotonic()
         while not self._stopping.is_set():
             while self.sent < (time.monotonic() - began_s) * self._per_s:
@@ -59,9 +65,6 @@ class PlainWriter:
                     self._producer.produce(self._topic, f"{number}", key, on_delivery=partial(self._heard, key, number))
                 except BufferError:
                     break
-                except KafkaException as error:  # fatal: an idempotent producer ends
-                    self.failed.append(error.args[0].str())
-                    return
                 self.sent += 1
             self._producer.poll(0.005)
         self._producer.flush(60)
