@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from twinshore.server.core.access import approval_fault, may_cancel
-from twinshore.server.core.catalogue import Effect, Operation, Parameter, Role, ValueKind
+from twinshore.server.core.catalogue import JSON, Effect, Operation, Parameter, Role, ValueKind
 from twinshore.server.core.jobs import JobPlan, has_ended
 from twinshore.server.core.snapshots import BEHIND, DIFFERS, FINE, TROUBLE, hold_values
 from twinshore.server.core.words import hold_sentence, seconds
@@ -75,8 +75,9 @@ def operation_page(visit: Visit, path: str, fault: str = "") -> Page:
     if not visit.caller.may(one.rule.role):
         sentence = f"{one.rule.title} needs the role {one.rule.role}, and you have {visit.caller.role}."
         return Page(one.rule.title, sentence, every_s=0, status=403)
-    first = [_input(parameter, visit) for parameter in one.parameters if parameter.is_required]
-    more = [_input(parameter, visit) for parameter in one.parameters if not parameter.is_required]
+    shown = [parameter for parameter in one.parameters if parameter.name != JSON]
+    first = [_input(parameter, visit) for parameter in shown if parameter.is_required]
+    more = [_input(parameter, visit) for parameter in shown if not parameter.is_required]
     is_reading = one.rule.effect is Effect.READS
     label = "Show" if is_reading else "Plan" if one.plans else "Go on"
     folded = tag("details", tag("summary", "More"), more, open=not first or _is_given(visit, one)) if more else None
@@ -142,7 +143,7 @@ def job_page(visit: Visit, job: str, requests: JobRequests, fault: str = "") -> 
     """One job: what it would do, what it does, how it ended."""
     row = requests.job(job, visit.caller)
     one = operation_of(row.operation)
-    lines = visit.store.jobs.lines(row.id, max(-1, visit.store.jobs.last_line(row.id) - LINES_SHOWN))
+    lines = visit.store.jobs.tail(row.id, LINES_SHOWN)
     switch = _switch_of(visit, row)
     live = render(
         values_table(_facts(row)),

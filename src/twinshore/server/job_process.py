@@ -72,7 +72,7 @@ def run_job(settings: str, job: str, worker: str, readings: Mapping[str, SeenLea
         finally:
             sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
             printer.close()
-        finish(store, job, exit_code, sentence, plan)
+        finish(store, job, exit_code, sentence, printer.said, plan)
 
 
 class JobPrinter(io.TextIOBase):
@@ -84,7 +84,7 @@ class JobPrinter(io.TextIOBase):
         """`holds`: nothing is written before the end."""
         self._store, self._job, self._holds = store, job, holds
         self._number = store.jobs.last_line(job)
-        self._part = ""
+        self._part = self.said = ""
         self._lines: queue.SimpleQueue[JobLine] = queue.SimpleQueue()
         self._unwritten: list[JobLine] = []
         self._closed = threading.Event()
@@ -108,6 +108,7 @@ class JobPrinter(io.TextIOBase):
 
     def _put(self, line: str) -> None:
         self._number += 1
+        self.said = line or self.said
         self._lines.put(JobLine(self._job, self._number, wall_ms(), escape_line(line)))
 
     def forget(self) -> None:
@@ -164,7 +165,6 @@ class JobRun:
     def result(self) -> tuple[int, str, JobPlan | None]:
         """Returns the exit code, the last sentence, and the plan if the job was only to be planned."""
         arguments = json.loads(self._row.arguments)
-        as_json = bool(arguments.pop("json_output", False))
         is_planning = self._row.state is JobState.PLANNING
         operation = self._operation
         settings = ["--settings", self._settings] if operation.takes_settings else []
@@ -176,10 +176,7 @@ class JobRun:
         goes_on = self._resumption()
         if isinstance(goes_on, SwitchView):
             return (0 if goes_on.done else 1), goes_on.verdict(), None
-        own = [*operation.act_options]
-        if operation.prints_json and as_json:
-            own.append("--json")
-        exit_code, sentence = run_verb(goes_on or operation.words(arguments, own), settings)
+        exit_code, sentence = run_verb(goes_on or operation.words(arguments, operation.act_options), settings)
         if goes_on and exit_code == REFUSED and isinstance(over := self._resumption(), SwitchView):
             return (0 if over.done else 1), over.verdict(), None  # the mirror was quicker, and turned it back
         return exit_code, sentence, None
@@ -270,17 +267,15 @@ def change_job(store: Store, job: str, change: Callable[[JobRow], JobRow]) -> Jo
             return saved
 
 
-def finish(store: Store, job: str, exit_code: int, sentence: str, plan: JobPlan | None) -> None:
-    """Writes down how the job ended. While the store is away it tries again."""
-    lines = [line.text for line in _last_lines(store, job)]
-    said = sentence or next((line for line in reversed(lines) if line), "")
+def finish(store: Store, job: str, exit_code: int, sentence: str, said: str, plan: JobPlan | None) -> None:
+    """Writes down how the job ended. `said`: the last line. While the store is away it tries again."""
 
     def change(row: JobRow) -> JobRow:
         if plan is not None and not exit_code:
             return planned(row, plan, wall_ms())
         if plan is not None and plan.refusal:
             return planned(row, replace(plan, refusal=sentence or plan.refusal), wall_ms())
-        return ended(row, exit_code, said, wall_ms())
+        return ended(row, exit_code, sentence or said, wall_ms())
 
     until, pause = wall_ms() + 1000 * END_TIMEOUT_S, threading.Event()
     while True:
@@ -292,11 +287,3 @@ def finish(store: Store, job: str, exit_code: int, sentence: str, plan: JobPlan 
             pause.wait(STORE_RETRY_S)
         else:
             return
-
-
-def _last_lines(store: Store, job: str) -> tuple[JobLine, ...]:
-    try:
-        last = store.jobs.last_line(job)
-        return store.jobs.lines(job, max(-1, last - 20))
-    except StoreError:
-        return ()

@@ -9,9 +9,10 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from twinshore import __version__
+from twinshore.config.sentences import format_time
 from twinshore.server.core.access import Caller
 from twinshore.server.core.catalogue import Role
-from twinshore.server.core.words import OLD_MS, RANK_WORDS, iso, utc
+from twinshore.server.core.words import OLD_MS, RANK_WORDS, iso
 from twinshore.server.html import Child, Markup, link, render, tag
 from twinshore.state.store import Store
 
@@ -85,7 +86,7 @@ def path_to(*parts: str, **query: str) -> str:
 
 def when(at_ms: int) -> Markup:
     """A time: in UTC, and as an age where scripts run."""
-    return tag("time", utc(at_ms), datetime=iso(at_ms), data_age=True) if at_ms else Markup("never")
+    return tag("time", format_time(at_ms), datetime=iso(at_ms), data_age=True) if at_ms else Markup("never")
 
 
 def as_of(at_ms: int, now_ms: int) -> Markup:

@@ -181,7 +181,7 @@ def read_arguments(operation: Operation, words: Sequence[str]) -> dict[str, Any]
             shown = [str(one) if isinstance(one, Path) else one for one in value] if known[name].is_many else value
             if shown != known[name].default:
                 found[name] = shown
-        elif name in ("yes", "dry_run", "json_output"):
+        elif name in ("yes", "dry_run"):
             found |= {name: True} if value else {}
         elif name != "settings" and value:
             raise ConfigError("server.unknown-value", operation=operation.name, name=name, known=", ".join(known))

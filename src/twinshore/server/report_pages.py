@@ -19,11 +19,10 @@ from twinshore.advisor.core.advice_report import (
 )
 from twinshore.advisor.core.model import Finding, Severity
 from twinshore.config.errors import ConfigError
-from twinshore.config.sentences import count_phrase, join_names
-from twinshore.server.core.catalogue import Role
+from twinshore.config.sentences import count_phrase, format_time, join_names
+from twinshore.server.core.catalogue import JSON, Role
 from twinshore.server.core.jobs import has_ended
 from twinshore.server.core.snapshots import BEHIND, FINE, TROUBLE
-from twinshore.server.core.words import utc
 from twinshore.server.html import Child, Markup, button, field, link, render, table, tag
 from twinshore.server.layout import PAGE_SIZE, Page, Visit, actions, badge, card, filters, path_to, when
 from twinshore.server.verbs import operation_of
@@ -33,6 +32,8 @@ from twinshore.state.platform import JobFilter
 ADVISE, RESCUES, SETTINGS = "advise", "switch rescue list", "settings show"
 # What the advisor's page compares with.
 EARLIER_MS = 7 * 86_400_000
+# Warnings may stand behind the answer.
+LINES_READ = 100
 SEVERITY_RANKS = {Severity.CRITICAL: TROUBLE, Severity.WARNING: BEHIND}
 
 
@@ -51,7 +52,7 @@ def _jobs(visit: Visit, operation: str, **arguments: str) -> list[JobRow]:
     kept = []
     for row in found:
         given = json.loads(row.arguments)
-        if given.get("json_output") and all(given.get(name) == value for name, value in wanted.items()):
+        if given.get(JSON) and all(given.get(name) == value for name, value in wanted.items()):
             kept.append(row)
     return kept
 
@@ -59,7 +60,7 @@ def _jobs(visit: Visit, operation: str, **arguments: str) -> list[JobRow]:
 def _answer(visit: Visit, row: JobRow | None) -> _Answer | None:
     if row is None:
         return None
-    for line in reversed(visit.store.jobs.lines(row.id)):
+    for line in reversed(visit.store.jobs.tail(row.id, LINES_READ)):
         try:
             return _Answer(row, json.loads(line.text))
         except ValueError:  # a warning
@@ -81,7 +82,7 @@ def _report(
     page.every_s = 2 if is_looking else 0
     if is_looking:
         page.live = render(tag("p", link(path_to("jobs", jobs[0].id), "A worker looks now.")), page.live)
-    hidden = tag("input", type="hidden", name="json_output", value="on")
+    hidden = tag("input", type="hidden", name=JSON, value="on")
     form = visit.form(path_to("do", one.path), hidden, *inputs, tag("p", button("Look again" if jobs else "Look")))
     page.fixed = render(card("Look", form), page.fixed)
     return page
@@ -217,7 +218,7 @@ def _since(found: AdviceDifference) -> Markup:
         return tag("ul", [tag("li", f"{one.subject}: {one.says}") for one in findings[:PAGE_SIZE]])
 
     new, gone = count_phrase(len(found.new), "finding"), count_phrase(len(found.gone), "finding")
-    said = f"Since {utc(found.since_ms)}: {new} new, {gone} resolved, {found.stays} as before."
+    said = f"Since {format_time(found.since_ms)}: {new} new, {gone} resolved, {found.stays} as before."
     unsure = " Some may be resolved only because they could not be read." if found.unsure else ""
     return card(
         "Changed",

@@ -12,7 +12,7 @@ from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.kafka.clock import wall_ms
 from twinshore.server.core.access import Caller, approval_fault, may_cancel, needs_approval
 from twinshore.server.core.catalogue import Effect, Operation, command_line
-from twinshore.server.core.jobs import applied, apply_fault, approved, cancelled, has_ended
+from twinshore.server.core.jobs import JobPlan, applied, apply_fault, approved, cancelled, has_ended, planned
 from twinshore.server.verbs import operation_of
 from twinshore.state.core.platform_values import JobRow, JobState
 from twinshore.state.core.values import AuditRow
@@ -32,9 +32,8 @@ class JobRequests:
         """
         operation = operation_of(path)
         self.check_role(operation, caller)
-        given = {name: value for name, value in arguments.items() if name != "json_output"}
-        operation.words(given)  # refuses what the verb does not take
-        is_reading = operation.effect(given) is Effect.READS
+        line = command_line(operation.words(arguments))  # refuses what the verb does not take
+        is_reading = operation.effect(arguments) is Effect.READS
         now_ms = wall_ms()
         row = JobRow(
             id=f"{now_ms:011x}{secrets.token_hex(4)}",
@@ -48,8 +47,7 @@ class JobRequests:
         )
         if not is_reading and not operation.plans:
             # It says nothing beforehand: what is agreed to is the command itself.
-            line = command_line(operation.words(given))
-            row = replace(row, state=JobState.PLANNED, plan=_bare_plan(line), digest=digest_of(line))
+            row = planned(row, JobPlan((line,), decisions=(line,)), now_ms)
         found = self._store.jobs.add(row)
         if (found.operation, found.arguments) != (row.operation, row.arguments):
             raise RefusedError("server.key-used", job=found.id)
@@ -101,8 +99,9 @@ class JobRequests:
         return row
 
     def _swap(self, row: JobRow, now: JobRow, caller: Caller, outcome: str) -> JobRow:
-        line = command_line(operation_of(row.operation).words(_arguments(row)))
-        told = AuditRow(wall_ms(), "", "job", row.id, line, now.reason, outcome, f"{caller.name}, by {caller.by}")
+        told = AuditRow(
+            wall_ms(), "", "job", row.id, job_command(row), now.reason, outcome, f"{caller.name}, by {caller.by}"
+        )
         saved = self._store.jobs.swap(row, now, [told])
         if saved is None:
             raise RefusedError("server.job-changed", job=row.id)
@@ -113,16 +112,8 @@ def may_see(caller: Caller, row: JobRow) -> bool:
     return caller.name == row.requested_by or caller.may(operation_of(row.operation).rule.role)
 
 
-def _arguments(row: JobRow) -> dict[str, Any]:
-    return {name: value for name, value in json.loads(row.arguments).items() if name != "json_output"}
-
-
 def job_command(row: JobRow) -> str:
-    return command_line(operation_of(row.operation).words(_arguments(row)))
-
-
-def _bare_plan(line: str) -> str:
-    return json.dumps({"shown": [line], "steps": [], "remarks": [], "decisions": [line], "refusal": ""})
+    return command_line(operation_of(row.operation).words(json.loads(row.arguments)))
 
 
 def read_form(operation: Operation, form: Mapping[str, list[str]]) -> dict[str, Any]:

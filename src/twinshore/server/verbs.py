@@ -22,7 +22,7 @@ _KINDS: dict[object, ValueKind] = {
     bool: ValueKind.FLAG,
 }
 # What the platform gives itself.
-OWN_OPTIONS = frozenset({"settings", "dry_run", "yes", "json_output", "watch"})
+OWN_OPTIONS = frozenset({"settings", "dry_run", "yes", "watch"})
 
 Verb = Callable[..., None]
 
@@ -79,7 +79,6 @@ def _operation(name: str, verb: Verb) -> Operation:
         tuple(parameters),
         has_dry_run="dry_run" in given,
         asks="yes" in given,
-        prints_json="json_output" in given,
         takes_settings="settings" in given,
     )
 

@@ -28,7 +28,7 @@ from twinshore.server import account_pages, job_pages, pages, report_pages
 from twinshore.server.accounts import Accounts, read_role
 from twinshore.server.api import API, KEY_CHARS_MAX, Api, ApiCall, openapi, problem
 from twinshore.server.core.access import SESSION_MS, Caller, is_csrf_right
-from twinshore.server.core.catalogue import Role
+from twinshore.server.core.catalogue import JSON, Role
 from twinshore.server.core.oidc import CALLBACK_PATH, LOGIN_MS, LOGIN_PATH, LoginAttempt
 from twinshore.server.html import Markup, tag
 from twinshore.server.layout import Page, Visit, document, message_page
@@ -311,8 +311,8 @@ class Console:
     def _ask(self, request: Request, visit: Visit, form: Form, operation: str) -> Response:
         one = operation_of(operation)
         try:
-            report = report_pages.REPORTS.get(one.name) if form.text("json_output") else None
-            given = read_form(one, form.fields) | ({"json_output": True} if report else {})
+            given = read_form(one, form.fields)
+            report = report_pages.REPORTS.get(one.name) if JSON in given else None
             row = self._requests.ask(one.name, given, visit.caller)
         except ConfigError as error:
             kept = {name: "\n".join(values) for name, values in form.fields.items() if name != "csrf"}

@@ -272,6 +272,12 @@ class JobStore(StorePart):
         return sql.read_rows(connection, JobLine, query.order_by(job_lines.c.number).limit(limit))
 
     @reads
+    def tail(self, connection: Connection, job: str, count: int) -> tuple[JobLine, ...]:
+        """Returns the last lines."""
+        query = select(job_lines).where(job_lines.c.job == job).order_by(job_lines.c.number.desc()).limit(count)
+        return sql.read_rows(connection, JobLine, query)[::-1]
+
+    @reads
     def last_line(self, connection: Connection, job: str) -> int:
         """Returns the number of the last line; -1 without one."""
         found = connection.scalar(select(func.max(job_lines.c.number)).where(job_lines.c.job == job))

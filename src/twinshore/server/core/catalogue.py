@@ -200,6 +200,10 @@ REASONS: Mapping[str, Sequence[str]] = {
 LEFT_OUT: Mapping[str, str] = {name: why for why, names in REASONS.items() for name in names}
 
 
+# With which a verb prints values in place of sentences. Forms do not show it.
+JSON = "json_output"
+
+
 class ValueKind(StrEnum):
     TEXT = "text"
     INTEGER = "integer"
@@ -293,7 +297,6 @@ class Operation:
     parameters: tuple[Parameter, ...]
     has_dry_run: bool
     asks: bool
-    prints_json: bool
     takes_settings: bool
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from twinshore.config.sentences import count_phrase, format_age, join_names
+from twinshore.config.sentences import count_phrase, format_age, format_time, join_names
 from twinshore.server.core.snapshots import BEHIND, DIFFERS, FINE, PAUSED, TROUBLE, UNKNOWN
 
 RANK_WORDS: Mapping[int, str] = {
@@ -19,10 +19,6 @@ RANK_WORDS: Mapping[int, str] = {
 }
 # A snapshot that is older is said to be old.
 OLD_MS = 60_000
-
-
-def utc(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def iso(at_ms: int) -> str:
@@ -63,7 +59,7 @@ def verdict(values: Mapping[str, Any] | None) -> str:
 
 def _proof(values: Mapping[str, Any]) -> str:
     if values["topic_count"] and values["proven_topics"] == values["topic_count"]:
-        return f"both sides were compared, and are the same, as of {utc(values['proven_ms'])}"
+        return f"both sides were compared, and are the same, as of {format_time(values['proven_ms'])}"
     proven, whole = values["proven_topics"], count_phrase(values["topic_count"], "topic")
     return f"{proven} of {whole} were compared on both sides"
 
