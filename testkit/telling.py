@@ -169,7 +169,7 @@ def _named(files: Iterable[SourceFile]) -> Iterator[str]:
 
 LOGS_BY_FUNCTION: Final = "Callable[[str], None]"
 FIGURES: Final = (
-    FormFigure("files", "files in src", lambda tree: len(tree.files), 450),  # 420 before the platform
+    FormFigure("files", "files in src", lambda tree: len(tree.files), 420),
     FormFigure(
         "median-lines",
         "median lines of a module",
@@ -177,7 +177,7 @@ FIGURES: Final = (
         200,
         True,
     ),
-    FormFigure("code-lines", "lines of code in src", lambda tree: sum(map(code_lines, tree.files)), 77_000),
+    FormFigure("code-lines", "lines of code in src", lambda tree: sum(map(code_lines, tree.files)), 80_000),
     FormFigure(
         "faces",
         f"packages whose __init__ defines things, or has over {FACE_LINES_MAX} lines",
