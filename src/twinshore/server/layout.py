@@ -14,6 +14,7 @@ from twinshore.server.core.access import Caller
 from twinshore.server.core.catalogue import Role
 from twinshore.server.core.words import OLD_MS, RANK_WORDS, iso
 from twinshore.server.html import Child, Markup, link, render, tag
+from twinshore.server.verbs import operation_of
 from twinshore.state.store import Store
 
 # Address, title, and who sees it.
@@ -190,6 +191,14 @@ def message_page(title: str, sentence: str, hint: str = "", status: int = 400) -
 def actions(links: Iterable[tuple[str, str]]) -> Markup:
     """Links to what may be done, by address and title."""
     return tag("p", [render(link(where, title), " ") for where, title in links], class_="actions")
+
+
+def offers(visit: Visit, *operations: str, **query: str) -> Markup:
+    """Links to the forms of these operations, filled with these values, but for those that the visitor may not ask."""
+    found = {path: operation_of(path).rule for path in operations}
+    return actions(
+        (path_to("do", path, **query), rule.title) for path, rule in found.items() if visit.caller.may(rule.role)
+    )
 
 
 def values_table(rows: Iterable[tuple[str, Any]]) -> Markup:

@@ -25,6 +25,7 @@ from twinshore.server.layout import (
     filters,
     message_page,
     next_page,
+    offers,
     path_to,
     values_table,
     when,
@@ -194,14 +195,7 @@ def link_page(visit: Visit, name: str) -> Page:
         card("Incidents", _incident_list(incidents)) if incidents else None,
         card("Topics", topics, link(path_to("topics", link=name), "All topics of this link")),
     )
-    offered = [
-        ("link-pause", "Pause"),
-        ("link-resume", "Resume"),
-        ("link-throttle", "Limit"),
-        ("link-filter", "Filters"),
-        ("prove", "Compare both sides"),
-    ]
-    shown = actions((path_to("do", one, link=name), title) for one, title in offered)
+    shown = offers(visit, "link-pause", "link-resume", "link-throttle", "link-filter", "prove", link=name)
     return Page(name, values["says"], live, card("Change", shown), rank=row.rank)
 
 
@@ -273,17 +267,13 @@ def topic_page(visit: Visit, name: str, topic: str) -> Page:
         card("Groups", tag("ul", [tag("li", _group_link(one.subject)) for one in reading])) if reading else None,
     )
     escaped = topic.replace(".", "\\.")
-    offered = [
-        (path_to("do", "switch-run", topics=escaped, to=target), f"Switch to {target}"),
-        (path_to("do", "switch-drill", topics=escaped, to=target), "Rehearse a switch"),
-        (path_to("do", "prove", topic=topic, link=name), "Compare both sides"),
-        (path_to("do", "mirror-records", topic=topic, link=name), "Records of both sides at one offset"),
-        (path_to("do", "protection-set", topics=topic), "Protect"),
-        (path_to("do", "link-pause", link=name, topic=escaped), "Pause"),
-        (path_to("do", "mirror-resume", topic=topic, link=name), "Resume stopped partitions"),
-        (path_to("audit", topic=topic), "Changes"),
-    ]
-    shown = actions(offered)
+    shown = render(
+        offers(visit, "switch-run", "switch-drill", topics=escaped, to=target),
+        offers(visit, "prove", "mirror-records", "mirror-resume", topic=topic, link=name),
+        offers(visit, "protection-set", topics=topic),
+        offers(visit, "link-pause", topic=escaped, link=name),
+        actions([(path_to("audit", topic=topic), "Changes")]),
+    )
     return Page(topic, topic_sentence(values, row.state, name), live, card("Change", shown), rank=row.rank)
 
 
@@ -344,12 +334,11 @@ def group_page(visit: Visit, name: str, group: str) -> Page:
         tag("p", values["why"]) if values["why"] else None,
         card("Offsets", table(heads, parts, caption="Committed offsets")),
     )
-    offered = [
-        (path_to("do", "groups-move", group=group, link=name), f"Commit on {target} now"),
-        (path_to("do", "proxy-offsets", group=group), "Reset offsets"),
-        (path_to("do", "switch-run", group=group, to=target), f"Move the group to {target}"),
-    ]
-    shown = actions(offered)
+    shown = render(
+        offers(visit, "groups-move", group=group, link=name),
+        offers(visit, "proxy-offsets", group=group),
+        offers(visit, "switch-run", group=group, to=target),
+    )
     return Page(group, lead, live, card("Change", shown), rank=row.rank)
 
 
@@ -380,14 +369,7 @@ def switch_page(visit: Visit) -> Page:
         for view in found
     ]
     heads = ["Switch", "Kind", "Homes", "Topics", "State", "#Writers waited", "By", "Began"]
-    offered = [
-        ("switch-drill", "Rehearse a switch"),
-        ("switch-run", "Switch topics, or a whole link"),
-        ("switch-failback", "Fail back after a forced switch"),
-        ("switch-history", "Export the history"),
-        ("switch-free", "Remove what a dead switch left"),
-    ]
-    shown = actions((path_to("do", one), title) for one, title in offered)
+    shown = offers(visit, "switch-drill", "switch-run", "switch-failback", "switch-history", "switch-free")
     live = render(holds, card("History", table(heads, rows, none="nothing was switched yet", caption="Switches")))
     return Page("Switch", lead, live, card("Move", shown), rank=TROUBLE if opened else FINE)
 
@@ -403,14 +385,9 @@ def proxies_page(visit: Visit) -> Page:
     late = [one for one in serving if one["status"] != "serves"]
     opened = [one for one in breakers if one["open"] or one["tripped_at"]]
     lead = f"{len(serving)} proxies serve, {len(late)} of them behind; {len(opened)} circuit breakers are open."
-    offered = [
-        ("proxy-breaker-open", "Open a circuit breaker"),
-        ("proxy-breaker-limit", "Set limits"),
-        ("proxy-offsets", "Reset a group's offsets"),
-        ("proxy-groups", "Move all groups"),
-        ("proxy-client-audit", "Audit clients"),
-    ]
-    links = actions((path_to("do", one), title) for one, title in offered)
+    links = offers(
+        visit, "proxy-breaker-open", "proxy-breaker-limit", "proxy-offsets", "proxy-groups", "proxy-client-audit"
+    )
     live = render(
         card("Proxies", _proxy_table(instances[:PAGE_SIZE])),
         card("Circuit breakers", _breaker_table(breakers[:PAGE_SIZE])),
@@ -523,16 +500,13 @@ def incident_page(visit: Visit, number: str) -> Page:
             ("Closed", when(row.closed_ms) if row.closed_ms is not None else "open"),
         ]
     )
-    offered: list[tuple[str, str]] = []
+    helps: list[Child] = []
     if one["topic"] and one["from_offset"] >= 0:
         place = {"topic": one["topic"], "partition": str(max(0, one["partition"])), "link": one["link"]}
-        offset = str(one["from_offset"])
-        where = path_to("do", "mirror-records", offset=offset, **place)
-        offered.append((where, f"Both records at offset {offset}"))
+        helps.append(offers(visit, "mirror-records", offset=str(one["from_offset"]), **place))
     if one["topic"]:
-        offered.append((path_to("do", "mirror-resume", topic=one["topic"], link=one["link"]), "Resume"))
-        offered.append((path_to("do", "prove", topic=one["topic"], link=one["link"]), "Compare both sides"))
-    shown = card("What helps", actions(offered)) if offered else None
+        helps.append(offers(visit, "mirror-resume", "prove", topic=one["topic"], link=one["link"]))
+    shown = card("What helps", helps) if helps else None
     return Page(f"Incident {number}: {one['kind']}", one["sentence"], facts, shown, rank=TROUBLE)
 
 
@@ -554,15 +528,14 @@ def alarms_page(visit: Visit) -> Page:
     ]
     heads = ["Alarm", "Link", "Of", "Says", "Raised", "Cleared"]
     shown = table(heads, rows, none="no alarm", caption="Alarms")
-    fixed = actions([("/do/delay-webhook-test", "Test the webhook")])
+    fixed = offers(visit, "delay-webhook-test")
     return Page("Alarms", lead, shown, fixed, rank=TROUBLE if opened else FINE)
 
 
 def _alarm_actions(visit: Visit, row: AlarmRow) -> Markup:
     """What was said of an open alarm, and what may be said."""
     said = describe_marks(row, visit.now_ms) or "open"
-    verbs = (("delay-alarms-acknowledge", "Acknowledge"), ("delay-alarms-silence", "Silence"))
-    return render(said, actions([(path_to("do", verb, number=str(row.id)), title) for verb, title in verbs]))
+    return render(said, offers(visit, "delay-alarms-acknowledge", "delay-alarms-silence", number=str(row.id)))
 
 
 def audit_page(visit: Visit) -> Page:
