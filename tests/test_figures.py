@@ -92,7 +92,7 @@ BOUNDS = {
     },
     "simulation": {
         "0.9 seconds": "tests.simulation.connections:LEFT_LANDS_S",
-        "4 seconds": "replication.task.core.config:UNDELIVERED_S_MAX",
+        "4 seconds": "replication.task.core.messages:UNDELIVERED_S_MAX",
     },
     "protection": {
         "5 s": "tests.test_figures:ALONE_AFTER_S",
