@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import ipaddress
 import json
 import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from typing import Any, Literal
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from twinshore.config.errors import CodedError, ConfigError, RefusedError, StoreError, TwinshoreError
 from twinshore.config.frozen import HEALTH_PATH
@@ -35,12 +36,12 @@ from twinshore.server.layout import Page, Visit, document, message_page
 from twinshore.server.oidc import OidcProvider
 from twinshore.server.requests import JobRequests, read_form
 from twinshore.server.verbs import operation_of
+from twinshore.state.platform import digest_of
 from twinshore.state.store import Store
 from twinshore.switch.core.config_offer import parse_bearer_token
 
 COOKIE, LOGIN_COOKIE = "twinshore", "twinshore-login"
 BODY_BYTES_MAX = 64 * 1024
-STATIC_KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
@@ -99,16 +100,16 @@ class Console:
         self._provider = OidcProvider(settings.oidc) if settings.oidc else None
         self._requests = JobRequests(store, four_eyes=settings.four_eyes)
         self._api = Api(store, self._requests)
-        self._networks = [ipaddress.ip_network(one) for one in settings.behind_proxy]
         self._lock = threading.Lock()
         self._kept_pages: OrderedDict[str, tuple[Page, int]] = OrderedDict()
         self._kept_callers: OrderedDict[str, tuple[Caller, float]] = OrderedDict()
         self._failures: dict[str, list[float]] = {}
-        self._static = _static_files()
-        self.app = Starlette(routes=self._routes(), exception_handlers={404: self._not_found})
+        routes = Starlette(routes=self._routes(), exception_handlers={404: self._not_found})
+        self.app = ProxyHeadersMiddleware(with_headers(routes), list(settings.behind_proxy))
 
-    def _routes(self) -> list[Route]:
-        shown = [self._page(path, page) for path, page in {**pages.PAGES, **report_pages.PAGES}.items()]
+    def _routes(self) -> list[BaseRoute]:
+        found = {**pages.PAGES, **report_pages.PAGES}
+        shown: list[BaseRoute] = [self._page(path, page) for path, page in found.items()]
         shown += [
             self._page("/links/{link}", lambda visit, link: pages.link_page(visit, link)),
             self._page("/topics/{link}/{topic}", lambda visit, link, topic: pages.topic_page(visit, link, topic)),
@@ -137,7 +138,7 @@ class Console:
             Route(LOGIN_PATH, self._by_provider(self._begin_provider_login)),
             Route(CALLBACK_PATH, self._by_provider(self._end_provider_login)),
             Route("/first-admin", self._first_admin, methods=["GET", "POST"]),
-            Route("/static/{name}", self._static_file),
+            Mount("/static", StaticFiles(packages=[("twinshore.server", "static")])),
             Route(HEALTH_PATH, self._health),
             Route(f"{API}/openapi.json", self._openapi),
             Route(f"{API}/device", self._begin_device, methods=["POST"]),
@@ -148,10 +149,9 @@ class Console:
     # -- answers
 
     def _respond(self, request: Request, page: Page, visit: Visit | None, banner: Markup | None = None) -> Response:
-        headers = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
+        headers = {}
         if request.headers.get("x-fragment"):
-            digest = f'"{page.digest()}"'
-            headers["ETag"] = digest
+            headers["ETag"] = digest = f'"{page.digest()}"'
             if request.headers.get("if-none-match") == digest and banner is None:
                 return Response(status_code=304, headers=headers)
             body = Markup(f"{banner or ''}{page.fragment()}")
@@ -172,7 +172,7 @@ class Console:
             return self._respond(request, self._store_page(error), None)
         if caller is None:
             if request.headers.get("x-fragment"):
-                return Response(status_code=401, headers=SECURITY_HEADERS)
+                return Response(status_code=401)
             target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             return self._redirect(f"/login?next={quote(target, safe='/')}")
         visit = Visit(self._store, caller, request.url.path, dict(request.query_params), wall_ms())
@@ -212,7 +212,7 @@ class Console:
                 kept.popitem(last=False)
 
     def _redirect(self, where: str) -> Response:
-        return RedirectResponse(where, 303, SECURITY_HEADERS)
+        return RedirectResponse(where, 303)
 
     async def _not_found(self, request: Request, _error: Exception) -> Response:
         error = ConfigError("server.no-such-page")
@@ -227,7 +227,7 @@ class Console:
         secret = request.cookies.get(COOKIE, "")
         if not secret:
             return None, False
-        key = hashlib.sha256(secret.encode()).hexdigest()
+        key = digest_of(secret)
         try:
             caller = self._accounts.by_session(secret)
         except StoreError:
@@ -242,26 +242,6 @@ class Console:
         else:
             self._keep(self._kept_callers, key, (caller, steady_s()), KEPT_CALLERS)
         return caller, False
-
-    def _address(self, request: Request) -> str:
-        """Returns the client's address: a forwarded one only from a proxy of ours."""
-        address = request.client.host if request.client else ""
-        forwarded = [one.strip() for one in request.headers.get("x-forwarded-for", "").split(",") if one.strip()]
-        while forwarded and self._is_proxy(address):
-            address = forwarded.pop()
-        return address
-
-    def _is_proxy(self, address: str) -> bool:
-        try:
-            found = ipaddress.ip_address(address)
-        except ValueError:
-            return False
-        return any(found in network for network in self._networks)
-
-    def _is_secure(self, request: Request) -> bool:
-        peer = request.client.host if request.client else ""
-        forwarded = self._is_proxy(peer) and request.headers.get("x-forwarded-proto") == "https"
-        return bool(self._settings.certificate_file) or forwarded
 
     def _check_rate(self, address: str) -> None:
         now_s = steady_s()
@@ -349,7 +329,7 @@ class Console:
         del form
         self._accounts.log_out(visit.caller)
         answer = self._redirect("/login")
-        answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict", secure=self._is_secure(request))
+        answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https")
         return answer
 
     def _confirm_device(self, request: Request, visit: Visit, form: Form) -> Response:
@@ -421,7 +401,7 @@ class Console:
             return self._refuse(request, None, error)
 
     def _log_in(self, request: Request, form: Form) -> Response:
-        address, next_ = self._address(request), _own_path(form.text("next"))
+        address, next_ = _address(request), _own_path(form.text("next"))
         try:
             self._check_rate(address)
             secret = self._accounts.log_in(form.text("name"), form.secret("password"))
@@ -453,8 +433,8 @@ class Console:
         return answer
 
     def _begin_provider_login(self, request: Request, provider: OidcProvider) -> Response:
-        self._check_rate(self._address(request))
-        self._note_failure(self._address(request))
+        self._check_rate(_address(request))
+        self._note_failure(_address(request))
         attempt = self._accounts.begin_provider_login(_own_path(request.query_params.get("next")))
         answer = self._redirect(provider.login_url(attempt))
         # Lax: the provider sends the browser back from another site.
@@ -504,7 +484,7 @@ class Console:
             path=path,
             httponly=True,
             samesite=samesite,
-            secure=self._is_secure(request),
+            secure=request.url.scheme == "https",
         )
 
     # -- API
@@ -516,7 +496,6 @@ class Console:
                 found = await run_in_threadpool(self._call, request, body, work)
             except TwinshoreError as error:
                 found = problem(status_of(error), error)
-            found.headers.update({**SECURITY_HEADERS, "Cache-Control": "no-store"})
             return found
 
         return Route(f"{API}{path}", answer, methods=[method])
@@ -535,15 +514,15 @@ class Console:
 
     async def _begin_device(self, request: Request) -> Response:
         try:
-            self._check_rate(self._address(request))
-            self._note_failure(self._address(request))
+            self._check_rate(_address(request))
+            self._note_failure(_address(request))
             secret, code = await run_in_threadpool(self._accounts.begin_device)
         except TwinshoreError as error:
             return problem(status_of(error), error)
         return JSONResponse({"token": secret, "code": code, "path": f"/device?code={code}"})
 
     async def _openapi(self, _request: Request) -> Response:
-        return JSONResponse(openapi(), headers=SECURITY_HEADERS)
+        return JSONResponse(openapi())
 
     # -- the rest
 
@@ -554,28 +533,31 @@ class Console:
             return JSONResponse({"ok": False, "says": error.message}, 503)
         return JSONResponse({"ok": True, "says": "ok"})
 
-    async def _static_file(self, request: Request) -> Response:
-        found = self._static.get(request.path_params["name"])
-        if found is None:
-            return await self._not_found(request, ConfigError("server.no-such-page"))
-        body, digest = found
-        headers = {**SECURITY_HEADERS, "ETag": digest, "Cache-Control": "no-cache"}
-        if request.headers.get("if-none-match") == digest:
-            return Response(status_code=304, headers=headers)
-        return Response(body, headers=headers, media_type=STATIC_KINDS[request.path_params["name"].rpartition(".")[2]])
-
 
 def _require(caller: Caller, role: Role) -> None:
     if not caller.may(role):
         raise RefusedError("server.not-allowed", name=caller.name, role=caller.role, needed=role)
 
 
-def _static_files() -> dict[str, tuple[bytes, str]]:
-    found = {}
-    for file in files("twinshore.server").joinpath("static").iterdir():
-        body = file.read_bytes()
-        found[file.name] = body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    return found
+# Any, because starlette and uvicorn have other types for the same.
+def with_headers(app: ASGIApp) -> Any:
+    """The application, whose answers all have the headers that keep browsers safe. Only styles and scripts are kept."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        async def passed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                is_static = scope["path"].startswith("/static/")
+                headers = MutableHeaders(scope=message)
+                headers.update({**SECURITY_HEADERS, "Cache-Control": "no-cache" if is_static else "no-store"})
+            await send(message)
+
+        await app(scope, receive, passed)
+
+    return answer
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
 
 
 def _own_path(where: str | None) -> str:
