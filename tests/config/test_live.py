@@ -202,6 +202,11 @@ def test_what_does_not_fit_is_set_aside_and_the_last_good_value_stays() -> None:
     assert decide(read(), {}, found.accepted).settings.of(proxy.SECTION).new_topics == "west"
 
 
+def test_a_value_of_an_odd_kind_is_set_aside() -> None:
+    live = decide(read(), {'near.networks."10.0.0.0/8"': "[1]", "proxy.clients_max": "[" * 100_000})
+    assert live.refused.keys() == {'near.networks."10.0.0.0/8"', "proxy.clients_max"}
+
+
 def test_a_webhook_is_a_label_of_the_file() -> None:
     assert read().delay.hook_url == "https://chat/x"
     found = decide(read(), rows(**{"delay.webhook": "duty"}))

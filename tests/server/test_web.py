@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from testkit.console import PASSWORD, Browser, first_admin, person, web_process
+from testkit.errors import raises
+from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.server.accounts import Accounts
 from twinshore.server.api import openapi
 from twinshore.server.core.catalogue import Role
 from twinshore.server.pages import PAGES
+from twinshore.server.remote import Platform
 from twinshore.server.verbs import operations
 from twinshore.state.core.platform_values import JobState
 from twinshore.state.core.values import AlarmRow, AuditRow
@@ -284,6 +289,69 @@ def test_the_page_of_alarms_leads_to_what_may_be_said_of_them(store: Store, admi
     assert "acknowledged by ada: known" in admin.get("/alarms").text
     store.delay.clear_alarm(row.id, 9)
     assert "/do/delay-alarms-" not in admin.get("/alarms").body
+
+
+def test_another_role_lets_no_disabled_person_in(admin: Browser) -> None:
+    bob = person(admin, "bob", "operator")
+    admin.submit("/people", "/people/change", name="bob", enabled="0")
+    admin.submit("/people", "/people/change", name="bob", role="viewer")
+    assert bob.log_in("bob").status == 401
+    admin.submit("/people", "/people/change", name="bob", enabled="1")
+    assert bob.log_in("bob").status == 200
+
+
+def test_an_admin_is_left(admin: Browser, store: Store) -> None:
+    person(admin, "eve", "admin")
+    ada, eve = store.people.of("ada"), store.people.of("eve")
+    assert ada is not None and eve is not None
+    assert store.people.change(eve, {"disabled_ms": 5}, [])
+    assert not store.people.change(ada, {"disabled_ms": 5}, []), "the last one"
+    assert not store.people.change(eve, {"disabled_ms": 0}, []), "as it was seen before"
+
+
+def test_a_password_is_changed(admin: Browser) -> None:
+    bob = person(admin, "bob", "viewer")
+    assert bob.submit("/account", "/account/password", old="wrong", new=f"{PASSWORD}!").fault
+    assert bob.submit("/account", "/account/password", old=PASSWORD, new="short").fault
+    assert bob.submit("/account", "/account/password", old=PASSWORD, new=f"{PASSWORD}!").status == 200
+    assert Browser(bob.base).log_in("bob").status == 401
+    assert Browser(bob.base).log_in("bob", f"{PASSWORD}!").status == 200
+
+
+def test_a_login_that_has_ended_is_not_remembered(tmp_path: Path, admin: Browser) -> None:
+    bob = person(admin, "bob", "admin")
+    assert bob.get("/people").status == 200
+    kept = Browser(bob.base)
+    for cookie in bob.jar:
+        kept.jar.set_cookie(cookie)
+    bob.submit("/account", "/logout")
+    file, aside = tmp_path / "store.db", tmp_path / "aside.db"
+    file.rename(aside)
+    try:
+        assert kept.get("/people").status == 503
+    finally:
+        shutil.move(aside, file)
+
+
+def test_a_token_goes_to_no_other_server() -> None:
+    with raises(ConfigError, "server.remote-unencrypted", url="http://platform.example"):
+        Platform("http://platform.example", "secret")
+    heard: list[str | None] = []
+
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            heard.append(self.headers["Authorization"])
+            self.send_response(302)
+            self.send_header("Location", f"http://localhost:{server.server_port}/elsewhere")
+            self.end_headers()
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Other) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        with raises(RefusedError, "server.remote-refused"):
+            Platform(f"http://127.0.0.1:{server.server_port}", "secret").ask("GET", "/me")
+        server.shutdown()
+    assert heard == ["Bearer secret"]
 
 
 def test_a_command_line_logs_in_by_a_code(admin: Browser) -> None:

@@ -19,6 +19,7 @@ from twinshore.cli.app import (
     print_lines,
     print_plan,
     print_result,
+    verb_caller,
 )
 from twinshore.config import model
 from twinshore.config.errors import RefusedError
@@ -421,8 +422,9 @@ def reinject(
 
     loaded = load_cli_settings(settings)
     where = rescue_folder(loaded, folder)
-    # A bare name is one of the folder, where the folder has it.
-    files = [where / file if not file.parent.name and (where / file).exists() else file for file in files]
+    # A bare name is one of the folder where the folder has it; a platform's job reads nothing else.
+    is_job = bool(verb_caller.name)
+    files = [where / file if not file.parent.name and (is_job or (where / file).exists()) else file for file in files]
     with open_existing(loaded) as store:
         plan = plan_reinject(ReplayRequest(files, to, uncommitted), loaded, store)
         confirm_and_run(plan, replay_records(plan, loaded, store, by=get_operator_name()), yes=yes, dry_run=dry_run)

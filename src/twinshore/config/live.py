@@ -129,8 +129,12 @@ def read_overlaid(settings: Settings, values: Mapping[SettingPath, object]) -> t
     changed = {path[0] for path in values}
     for section in all_sections():
         if section.name in changed:
-            found = section.read(RawSection(raw[section.name], f"[{section.name}]", settings.values), complaints)
-            settings = settings.having(section, found)
+            place = f"[{section.name}]"
+            try:
+                found = section.read(RawSection(raw[section.name], place, settings.values), complaints)
+                settings = settings.having(section, found)
+            except (TypeError, ValueError) as error:  # of another kind than any file has
+                complaints.add(place, str(error))
     return settings, complaints.lines
 
 
@@ -145,7 +149,7 @@ def decide(
         try:
             path, value = parse_key(key), json.loads(text)
             check_live(path)
-        except (ConfigError, ValueError) as error:
+        except (ConfigError, ValueError, RecursionError) as error:
             refused[key] = error.message if isinstance(error, ConfigError) else "is no JSON"
             continue
         if path[:2] == USERS:

@@ -57,14 +57,14 @@ class LiveSettings:
             return
         before, self.revision = self.values, heard[0]
         self.values = decide(self._file, {row.key: row.value for row in heard[1]}, before.accepted)
-        if not self.values.refused:
-            self.obeyed = self.revision
         for key, why in self.values.refused.items():
             if before.refused.get(key) != why:
                 log.warning(f"{key} in the store does not fit here, and is set aside: {why}")
         if self.values != before:
             log.info(f"goes by change {self.revision} of the live settings")
             self.changed()
+        if not self.values.refused:
+            self.obeyed = self.revision
 
     def look(self, store: Store) -> None:
         """Reads the store and takes what has changed. Raises StoreError."""

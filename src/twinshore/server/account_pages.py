@@ -52,11 +52,12 @@ def first_admin_page(secret: str, fault: str = "") -> Page:
     return Page("The first admin", lead, fixed=card("Who", form), every_s=0, status=400 if fault else 200)
 
 
-def device_page(visit: Visit, code: str, said: str = "") -> Page:
+def device_page(visit: Visit, said: str = "") -> Page:
+    """A code is typed, never filled in: a link that a stranger sends must not be one tap from a token."""
     form = visit.form(
         "/device",
         tag("p", said, role="status") if said else None,
-        field("Code", "code", value=code, required=True, autocomplete="off"),
+        field("Code", "code", required=True, autocomplete="off"),
         tag("p", button("Let this command line act for me")),
     )
     lead = "A command line asks to act for you. Go on only if it shows the same code."
@@ -91,8 +92,15 @@ def account_page(visit: Visit, fresh: str = "", fault: str = "") -> Page:
         field("Days", "days", type="number", value=90, min=1, max=TOKEN_DAYS_MAX),
         tag("p", button("Make a token")),
     )
+    password = visit.form(
+        path_to("account", "password"),
+        field("Password now", "old", type="password", required=True, autocomplete="current-password"),
+        field("New password", "new", type="password", required=True, autocomplete="new-password"),
+        tag("p", button("Change the password")),
+    )
     lead = f"You are {caller.name}, {caller.role}."
-    return Page("Account", lead, fixed=render(secret, card("Tokens", shown), card("A new token", form)), every_s=0)
+    cards = card("Tokens", shown), card("A new token", form), card("Password", password)
+    return Page("Account", lead, fixed=render(secret, *cards), every_s=0)
 
 
 def people_page(visit: Visit, fault: str = "") -> Page:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import replace
 
 from cryptography.exceptions import InvalidKey
@@ -200,8 +201,24 @@ class Accounts:
         person = self._new_person(name, password, role, caller.name)
         self._store.people.save(person, [_told("person", name, role, caller.name)])
 
-    def change_person(self, name: str, caller: Caller, *, role: Role | None = None, enabled: bool = True) -> None:
-        """Gives a person another role, or disables one, whose sessions and tokens end at once."""
+    def change_password(self, caller: Caller, old: str, new: str) -> None:
+        """Gives the caller another password. The sessions stay."""
+        person = self._store.people.of(caller.name)
+        if person is None or not person.password or not is_password(old, person.password):
+            raise RefusedError("server.login-refused")
+        if fault := password_fault(new, caller.name):
+            raise ConfigError("server.password-refused", why=fault)
+        told = _told("person", caller.name, "another password", caller.name)
+        self._change(person, {"password": hash_password(new)}, told)
+
+    def _change(self, person: PersonRow, values: Mapping[str, object], told: AuditRow) -> None:
+        if not self._store.people.change(person, values, [told]):
+            raise RefusedError("server.person-changed", name=person.name)
+
+    def change_person(
+        self, name: str, caller: Caller, *, role: Role | None = None, enabled: bool | None = None
+    ) -> None:
+        """Gives a person another role, or disables or enables one. Sessions and tokens of the disabled end at once."""
         person = self._store.people.of(name)
         if person is None:
             raise ConfigError("server.no-person", name=name)
@@ -209,11 +226,11 @@ class Accounts:
             raise RefusedError("server.wrong-value", name="name", why="must be another person than you")
         if person.identity and role:
             raise RefusedError("server.wrong-value", name="role", why=f"comes from {person.made_by} at each login")
-        disabled_ms = 0 if enabled else person.disabled_ms or wall_ms()
-        changed = replace(person, role=role or person.role, disabled_ms=disabled_ms)
+        disabled_ms = person.disabled_ms if enabled is None else 0 if enabled else wall_ms()
         before = "disabled" if person.disabled_ms else person.role
-        after = "disabled" if disabled_ms else changed.role
-        self._store.people.save(changed, [_told("person", name, after, caller.name, before)])
+        after = "disabled" if disabled_ms else role or person.role
+        values = {"role": role or person.role, "disabled_ms": disabled_ms}
+        self._change(person, values, _told("person", name, after, caller.name, before))
 
     # -- tokens
 

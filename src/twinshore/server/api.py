@@ -143,7 +143,7 @@ class Api:
         """Lines after a number, and the job's state as read before them: a job that has ended prints no more."""
         row = self._requests.job(call.path["job"], call.caller)
         after = call.query.get("after", "-1")
-        if not after.lstrip("-").isdigit():
+        if not after.lstrip("-").isdecimal():
             raise ConfigError("server.wrong-value", name="after", why="must be a number")
         found = self._store.jobs.lines(row.id, int(after))
         lines = [{"number": line.number, "at_ms": line.at_ms, "text": line.text} for line in found]
@@ -176,7 +176,7 @@ class Api:
 
 def _limit(query: Mapping[str, str]) -> int:
     text = query.get("limit", "50")
-    if not text.isdigit() or not 1 <= int(text) <= LIMIT_MAX:
+    if not text.isdecimal() or not 1 <= int(text) <= LIMIT_MAX:
         raise ConfigError("server.wrong-value", name="limit", why=f"must be between 1 and {LIMIT_MAX}")
     return int(text)
 

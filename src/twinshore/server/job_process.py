@@ -176,7 +176,8 @@ class JobRun:
         goes_on = self._resumption()
         if isinstance(goes_on, SwitchView):
             return (0 if goes_on.done else 1), goes_on.verdict(), None
-        exit_code, sentence = run_verb(goes_on or operation.words(arguments, operation.act_options), settings)
+        words = goes_on or operation.words(arguments, operation.act_options(arguments))
+        exit_code, sentence = run_verb(words, settings)
         if goes_on and exit_code == REFUSED and isinstance(over := self._resumption(), SwitchView):
             return (0 if over.done else 1), over.verdict(), None  # the mirror was quicker, and turned it back
         return exit_code, sentence, None

@@ -17,8 +17,10 @@ from typing import Any
 import typer
 
 from twinshore.cli.app import build_command
+from twinshore.client.discovery.http import is_unencrypted
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.sentences import escape_line
+from twinshore.monitoring.notify import NoRedirects
 from twinshore.server.api import API
 from twinshore.server.core.access import DEVICE_MS
 from twinshore.server.core.catalogue import LEFT_OUT, RULES, Effect, Operation
@@ -56,6 +58,8 @@ class Platform:
     """A platform's API, with this user's token."""
 
     def __init__(self, server: str, token: str = "") -> None:
+        if is_unencrypted(server):
+            raise ConfigError("server.remote-unencrypted", url=server)
         self._server, self._token = server.rstrip("/"), token
 
     def ask(self, method: str, path: str, body: object = None, key: str = "") -> Any:
@@ -71,7 +75,9 @@ class Platform:
             data = json.dumps(body).encode()
             request.add_header("Content-Type", "application/json")
         try:
-            with urllib.request.urlopen(request, data, TIMEOUT_S, context=ssl.create_default_context()) as answer:
+            # The token goes nowhere else than to the server that was named.
+            https = urllib.request.HTTPSHandler(context=ssl.create_default_context())
+            with urllib.request.build_opener(NoRedirects, https).open(request, data, TIMEOUT_S) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             raise self._refused(error) from error

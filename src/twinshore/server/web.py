@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -103,7 +103,8 @@ class Console:
         self._lock = threading.Lock()
         self._kept_pages: OrderedDict[str, tuple[Page, int]] = OrderedDict()
         self._kept_callers: OrderedDict[str, tuple[Caller, float]] = OrderedDict()
-        self._failures: dict[str, list[float]] = {}
+        # Addresses and times, the oldest first.
+        self._failures: deque[tuple[str, float]] = deque(maxlen=KEPT_CALLERS)
         routes = Starlette(routes=self._routes(), exception_handlers={404: self._not_found})
         self.app = ProxyHeadersMiddleware(with_headers(routes), list(settings.behind_proxy))
 
@@ -121,7 +122,7 @@ class Console:
             self._page("/jobs/{job}", lambda visit, job: job_pages.job_page(visit, job, self._requests)),
             self._page("/account", account_pages.account_page),
             self._page("/people", self._people_page),
-            self._page("/device", lambda visit: account_pages.device_page(visit, visit.text("code"))),
+            self._page("/device", account_pages.device_page),
         ]
         shown += [
             self._form("/do/{operation}", self._ask),
@@ -130,6 +131,7 @@ class Console:
             self._form("/device", self._confirm_device),
             self._form("/account/add-token", self._add_token),
             self._form("/account/end-token", self._end_token),
+            self._form("/account/password", self._change_password),
             self._form("/people/add", self._add_person),
             self._form("/people/change", self._change_person),
         ]
@@ -243,19 +245,22 @@ class Console:
             self._keep(self._kept_callers, key, (caller, steady_s()), KEPT_CALLERS)
         return caller, False
 
-    def _check_rate(self, address: str) -> None:
-        now_s = steady_s()
+    def _forget(self, is_gone: Callable[[Caller], bool]) -> None:
+        """Callers whose logins have ended are not let in while the store is away."""
         with self._lock:
-            recent = [at_s for at_s in self._failures.get(address, ()) if now_s - at_s < LOGIN_WINDOW_S]
-            self._failures[address] = recent
-            if len(self._failures) > KEPT_CALLERS:
-                self._failures = {one: found for one, found in self._failures.items() if found}
-        if len(recent) >= LOGIN_FAILURES_MAX:
-            raise RefusedError("server.login-wait", seconds=int(LOGIN_WINDOW_S))
+            for key in [key for key, (caller, _) in self._kept_callers.items() if is_gone(caller)]:
+                del self._kept_callers[key]
+
+    def _check_rate(self, address: str) -> None:
+        with self._lock:
+            while self._failures and steady_s() - self._failures[0][1] >= LOGIN_WINDOW_S:
+                self._failures.popleft()
+            if sum(one == address for one, _ in self._failures) >= LOGIN_FAILURES_MAX:
+                raise RefusedError("server.login-wait", seconds=int(LOGIN_WINDOW_S))
 
     def _note_failure(self, address: str) -> None:
         with self._lock:
-            self._failures.setdefault(address, []).append(steady_s())
+            self._failures.append((address, steady_s()))
 
     # -- forms
 
@@ -328,6 +333,7 @@ class Console:
     def _log_out(self, request: Request, visit: Visit, form: Form) -> Response:
         del form
         self._accounts.log_out(visit.caller)
+        self._forget(lambda caller: caller.digest == visit.caller.digest)
         answer = self._redirect("/login")
         answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https")
         return answer
@@ -335,11 +341,11 @@ class Console:
     def _confirm_device(self, request: Request, visit: Visit, form: Form) -> Response:
         is_done = self._accounts.confirm_device(form.text("code").upper(), visit.caller)
         said = "Done: the command line goes on by itself." if is_done else "There is no such code, or it has ended."
-        return self._respond(request, account_pages.device_page(visit, "", said), visit)
+        return self._respond(request, account_pages.device_page(visit, said), visit)
 
     def _add_token(self, request: Request, visit: Visit, form: Form) -> Response:
         try:
-            days = int(form.text("days")) if form.text("days").isdigit() else 0
+            days = int(form.text("days")) if form.text("days").isdecimal() else 0
             fresh = self._accounts.add_token(visit.caller, form.text("name"), read_role(form.text("role")), days)
         except (ConfigError, RefusedError) as error:
             return self._respond(request, account_pages.account_page(visit, fault=str(error)), visit)
@@ -348,6 +354,15 @@ class Console:
     def _end_token(self, request: Request, visit: Visit, form: Form) -> Response:
         del request
         self._accounts.end_token(visit.caller, form.text("digest"))
+        return self._redirect("/account")
+
+    def _change_password(self, request: Request, visit: Visit, form: Form) -> Response:
+        try:
+            self._check_rate(_address(request))
+            self._accounts.change_password(visit.caller, form.secret("old"), form.secret("new"))
+        except (ConfigError, RefusedError) as error:
+            self._note_failure(_address(request))
+            return self._respond(request, account_pages.account_page(visit, fault=str(error)), visit)
         return self._redirect("/account")
 
     # -- people
@@ -369,8 +384,9 @@ class Console:
         del request
         _require(visit.caller, Role.ADMIN)
         role = read_role(form.text("role")) if form.text("role") else None
-        enabled = form.text("enabled") != "0"
+        enabled = {"0": False, "1": True}.get(form.text("enabled"))
         self._accounts.change_person(form.text("name"), visit.caller, role=role, enabled=enabled)
+        self._forget(lambda caller: caller.name == form.text("name"))
         return self._redirect("/people")
 
     # -- logins
@@ -519,7 +535,7 @@ class Console:
             secret, code = await run_in_threadpool(self._accounts.begin_device)
         except TwinshoreError as error:
             return problem(status_of(error), error)
-        return JSONResponse({"token": secret, "code": code, "path": f"/device?code={code}"})
+        return JSONResponse({"token": secret, "code": code, "path": "/device"})
 
     async def _openapi(self, _request: Request) -> Response:
         return JSONResponse(openapi())

@@ -96,6 +96,24 @@ class PeopleStore(StorePart):
         return found
 
     @writes
+    def change(
+        self, connection: Connection, seen: PersonRow, values: Mapping[str, object], told: Sequence[AuditRow]
+    ) -> bool:
+        """Changes these columns. One who is disabled loses sessions and tokens. Returns False, and does nothing, where
+        the person has changed since, or no admin would be left.
+        """
+        before = {"name": seen.name, "role": seen.role, "disabled_ms": seen.disabled_ms, "password": seen.password}
+        stays = values.get("role", seen.role) == "admin" and not values.get("disabled_ms", seen.disabled_ms)
+        if not (stays or _has_admin(connection, but=seen.name)) or not sql.swap_row(
+            connection, people, before, dict(values)
+        ):
+            return False
+        if values.get("disabled_ms"):
+            _end_logins(connection, seen.name)
+        log.add_audit_rows(connection, told)
+        return True
+
+    @writes
     def give_role(self, connection: Connection, seen: PersonRow, role: str, told: Sequence[AuditRow]) -> None:
         """Gives the person this role, unless it was changed or disabled since."""
         before = {"name": seen.name, "role": seen.role, "disabled_ms": 0}
@@ -197,8 +215,10 @@ def _end_logins(connection: Connection, person: str) -> None:
         connection.execute(delete(table).where(table.c.person == person))
 
 
-def _has_admin(connection: Connection) -> bool:
-    return connection.execute(select(people.c.name).where(people.c.role == "admin").limit(1)).first() is not None
+def _has_admin(connection: Connection, but: str = "") -> bool:
+    """Whether an admin can log in, other than `but`."""
+    query = select(people.c.name).where(people.c.role == "admin", people.c.disabled_ms == 0, people.c.name != but)
+    return connection.execute(query.limit(1)).first() is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -308,9 +308,8 @@ class Operation:
     def plan_options(self) -> list[str]:
         return ["--dry-run"] if self.has_dry_run else []
 
-    @property
-    def act_options(self) -> list[str]:
-        return ["--yes"] if self.asks else []
+    def act_options(self, arguments: Mapping[str, object]) -> list[str]:
+        return ["--yes"] if self.asks and self.effect(arguments) is not Effect.READS else []
 
     @property
     def path(self) -> str:
