@@ -104,9 +104,9 @@ class PeopleStore(StorePart):
         """
         before = {"name": seen.name, "role": seen.role, "disabled_ms": seen.disabled_ms, "password": seen.password}
         stays = values.get("role", seen.role) == "admin" and not values.get("disabled_ms", seen.disabled_ms)
-        if not (stays or _has_admin(connection, but=seen.name)) or not sql.swap_row(
-            connection, people, before, dict(values)
-        ):
+        if not (stays or _has_admin(connection, but=seen.name)):
+            return False
+        if not sql.swap_row(connection, people, before, dict(values)):
             return False
         if values.get("disabled_ms"):
             _end_logins(connection, seen.name)
