@@ -32,7 +32,7 @@ from twinshore.config.settings import environment_variable
 from twinshore.monitoring.delay_simulation import build_table
 from twinshore.replication.metrics import METRICS
 from twinshore.replication.task.core.partition import TRANSITIONS, Phase
-from twinshore.server.core.catalogue import REASONS
+from twinshore.server.core.catalogue import LEFT_OUT
 from twinshore.server.verbs import operations
 from twinshore.switch.core.steps import NEVER_HOLDS, STEPS, SwitchKind, SwitchStep
 
@@ -377,7 +377,8 @@ def _operations() -> Iterator[str]:
         f"| `{name}` | {one.rule.title} | {one.rule.role} | {one.rule.effect} |" for name, one in operations().items()
     )
     yield "\nVerbs that a platform does not take:\n"
-    yield from (f"- {', '.join(f'`{name}`' for name in names)}: {why}" for why, names in REASONS.items())
+    for why in dict.fromkeys(LEFT_OUT.values()):
+        yield f"- {', '.join(f'`{name}`' for name, reason in LEFT_OUT.items() if reason == why)}: {why}"
     yield ""
 
 

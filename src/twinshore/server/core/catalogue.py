@@ -6,12 +6,16 @@ list fails a test.
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib import resources
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from twinshore.config.errors import ConfigError
 
@@ -58,146 +62,19 @@ class VerbRule:
     effect: Effect
     title: str
     resumes: str = ""
-    worse_with: tuple[tuple[str, Effect], ...] = ()
+    worse_with: Mapping[str, Effect] = field(default_factory=dict)
     withheld: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
 
 
-def _reads(title: str, role: Role = Role.VIEWER, withheld: Sequence[str] = ()) -> VerbRule:
-    return VerbRule(role, Effect.READS, title, withheld=frozenset(withheld))
+def _read_tables() -> tuple[Mapping[str, VerbRule], Mapping[str, str]]:
+    """Reads who may ask which verb, and why others are not asked of a platform."""
+    tables = json.loads(resources.files(__package__).joinpath("verbs.json").read_text(encoding="utf-8"))
+    rules = TypeAdapter(dict[str, VerbRule]).validate_python(tables["asked"])
+    return rules, {name: why for why, names in tables["left_out"].items() for name in names}
 
 
-def _changes(title: str, role: Role = Role.OPERATOR) -> VerbRule:
-    return VerbRule(role, Effect.CHANGES, title)
-
-
-def _destroys(title: str, resumes: str = "") -> VerbRule:
-    return VerbRule(Role.OPERATOR, Effect.DESTROYS, title, resumes)
-
-
-_SWITCH = "switch resume"
-
-RULES: Mapping[str, VerbRule] = {
-    "advise": VerbRule(Role.OPERATOR, Effect.READS, "Advise on a cluster", worse_with=(("fix", Effect.CHANGES),)),
-    "advise settings": _reads("Choose settings for needs"),
-    "audit": _reads("List changes"),
-    "delay": _reads("Show delays"),
-    "delay alarms": _reads("List alarms"),
-    "delay alarms acknowledge": _changes("Acknowledge an alarm"),
-    "delay alarms silence": _changes("Silence an alarm"),
-    "delay check": _reads("Check one delay"),
-    "delay forget": _changes("Forget a lag monitor"),
-    "delay webhook test": _changes("Test the alarms' webhook"),
-    "groups": _reads("Show consumer groups on both sides"),
-    "groups move": _changes("Commit a group's offsets on the other side"),
-    "groups translate": _reads("Translate offsets"),
-    "incidents": _reads("List incidents"),
-    "link add": _changes("Add a link", Role.ADMIN),
-    "link filter": _changes("Change a link's filters"),
-    "link home": _changes("Set a topic's home"),
-    "link homes": _reads("List homes of topics"),
-    "link list": _reads("List links"),
-    "link pause": _changes("Pause a link or topics"),
-    "link priority": _changes("Set topics' priority"),
-    "link recover": _destroys("Restore a link from its target"),
-    "link remove": _changes("Remove a link", Role.ADMIN),
-    "link reset": _changes("Take a link's values from the settings"),
-    "link resume": _changes("Resume a link or topics"),
-    "link reverse": _changes("Reverse a link", Role.ADMIN),
-    "link set": _changes("Change a link", Role.ADMIN),
-    "link throttle": _changes("Limit a link's throughput"),
-    "mirror delete": _destroys("Allow the deletion of a twin"),
-    "mirror forget": _destroys("Forget a topic"),
-    "mirror keep": _changes("Keep a twin"),
-    "mirror offset-map": _reads("Look up offsets on the other side"),
-    "mirror plan": _reads("Preview a run", Role.OPERATOR),
-    "mirror rebuild": _destroys("Rebuild twins", _SWITCH),
-    "mirror recreate": _destroys("Begin a twin again"),
-    "mirror records": VerbRule(
-        Role.OPERATOR, Effect.READS, "Records of both sides", worse_with=(("values", Effect.CHANGES),)
-    ),
-    "mirror resume": _changes("Resume stopped partitions"),
-    "protection explain": _reads("Explain a topic's protection"),
-    "protection set": _changes("Protect topics"),
-    "protection show": _reads("Show protected topics"),
-    "prove": _reads("Compare both sides", Role.OPERATOR, ("continuous", "every", "here", "metrics_port")),
-    "proxy breaker close": _changes("Close a circuit breaker"),
-    "proxy breaker drops": _reads("List dropped records"),
-    "proxy breaker limit": _changes("Set a circuit breaker's limits"),
-    "proxy breaker list": _reads("List circuit breakers"),
-    "proxy breaker open": _changes("Open a circuit breaker"),
-    "proxy client-audit": _reads("Audit clients", Role.OPERATOR, ("here",)),
-    "proxy groups": VerbRule(
-        Role.OPERATOR, Effect.CHANGES, "Move the groups of proxies' clients", worse_with=(("force", Effect.DESTROYS),)
-    ),
-    "proxy list": _reads("List proxies"),
-    "proxy offsets": _changes("Reset a group's offsets"),
-    "proxy plan": _reads("Show what clients would see", Role.OPERATOR),
-    "proxy traffic": _reads("Show traffic"),
-    "proxy user remove": _changes("Remove a user of proxies", Role.ADMIN),
-    "push list": _reads("List pushed clients"),
-    "push remove": _changes("Remove a pushed client", Role.ADMIN),
-    "push revoke": _changes("Revoke a push token", Role.ADMIN),
-    "push show": _reads("Show a pushed client"),
-    "push tokens": _reads("List push tokens", Role.ADMIN),
-    "settings set": _changes("Change a live setting", Role.ADMIN),
-    "settings show": _reads("Show settings in force", Role.OPERATOR),
-    "settings unset": _changes("Go by the settings file again", Role.ADMIN),
-    "simulate explore": _reads("Search for losses", Role.OPERATOR),
-    "simulate story": _reads("Tell how a record is lost"),
-    "simulate topic": _reads("Search for a topic's losses", Role.OPERATOR),
-    "status": _reads("Show the status of links"),
-    "switch drill": VerbRule(Role.OPERATOR, Effect.CHANGES, "Rehearse a switch"),
-    "switch failback": _destroys("Make an old home a twin again", _SWITCH),
-    "switch free": _changes("Remove what a dead switch left"),
-    "switch history": _reads("List switches"),
-    "switch plan": _reads("Plan a switch", Role.OPERATOR),
-    "switch rescue export": VerbRule(
-        Role.OPERATOR, Effect.READS, "Write rescued records to files", withheld=frozenset({"folder"})
-    ),
-    "switch rescue list": _reads("List rescued records", Role.OPERATOR, ("folder",)),
-    "switch rescue reinject": VerbRule(
-        Role.OPERATOR,
-        Effect.CHANGES,
-        "Write rescued records back",
-        withheld=frozenset({"folder"}),
-        names=frozenset({"files"}),
-    ),
-    "switch resume": VerbRule(Role.OPERATOR, Effect.CHANGES, "Go on with a switch", _SWITCH),
-    "switch rollback": _changes("Roll a switch back"),
-    "switch run": VerbRule(
-        Role.OPERATOR,
-        Effect.CHANGES,
-        "Switch topics or a group",
-        _SWITCH,
-        (("force", Effect.DESTROYS), ("without_data", Effect.DESTROYS)),
-    ),
-    "switch status": _reads("Show open switches"),
-    "topology": _reads("Show the topology"),
-}
-
-# Why verbs are not asked of a platform.
-REASONS: Mapping[str, Sequence[str]] = {
-    "runs until it is stopped": (
-        "mirror run",
-        "proxy run",
-        "delay watch",
-        "delay watch-watchers",
-        "push serve",
-        "serve",
-    ),
-    "works on this machine alone": ("lab up", "lab down", "lab start", "lab stop", "lab status", "lab fill"),
-    "reads a producer's local files": ("spool show", "spool send", "spool drop"),
-    "reads or writes local files": ("migrate", "migrate mm2", "push set", "proxy user print"),
-    "prints records' values": ("switch rescue show",),
-    "prints a secret, which no job may hold": ("push token",),
-    "takes a password, which no job may hold": ("proxy user set",),
-    "starts clusters of its own": ("demo",),
-    "measures this machine": ("delay simulate",),
-    "is for a shell": ("completion",),
-    "is how a command line logs in": ("login",),
-}
-LEFT_OUT: Mapping[str, str] = {name: why for why, names in REASONS.items() for name in names}
+RULES, LEFT_OUT = _read_tables()
 
 
 # With which a verb prints values in place of sentences. Forms do not show it.
@@ -317,7 +194,9 @@ class Operation:
         return self.name.replace(" ", "-")
 
     def effect(self, arguments: Mapping[str, object]) -> Effect:
-        worse = (effect for name, effect in self.rule.worse_with if arguments.get(name) not in (False, None, "", []))
+        worse = (
+            effect for name, effect in self.rule.worse_with.items() if arguments.get(name) not in (False, None, "", [])
+        )
         return max([self.rule.effect, *worse], key=list(Effect).index)
 
     def confirmation(self, arguments: Mapping[str, object]) -> str:
