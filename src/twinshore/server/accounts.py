@@ -63,6 +63,14 @@ def _told(kind: str, subject: str, after: str, by: str, before: str = "") -> Aud
     return AuditRow(wall_ms(), "", kind, subject, before, after, "done", by)
 
 
+def _token(digest: str, kind: TokenKind, name: str, lasts_ms: int, person: str = "", role: str = "") -> TokenRow:
+    """`name`: what the kind keeps: a label, a page to go to, or the digest of a command line's secret."""
+    made_ms = wall_ms()
+    return TokenRow(
+        digest=digest, kind=kind, name=name, person=person, role=role, made_ms=made_ms, ends_ms=made_ms + lasts_ms
+    )
+
+
 class Accounts:
     """Logs people in and out, and knows who calls."""
 
@@ -94,17 +102,9 @@ class Accounts:
     # -- logins by a provider
 
     def begin_provider_login(self, next_: str) -> LoginAttempt:
-        attempt, now_ms = LoginAttempt(secrets.token_urlsafe(32)), wall_ms()
-        row = TokenRow(
-            digest=digest_of(attempt.secret),
-            kind=TokenKind.PROVIDER,
-            name=next_ if len(next_) <= TEXT_MAX else "/",
-            person="",
-            role="",
-            made_ms=now_ms,
-            ends_ms=now_ms + LOGIN_MS,
-        )
-        self._store.people.add_token(row)
+        attempt = LoginAttempt(secrets.token_urlsafe(32))
+        next_ = next_ if len(next_) <= TEXT_MAX else "/"
+        self._store.people.add_token(_token(digest_of(attempt.secret), TokenKind.PROVIDER, next_, LOGIN_MS))
         return attempt
 
     def end_provider_login(self, attempt: LoginAttempt) -> str | None:
@@ -161,17 +161,9 @@ class Accounts:
         """Returns the secret of a link that makes the first admin, once; None where there is one."""
         if self._store.people.has_admin():
             return None
-        secret, now_ms = secrets.token_urlsafe(32), wall_ms()
-        row = TokenRow(
-            digest=digest_of(secret),
-            kind=TokenKind.FIRST_ADMIN,
-            name="the first admin's link",
-            person="",
-            role=Role.ADMIN,
-            made_ms=now_ms,
-            ends_ms=now_ms + FIRST_ADMIN_MS,
-        )
-        self._store.people.add_token(row)
+        secret = secrets.token_urlsafe(32)
+        name = "the first admin's link"
+        self._store.people.add_token(_token(digest_of(secret), TokenKind.FIRST_ADMIN, name, FIRST_ADMIN_MS))
         return secret
 
     def is_first_admin_link(self, secret: str) -> bool:
@@ -241,16 +233,8 @@ class Accounts:
         if not name or len(name) > 100 or not 1 <= days <= TOKEN_DAYS_MAX:
             why = f"needs a name, and 1 to {TOKEN_DAYS_MAX} days"
             raise ConfigError("server.wrong-value", name="token", why=why)
-        secret, now_ms = secrets.token_urlsafe(32), wall_ms()
-        row = TokenRow(
-            digest=digest_of(secret),
-            kind=TokenKind.BEARER,
-            name=name,
-            person=caller.name,
-            role=role,
-            made_ms=now_ms,
-            ends_ms=now_ms + days * DAY_MS,
-        )
+        secret = secrets.token_urlsafe(32)
+        row = _token(digest_of(secret), TokenKind.BEARER, name, days * DAY_MS, caller.name, role)
         self._store.people.add_token(row, [_told("token", name, f"{role}, {days} days", caller.name)])
         return secret
 
@@ -263,18 +247,9 @@ class Accounts:
 
     def begin_device(self) -> tuple[str, str]:
         """Returns the secret that the command line keeps, and the code that a person confirms."""
-        secret, now_ms = secrets.token_urlsafe(32), wall_ms()
+        secret = secrets.token_urlsafe(32)
         code = "".join(secrets.choice(CODE_LETTERS) for _ in range(CODE_LENGTH))
-        row = TokenRow(
-            digest=digest_of(code),
-            kind=TokenKind.DEVICE,
-            name=digest_of(secret),
-            person="",
-            role="",
-            made_ms=now_ms,
-            ends_ms=now_ms + DEVICE_MS,
-        )
-        self._store.people.add_token(row)
+        self._store.people.add_token(_token(digest_of(code), TokenKind.DEVICE, digest_of(secret), DEVICE_MS))
         return secret, code
 
     def confirm_device(self, code: str, caller: Caller) -> bool:
@@ -282,14 +257,6 @@ class Accounts:
         found, _ = self._store.people.token(digest_of(code), TokenKind.DEVICE, wall_ms())
         if found is None:
             return False
-        confirmed = TokenRow(
-            digest=found.name,
-            kind=TokenKind.BEARER,
-            name="command line",
-            person=caller.name,
-            role=caller.role,
-            made_ms=found.made_ms,
-            ends_ms=wall_ms() + 30 * DAY_MS,
-        )
+        confirmed = _token(found.name, TokenKind.BEARER, "command line", 30 * DAY_MS, caller.name, caller.role)
         told = [_told("token", "command line", f"{caller.role}, 30 days", caller.name)]
         return self._store.people.confirm_device(found.digest, confirmed, told)
