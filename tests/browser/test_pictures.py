@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from tests.browser.chromium import Chromium, found
-from tests.browser.test_console_pages import SCHEMES, log_in
+from tests.browser.test_console_pages import log_in
 from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_platform import LINK, platform, under_load
 from twinshore.lab.cluster import LabCluster
@@ -30,9 +30,6 @@ def test_pictures(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
         with Chromium(program, tmp_path / "profile") as browser:
             log_in(browser, stage.admin.base)
             browser.call("Emulation.setDeviceMetricsOverride", **SIZE)
-            for scheme in SCHEMES:
-                features = [{"name": "prefers-color-scheme", "value": scheme}]
-                browser.call("Emulation.setEmulatedMedia", features=features)
-                for name, path in (("overview", "/"), ("topic", where), ("switches", "/switch")):
-                    browser.open(stage.admin.base + path)
-                    browser.picture(Path(FOLDER) / f"pages-{name}-{scheme}.png")
+            for name, path in (("overview", "/"), ("topic", where)):
+                browser.open(stage.admin.base + path)
+                browser.picture(Path(FOLDER) / f"pages-{name}-light.png")
