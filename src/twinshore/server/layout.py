@@ -12,7 +12,7 @@ from twinshore import __version__
 from twinshore.config.sentences import format_time
 from twinshore.server.core.access import Caller
 from twinshore.server.core.catalogue import Role
-from twinshore.server.core.words import OLD_MS, RANK_WORDS, iso
+from twinshore.server.core.words import RANK_WORDS, is_old, iso
 from twinshore.server.html import Child, Markup, link, render, tag
 from twinshore.server.verbs import operation_of
 from twinshore.state.store import Store
@@ -91,7 +91,7 @@ def when(at_ms: int) -> Markup:
 
 
 def as_of(at_ms: int, now_ms: int) -> Markup:
-    old = now_ms - at_ms > OLD_MS
+    old = is_old(at_ms, now_ms)
     return tag("span", "as of ", when(at_ms), " (old)" if old else None, class_="old" if old else "age")
 
 

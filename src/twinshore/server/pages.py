@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from twinshore.config.sentences import format_time
 from twinshore.monitoring.core.alerts import describe_marks
 from twinshore.proxy.operations.breakers import list_breakers, list_proxy_instances
 from twinshore.proxy.operations.traffic import parse_query, query_traffic
 from twinshore.server.core.catalogue import Role
-from twinshore.server.core.snapshots import BEHIND, DIFFERS, FINE, TROUBLE, hold_values, incident_values, topic_subject
-from twinshore.server.core.words import amount, hold_sentence, seconds, topic_sentence, verdict
+from twinshore.server.core.snapshots import (
+    BEHIND,
+    DIFFERS,
+    FINE,
+    TROUBLE,
+    UNKNOWN,
+    hold_values,
+    incident_values,
+    topic_subject,
+)
+from twinshore.server.core.words import amount, hold_sentence, is_old, seconds, topic_sentence, verdict
 from twinshore.server.drawings import cluster_map, offset_bar, rate_line
 from twinshore.server.html import Child, Markup, field, link, render, table, tag
 from twinshore.server.layout import (
@@ -39,6 +49,15 @@ from twinshore.switch.operations.show import list_switches
 
 SERIES_MINUTES = 24 * 60
 SWITCHES_SHOWN = 30
+
+
+def _judged(visit: Visit, page: Page, rows: Sequence[SnapshotRow]) -> Page:
+    """The page of these snapshots has the worst one's rank. Of old ones the lead says nothing but their age."""
+    page.rank = max((row.rank for row in rows), default=FINE)
+    if old := [row.at_ms for row in rows if is_old(row.at_ms, visit.now_ms)]:
+        some = "" if len(old) == len(rows) else f": {len(old)} of those shown"
+        page.lead, page.rank = f"Not known since {format_time(min(old))}{some}.", max(page.rank, UNKNOWN)
+    return page
 
 
 def overview_page(visit: Visit) -> Page:
@@ -74,7 +93,7 @@ def overview_page(visit: Visit) -> Page:
         else None,
         card("Links", links),
     )
-    return Page("Overview", verdict(values), live, rank=row.rank)
+    return _judged(visit, Page("Overview", verdict(values), live), [row])
 
 
 def _hold(hold: dict[str, Any], now_ms: int) -> Markup:
@@ -160,7 +179,8 @@ def links_page(visit: Visit) -> Page:
         )
     heads = ["Link", "State", "#Behind", "#Oldest missing", "#Records/s", "Says", "Seen"]
     add = link(path_to("do", "link-add"), "Add a link") if visit.caller.may(Role.ADMIN) else None
-    return Page("Links", lead, table(heads, rows, caption="Links"), render(_narrow(visit, "search"), more, add))
+    page = Page("Links", lead, table(heads, rows, caption="Links"), render(_narrow(visit, "search"), more, add))
+    return _judged(visit, page, found)
 
 
 def link_page(visit: Visit, name: str) -> Page:
@@ -196,7 +216,7 @@ def link_page(visit: Visit, name: str) -> Page:
         card("Topics", topics, link(path_to("topics", link=name), "All topics of this link")),
     )
     shown = offers(visit, "link-pause", "link-resume", "link-throttle", "link-filter", "prove", link=name)
-    return Page(name, values["says"], live, card("Change", shown), rank=row.rank)
+    return _judged(visit, Page(name, values["says"], live, card("Change", shown)), [row])
 
 
 def topics_page(visit: Visit) -> Page:
@@ -220,7 +240,8 @@ def topics_page(visit: Visit) -> Page:
     lead = f"{bad} of the topics shown need a look." if bad else "All topics shown are fine." if found else "No topic."
     heads = ["Topic", "State", "#Partitions", "#Behind", "#Oldest missing", "Compared", "Seen"]
     shown = table(heads, rows, none="no such topic", caption="Topics")
-    return Page("Topics", lead, shown, render(_narrow(visit, "search", "link", "state"), more))
+    page = Page("Topics", lead, shown, render(_narrow(visit, "search", "link", "state"), more))
+    return _judged(visit, page, found)
 
 
 def topic_page(visit: Visit, name: str, topic: str) -> Page:
@@ -274,7 +295,7 @@ def topic_page(visit: Visit, name: str, topic: str) -> Page:
         offers(visit, "link-pause", topic=escaped, link=name),
         actions([(path_to("audit", topic=topic), "Changes")]),
     )
-    return Page(topic, topic_sentence(values, row.state, name), live, card("Change", shown), rank=row.rank)
+    return _judged(visit, Page(topic, topic_sentence(values, row.state, name), live, card("Change", shown)), [row])
 
 
 def _proof(one: dict[str, Any]) -> Child:
@@ -306,7 +327,7 @@ def groups_page(visit: Visit) -> Page:
     lead = f"{bad} of the groups shown have other offsets on the two sides." if bad else "All groups shown agree."
     heads = ["Group", "Kind", "Members here / there", "State", "#Records read again", "Seen"]
     shown_table = table(heads, rows, none="no group has committed an offset", caption="Groups")
-    return Page("Groups", lead, shown_table, render(_narrow(visit, "search", "link"), more))
+    return _judged(visit, Page("Groups", lead, shown_table, render(_narrow(visit, "search", "link"), more)), found)
 
 
 def group_page(visit: Visit, name: str, group: str) -> Page:
@@ -339,7 +360,7 @@ def group_page(visit: Visit, name: str, group: str) -> Page:
         offers(visit, "proxy-offsets", group=group),
         offers(visit, "switch-run", group=group, to=target),
     )
-    return Page(group, lead, live, card("Change", shown), rank=row.rank)
+    return _judged(visit, Page(group, lead, live, card("Change", shown)), [row])
 
 
 def _offset(value: int | None) -> str:

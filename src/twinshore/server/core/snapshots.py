@@ -42,19 +42,21 @@ def link_row(view: LinkView, now_ms: int) -> SnapshotRow:
     """What a page shows of a link."""
     values = as_values(view, topics=False)
     differs = any(row.incident.kind in DIFFERENCES for row in view.incidents)
-    lag = view.lag.records if view.lag and view.lag.known else -1
-    late = view.lag is not None and (view.lag.oldest_s or 0) > LEVEL_S
+    lag = view.lag.records if view.lag and view.lag.known and not view.lag.unseen else -1
     if differs:
         rank = DIFFERS
-    elif not view.runs:
-        rank = UNKNOWN
-    elif view.state != FLOWING or view.incidents:
+    elif view.runs and (view.state != FLOWING or view.incidents):
         rank = TROUBLE
-    elif view.paused:
-        rank = PAUSED
+    elif not view.runs or view.lag is None or lag < 0:
+        rank = UNKNOWN
     else:
-        rank = BEHIND if late else FINE
+        rank = PAUSED if view.paused else _rank_by_age(view.lag.oldest_s)
     return _row(SnapshotKind.LINK, view.link, view.link, view.state, rank, lag, values, now_ms)
+
+
+def _rank_by_age(oldest_s: float | None) -> int:
+    """A recovery point that is not known is not level."""
+    return FINE if oldest_s is not None and oldest_s <= LEVEL_S else BEHIND
 
 
 def topic_rows(
@@ -92,7 +94,6 @@ def _topic_row(
         "proven_partitions": sum(1 for age in ages if age),
         "incidents": [incident_values(row) for row in incidents],
     }
-    late = (topic.recovery_point_s or 0) > LEVEL_S
     if differs:
         rank, state = DIFFERS, "differs"
     elif topic.refused or topic.stopped or incidents:
@@ -101,8 +102,11 @@ def _topic_row(
         rank, state = UNKNOWN, "unknown"
     elif topic.paused or topic.excluded:
         rank, state = PAUSED, "paused" if topic.paused else "excluded"
+    elif topic.lag_records is None:
+        rank, state = UNKNOWN, "unknown"
     else:
-        rank, state = (BEHIND, "behind") if late else (FINE, "flowing")
+        rank = _rank_by_age(topic.recovery_point_s)
+        state = "behind" if rank == BEHIND else "flowing"
     lag = -1 if topic.lag_records is None else topic.lag_records
     subject = topic_subject(view.link, topic.topic)
     return _row(SnapshotKind.TOPIC, subject, view.link, state, rank, lag, values, now_ms)

@@ -17,8 +17,18 @@ RANK_WORDS: Mapping[int, str] = {
     TROUBLE: "trouble",
     DIFFERS: "differs",
 }
+# What the first page says of ranks, the worst first.
+WRONG: Mapping[int, str] = {
+    DIFFERS: "The two sides differ",
+    TROUBLE: "Not everything is replicated",
+    UNKNOWN: "Not everything is known",
+}
 # A snapshot that is older is said to be old.
 OLD_MS = 60_000
+
+
+def is_old(at_ms: int, now_ms: int) -> bool:
+    return now_ms - at_ms > OLD_MS
 
 
 def iso(at_ms: int) -> str:
@@ -44,17 +54,17 @@ def verdict(values: Mapping[str, Any] | None) -> str:
         return "Nothing is known yet: no worker has looked at the links. Start `twinshore serve` with its settings."
     if not values["link_count"]:
         return "There is no link yet: `twinshore link add` makes one, or the settings file does."
-    ranks, links = values["ranks"], values["link_ranks"]
-    if ranks[DIFFERS] or links[DIFFERS]:
-        many = count_phrase(ranks[DIFFERS], "topic") if ranks[DIFFERS] else count_phrase(links[DIFFERS], "link")
-        return f"The two sides differ: {many}. {_loss(values)}"
-    if ranks[TROUBLE] or links[TROUBLE]:
-        many = count_phrase(ranks[TROUBLE], "topic") if ranks[TROUBLE] else count_phrase(links[TROUBLE], "link")
-        return f"Not everything is replicated: {many}. {_loss(values)}"
-    if links[UNKNOWN]:
-        return f"Of {count_phrase(links[UNKNOWN], 'link')} nothing is known now. {_loss(values)}"
-    whole = "All links replicate" if values["lag"] or values["unknown_lags"] else "Everything is replicated"
+    for rank, says in WRONG.items():
+        if many := _count(values, rank):
+            return f"{says}: {many}. {_loss(values)}"
+    whole = "All links replicate" if values["lag"] or _count(values, PAUSED) else "Everything is replicated"
     return f"{whole}; {_proof(values)}. {_loss(values)}"
+
+
+def _count(values: Mapping[str, Any], rank: int) -> str:
+    """The topics of this rank, or else the links; empty: none."""
+    topics, links = values["ranks"][rank], values["link_ranks"][rank]
+    return count_phrase(topics, "topic") if topics else count_phrase(links, "link") if links else ""
 
 
 def _proof(values: Mapping[str, Any]) -> str:
@@ -65,13 +75,15 @@ def _proof(values: Mapping[str, Any]) -> str:
 
 
 def _loss(values: Mapping[str, Any]) -> str:
-    if values["unknown_lags"]:
-        return f"What a loss of a source would cost now is unknown for {count_phrase(values['unknown_lags'], 'link')}."
+    left = f" Not counted: {many} paused or excluded." if (many := _count(values, PAUSED)) else ""
+    if values["unknown_lags"] or values["ranks"][UNKNOWN]:
+        many = _count(values, UNKNOWN) or count_phrase(values["unknown_lags"], "link")
+        return f"What a loss of a source would cost now is unknown for {many}.{left}"
     if not values["lag"]:
-        return "If a source is lost now, no record that it acknowledged is missing on its twin."
+        return f"If a source is lost now, no record that it acknowledged is missing on its twin.{left}"
     worst = values["recovery_point_s"]
     oldest = f", the oldest {format_age(worst)} old" if worst is not None else ""
-    return f"If every source is lost now, {count_phrase(values['lag'], 'record')} are missing on twins{oldest}."
+    return f"If every source is lost now, {count_phrase(values['lag'], 'record')} are missing on twins{oldest}.{left}"
 
 
 def hold_sentence(hold: Mapping[str, Any], now_ms: int) -> str:
