@@ -11,13 +11,13 @@ import pytest
 
 from twinshore.kafka.clock import wall_ms
 from twinshore.monitoring.link_status import LinkLag, LinkView, TopicView
-from twinshore.server import pages
+from twinshore.server import pages, report_pages
 from twinshore.server.core.access import Caller
 from twinshore.server.core.catalogue import Role
-from twinshore.server.core.snapshots import BEHIND, FINE, PAUSED, UNKNOWN, link_row, overview_row, topic_rows
+from twinshore.server.core.snapshots import BEHIND, FINE, PAUSED, TROUBLE, UNKNOWN, link_row, overview_row, topic_rows
 from twinshore.server.core.words import verdict
 from twinshore.server.layout import Visit
-from twinshore.state.core.platform_values import SnapshotKind, SnapshotRow
+from twinshore.state.core.platform_values import JobLine, JobRow, JobState, SnapshotKind, SnapshotRow
 from twinshore.state.store import Store, open_store
 
 NAME = "east->west"
@@ -71,3 +71,31 @@ def test_what_is_old_is_not_known(store: Store) -> None:
         shown += [pages.link_page(visit(store), NAME), pages.topic_page(visit(store), NAME, "orders")]
         assert [page.rank for page in shown] == [rank] * 7
         assert {str(page.lead).startswith("Not known since ") for page in shown} == {rank == UNKNOWN}
+
+
+def add_job(store: Store, name: str, verb: str, state: JobState, *lines: str) -> None:
+    given = '{"json_output": true}'
+    store.jobs.add(
+        JobRow(id=name, operation=verb, arguments=given, state=state, requested_by="ada", created_ms=1, updated_ms=1)
+    )
+    store.jobs.print_lines([JobLine(name, number, 1, line) for number, line in enumerate(lines)])
+
+
+def test_a_look_that_failed_or_did_not_see_all_is_not_an_empty_answer(store: Store) -> None:
+    for verb, page in (
+        (report_pages.RESCUES, report_pages.rescue_page),
+        (report_pages.SETTINGS, report_pages.settings_page),
+    ):
+        for number, (state, lines, rank) in enumerate(
+            (
+                (JobState.DONE, ["[]"], FINE),
+                (JobState.DONE, ["[]", "cluster west does not answer"], UNKNOWN),
+                (JobState.FAILED, ["error: no such settings"], TROUBLE),
+                (JobState.UNKNOWN, [], TROUBLE),
+            )
+        ):
+            add_job(store, f"{verb} {number}", verb, state, *lines)
+            shown = page(visit(store))
+            assert shown.rank == rank
+            assert all(line in str(shown.live) for line in lines[1:])
+            assert ("nothing was rescued" in str(shown.live)) == (rank == FINE and verb == report_pages.RESCUES)

@@ -22,7 +22,7 @@ from twinshore.config.errors import ConfigError
 from twinshore.config.sentences import count_phrase, format_time, join_names
 from twinshore.server.core.catalogue import JSON, Role
 from twinshore.server.core.jobs import has_ended
-from twinshore.server.core.snapshots import BEHIND, FINE, TROUBLE
+from twinshore.server.core.snapshots import BEHIND, FINE, TROUBLE, UNKNOWN
 from twinshore.server.html import Child, Markup, button, field, link, render, table, tag
 from twinshore.server.layout import PAGE_SIZE, Page, Visit, actions, badge, card, filters, path_to, when
 from twinshore.server.verbs import operation_of
@@ -39,10 +39,11 @@ SEVERITY_RANKS = {Severity.CRITICAL: TROUBLE, Severity.WARNING: BEHIND}
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a job of the verb printed as JSON."""
+    """What a job of the verb printed as JSON, and its other last lines."""
 
     row: JobRow
     values: Any
+    said: tuple[str, ...]
 
 
 def _jobs(visit: Visit, operation: str, **arguments: str) -> list[JobRow]:
@@ -57,27 +58,40 @@ def _jobs(visit: Visit, operation: str, **arguments: str) -> list[JobRow]:
     return kept
 
 
-def _answer(visit: Visit, row: JobRow | None) -> _Answer | None:
-    if row is None:
-        return None
-    for line in reversed(visit.store.jobs.tail(row.id, LINES_READ)):
+def _answer(visit: Visit, row: JobRow) -> _Answer | None:
+    lines = visit.store.jobs.tail(row.id, LINES_READ)
+    for line in reversed(lines):
         try:
-            return _Answer(row, json.loads(line.text))
+            return _Answer(row, json.loads(line.text), tuple(one.text for one in lines if one is not line))
         except ValueError:  # a warning
             continue
     return None
 
 
 def _report(
-    visit: Visit, operation: str, title: str, show: Callable[[Sequence[JobRow]], Page], *inputs: Child, **arguments: str
+    visit: Visit,
+    operation: str,
+    title: str,
+    show: Callable[[_Answer, Sequence[JobRow]], Page],
+    *inputs: Child,
+    **arguments: str,
 ) -> Page:
     """The page of the verb's last answer, or of what is not known yet, with the form that asks again."""
     one = operation_of(operation)
     if not visit.caller.may(one.rule.role):
         return Page(title, f"This page needs the role {one.rule.role}.", every_s=0, status=403)
     jobs = _jobs(visit, operation, **arguments)
-    answered = [row for row in jobs if has_ended(row) and row.exit_code is not None]
-    page = show(answered) if answered else Page(title, "Nothing is known yet: ask a worker to look.")
+    looks = [row for row in jobs if has_ended(row)]
+    found = _answer(visit, looks[0]) if looks else None
+    if found:
+        page = show(found, looks[1:])
+        if found.said:
+            page.rank = max(page.rank, UNKNOWN)
+            page.live = render([tag("p", line, class_="remark") for line in found.said], page.live)
+    elif looks:
+        page = Page(title, f"The last look failed: {looks[0].sentence}", rank=TROUBLE)
+    else:
+        page = Page(title, "Nothing is known yet: ask a worker to look.", rank=UNKNOWN)
     is_looking = bool(jobs) and not has_ended(jobs[0])
     page.every_s = 2 if is_looking else 0
     if is_looking:
@@ -93,18 +107,19 @@ def _report(
 
 def rescue_page(visit: Visit) -> Page:
     """Which records did fail-backs save, and were they written back?"""
-    return _report(visit, RESCUES, "Rescue", lambda rows: _rescues(visit, rows[0]))
+    return _report(visit, RESCUES, "Rescue", lambda found, _: _rescues(found))
 
 
-def _rescues(visit: Visit, row: JobRow) -> Page:
-    found = _answer(visit, row)
-    values: list[dict[str, Any]] = found.values if found and isinstance(found.values, list) else []
+def _rescues(found: _Answer) -> Page:
+    values: list[dict[str, Any]] = found.values
     cells = [_rescue_cells(one) for one in values[:PAGE_SIZE]]
     left = sum(1 for one in values if not _is_whole(one))
     lead = f"{count_phrase(len(values), 'rescue')}, {left} of them not written back whole."
     heads = ["Where they were", "#Offsets", "#Records", "Read there by", "Written back", "What helps"]
-    shown = table(heads, cells, none="nothing was rescued", caption="Rescued records")
-    return Page("Rescue", lead, render(tag("p", "as of ", when(row.updated_ms)), shown), rank=BEHIND if left else FINE)
+    none = "none that could be read" if found.said else "nothing was rescued"
+    shown = table(heads, cells, none=none, caption="Rescued records")
+    live = render(tag("p", "as of ", when(found.row.updated_ms)), shown)
+    return Page("Rescue", lead, live, rank=BEHIND if left else FINE)
 
 
 def _is_whole(one: dict[str, Any]) -> bool:
@@ -129,12 +144,11 @@ def _rescue_cells(one: dict[str, Any]) -> list[Child]:
 
 def settings_page(visit: Visit) -> Page:
     """Which settings are in force, and where does each come from?"""
-    return _report(visit, SETTINGS, "Settings", lambda rows: _settings(visit, rows[0]))
+    return _report(visit, SETTINGS, "Settings", lambda found, _: _settings(visit, found))
 
 
-def _settings(visit: Visit, row: JobRow) -> Page:
-    found = _answer(visit, row)
-    values: list[dict[str, Any]] = found.values if found and isinstance(found.values, list) else []
+def _settings(visit: Visit, found: _Answer) -> Page:
+    values: list[dict[str, Any]] = found.values
     wanted = visit.text("search")
     changed = [one for one in values if one["source"] != "default"]
     refused = [one for one in values if one["refused"]]
@@ -142,7 +156,7 @@ def _settings(visit: Visit, row: JobRow) -> Page:
     lead = f"{len(changed)} of {len(values)} settings are not as by default; {len(refused)} of the store do not fit."
     cells = [_setting_cells(visit, one) for one in shown[:PAGE_SIZE]]
     live = render(
-        tag("p", "as the worker that looked has them, as of ", when(row.updated_ms)),
+        tag("p", "as the worker that looked has them, as of ", when(found.row.updated_ms)),
         filters(visit, field("Key", "search", value=wanted, help_="Empty: those that are not as by default.")),
         table(["Setting", "Value", "From", "Since", "Change"], cells, none="no such setting", caption="Settings"),
     )
@@ -172,23 +186,24 @@ def advisor_page(visit: Visit) -> Page:
     """What can lose a message here, which command helps, and what is new?"""
     cluster = visit.text("cluster")
     chosen = field("Cluster", "cluster", value=cluster, help_="Empty: the first of the settings.")
-    page = _report(visit, ADVISE, "Advisor", lambda rows: _advice(visit, rows), chosen, cluster=cluster)
+    page = _report(
+        visit, ADVISE, "Advisor", lambda found, before: _advice(visit, found, before), chosen, cluster=cluster
+    )
     asked = {json.loads(row.arguments).get("cluster", "") for row in _jobs(visit, ADVISE)}
     others = [(path_to("advisor", cluster=one), one) for one in sorted(asked - {cluster, ""})]
     page.fixed = render(page.fixed, card("Other clusters", actions(others)) if others else None)
     return page
 
 
-def _advice(visit: Visit, rows: Sequence[JobRow]) -> Page:
-    found = _answer(visit, rows[0])
+def _advice(visit: Visit, found: _Answer, before: Sequence[JobRow]) -> Page:
     try:
-        advice = from_values(found.values if found else None, rows[0].id)
+        advice = from_values(found.values, found.row.id)
     except ConfigError:
-        return Page("Advisor", f"The last look failed: {rows[0].sentence}", rank=TROUBLE)
+        return Page("Advisor", f"The last look failed: {found.row.sentence}", rank=TROUBLE)
     findings = [_finding_cells(one) for one in advice.findings[:PAGE_SIZE]]
     hidden = len(advice.findings) - len(findings)
     heads = ["Risk", "Where", "What", "Remedy"]
-    earlier = _earlier(visit, rows, advice.cluster)
+    earlier = _earlier(visit, found.row, before, advice.cluster)
     live = render(
         tag("p", f"cluster {advice.cluster}, as of ", when(advice.at_ms)),
         _since(compare_advices(earlier, advice)) if earlier else None,
@@ -202,9 +217,9 @@ def _advice(visit: Visit, rows: Sequence[JobRow]) -> Page:
     return Page("Advisor", describe_verdict(advice), live, rank=rank)
 
 
-def _earlier(visit: Visit, rows: Sequence[JobRow], cluster: str) -> Advice | None:
+def _earlier(visit: Visit, row: JobRow, before: Sequence[JobRow], cluster: str) -> Advice | None:
     """The newest advice on the cluster that is a week older, or else the oldest one."""
-    old = [row for row in rows[1:] if rows[0].created_ms - row.created_ms >= EARLIER_MS] or rows[:0:-1]
+    old = [one for one in before if row.created_ms - one.created_ms >= EARLIER_MS] or before[::-1]
     found = _answer(visit, old[0]) if old else None
     try:
         advice = from_values(found.values if found else None, "earlier")
