@@ -9,14 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from twinshore.config.errors import ConfigError
+from twinshore.config.model import Link
+from twinshore.config.settings import parse_settings
+from twinshore.groups.view import GroupView
 from twinshore.kafka.clock import wall_ms
 from twinshore.monitoring.link_status import LinkLag, LinkView, TopicView
-from twinshore.server import pages, report_pages
+from twinshore.server import pages, report_pages, snapshot_writer
 from twinshore.server.core.access import Caller
 from twinshore.server.core.catalogue import Role
 from twinshore.server.core.snapshots import BEHIND, FINE, PAUSED, TROUBLE, UNKNOWN, link_row, overview_row, topic_rows
 from twinshore.server.core.words import verdict
 from twinshore.server.layout import Visit
+from twinshore.server.snapshot_writer import SnapshotWriter
 from twinshore.state.core.platform_values import JobLine, JobRow, JobState, SnapshotKind, SnapshotRow
 from twinshore.state.store import Store, open_store
 
@@ -99,3 +104,27 @@ def test_a_look_that_failed_or_did_not_see_all_is_not_an_empty_answer(store: Sto
             assert shown.rank == rank
             assert all(line in str(shown.live) for line in lines[1:])
             assert ("nothing was rescued" in str(shown.live)) == (rank == FINE and verb == report_pages.RESCUES)
+
+
+def test_groups_of_a_silent_link_grow_old(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = replace(link_row(LEVEL, 1), kind=SnapshotKind.GROUP, subject=f"{NAME}/billing")
+    store.snapshots.save([kept, replace(kept, subject="west->east/billing", link="west->east")])
+    clusters = "".join(
+        f'[clusters.{name}]\nbootstrap = ["127.0.0.1:{port}"]\n' for port, name in ((1, "east"), (2, "west"))
+    )
+    text = f'{clusters}[links."{NAME}"]\ntopics = ["a"]\n[links."west->east"]\ntopics = ["b"]\n'
+    settings = parse_settings(text, name="settings", env={})
+    writer = SnapshotWriter(settings, store)
+
+    def read(link: Link, *_: object) -> list[GroupView]:
+        if link.name == NAME:
+            raise ConfigError("switch.none-open")
+        return []
+
+    monkeypatch.setattr(snapshot_writer, "view_groups", read)
+    writer._read_groups(settings)
+    writer._groups_due_s = float("inf")
+    writer._write_groups(settings)
+    assert store.snapshots.all(SnapshotKind.GROUP) == (kept,), "as old as it was"
+    store.snapshots.touch(SnapshotKind.GROUP, [NAME], 7)
+    assert store.snapshots.all(SnapshotKind.GROUP) == (replace(kept, at_ms=7),)

@@ -65,7 +65,8 @@ class SnapshotWriter:
         self._minute = 0
         self._groups_due_s = self._touched_s = 0.0
         self._groups = threading.Thread()
-        self._group_rows: list[SnapshotRow] | None = None
+        # All rows, and the links that could be read.
+        self._group_rows: tuple[list[SnapshotRow], list[str]] | None = None
         self._outage = RepeatFilter(log)
 
     def turn(self) -> float:
@@ -99,7 +100,7 @@ class SnapshotWriter:
         if are_written and steady_s() - self._touched_s > TOUCH_INTERVAL_S:
             self._touched_s = steady_s()
             for kind in (SnapshotKind.LINK, SnapshotKind.TOPIC):
-                self._store.snapshots.touch(kind, now_ms)
+                self._store.snapshots.touch(kind, [view.link for view in views], now_ms)
 
     def _save(self, kind: SnapshotKind, rows: Sequence[SnapshotRow]) -> bool:
         """Returns whether every row that has changed is written."""
@@ -133,8 +134,9 @@ class SnapshotWriter:
         if self._groups.is_alive():
             return
         if self._group_rows is not None:
-            if self._save(SnapshotKind.GROUP, self._group_rows):
-                self._store.snapshots.touch(SnapshotKind.GROUP, wall_ms())
+            rows, read = self._group_rows
+            if self._save(SnapshotKind.GROUP, rows):
+                self._store.snapshots.touch(SnapshotKind.GROUP, read, wall_ms())
             self._group_rows = None
         if steady_s() < self._groups_due_s:
             return
@@ -144,6 +146,7 @@ class SnapshotWriter:
 
     def _read_groups(self, settings: Settings) -> None:
         rows: list[SnapshotRow] = []
+        read: list[str] = []
         for link in settings.links:
             try:
                 views = view_groups(link, settings, self._store)
@@ -153,4 +156,5 @@ class SnapshotWriter:
                 rows += [row for row in kept if row.link == link.name]
                 continue
             rows += [group_row(view_as_values(view, partitions=True), wall_ms()) for view in views]
-        self._group_rows = rows
+            read.append(link.name)
+        self._group_rows = rows, read

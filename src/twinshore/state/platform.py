@@ -338,9 +338,11 @@ class SnapshotStore(StorePart):
             )
 
     @writes
-    def touch(self, connection: Connection, kind: SnapshotKind, at_ms: int) -> None:
-        """All of this kind that are not saved anew are still as they were."""
-        connection.execute(snapshots.update().where(snapshots.c.kind == kind).values(at_ms=at_ms))
+    def touch(self, connection: Connection, kind: SnapshotKind, links: Iterable[str], at_ms: int) -> None:
+        """All of this kind and these links that were not saved now are still as they were."""
+        for some in sql.chunks(links):
+            which = snapshots.c.kind == kind, snapshots.c.link.in_(some)
+            connection.execute(snapshots.update().where(*which).values(at_ms=at_ms))
 
     @writes
     def remove(self, connection: Connection, kind: SnapshotKind, subjects: Iterable[str]) -> None:
