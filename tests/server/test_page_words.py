@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from twinshore.config.errors import ConfigError
+from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Link
 from twinshore.config.settings import parse_settings
 from twinshore.groups.view import GroupView
@@ -20,10 +21,14 @@ from twinshore.server.core.access import Caller
 from twinshore.server.core.catalogue import Role
 from twinshore.server.core.snapshots import BEHIND, FINE, PAUSED, TROUBLE, UNKNOWN, link_row, overview_row, topic_rows
 from twinshore.server.core.words import verdict
+from twinshore.server.job_pages import jobs_page
 from twinshore.server.layout import Visit
 from twinshore.server.snapshot_writer import SnapshotWriter
 from twinshore.state.core.platform_values import JobLine, JobRow, JobState, SnapshotKind, SnapshotRow
+from twinshore.state.core.proxy_values import ProxyInstanceRow
+from twinshore.state.core.values import AlarmRow, Incident, SwitchRow
 from twinshore.state.store import Store, open_store
+from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchState, SwitchStatus, TopicMove
 
 NAME = "east->west"
 TOPIC = TopicView("orders", 1, 0, 5, 5, 0, 0, 5, 50, recovery_point_s=0.0)
@@ -42,8 +47,8 @@ def seen(view: LinkView, at_ms: int = 1) -> tuple[SnapshotRow, ...]:
     return link, *topics, overview_row([link], topics, [view], [], at_ms)
 
 
-def visit(store: Store, path: str = "/") -> Visit:
-    return Visit(store, Caller("ada", Role.ADMIN, "x"), path, {}, wall_ms())
+def visit(store: Store, path: str = "/", **query: str) -> Visit:
+    return Visit(store, Caller("ada", Role.ADMIN, "x"), path, query, wall_ms())
 
 
 @pytest.mark.parametrize(
@@ -128,3 +133,49 @@ def test_groups_of_a_silent_link_grow_old(store: Store, monkeypatch: pytest.Monk
     assert store.snapshots.all(SnapshotKind.GROUP) == (kept,), "as old as it was"
     store.snapshots.touch(SnapshotKind.GROUP, [NAME], 7)
     assert store.snapshots.all(SnapshotKind.GROUP) == (replace(kept, at_ms=7),)
+
+
+def add_switch(store: Store, number: int, status: SwitchStatus) -> None:
+    one = SwitchState(
+        id=f"{number:032}",
+        kind=SwitchKind.DATALESS,
+        old="east",
+        new="west",
+        link="",
+        back="",
+        topics=(TopicMove(topic="orders", old_id="", new_id="", term=0, partitions=1),),
+        by="anna",
+        begun_ms=number,
+        hold_s_max=10.0,
+        step=STEPS[SwitchKind.DATALESS][0],
+        state=status,
+    )
+    ended_ms = 1 if one.ended else None
+    store.switches.save(
+        SwitchRow(one.id, one.kind, one.old, one.new, one.state, one.to_json(), one.by, number, 1, ended_ms)
+    )
+
+
+def test_leads_count_what_is_open_beyond_the_rows_shown(store: Store) -> None:
+    store.delay.raise_alarm(AlarmRow(NAME, "stopped", "orders", "", "orders is stopped", 1))
+    kind = IncidentKind.RETENTION_GAP
+    store.incidents.add(Incident(NAME, "orders", 0, kind, 5, 9, kind.policy, "records are gone"), now_ms=1)
+    add_job(store, "a", "mirror delete", JobState.ASKED)
+    add_switch(store, 0, SwitchStatus.RUNNING)
+    for number in range(60):
+        row = store.delay.raise_alarm(AlarmRow(NAME, "cluster", f"t{number}", "", "x", 2))
+        store.delay.clear_alarm(row.id, 3)
+        one = store.incidents.add(Incident(NAME, "a", 0, kind, number, number + 1, kind.policy, "x"), now_ms=2)
+        store.incidents.close(one.id, now_ms=3)
+        add_job(store, f"b{number}", "status", JobState.DONE)
+        add_switch(store, number + 1, SwitchStatus.DONE)
+    instance = ProxyInstanceRow("i", "proxy-1", "h", 1, 1, 0, wall_ms() - 600_000)
+    store.proxies.tell(instance, [], [])
+    for show in (pages.alarms_page, pages.incidents_page, pages.switch_page, pages.proxies_page):
+        shown = show(visit(store, open="all"))
+        assert shown.rank == TROUBLE
+        assert str(shown.lead).startswith("1 ")
+    assert str(jobs_page(visit(store)).lead).startswith("1 ")
+    assert str(pages.switch_page(visit(store)).live).count("<tr") == 1 + 1 + pages.SWITCHES_SHOWN
+    store.proxies.tell(replace(instance, id="j", seen_ms=wall_ms()), [], [])
+    assert pages.proxies_page(visit(store)).rank == FINE, "it was started again"

@@ -18,6 +18,7 @@ from twinshore.server.layout import (
     badge,
     card,
     command,
+    count_of,
     filters,
     next_page,
     path_to,
@@ -121,8 +122,9 @@ def jobs_page(visit: Visit) -> Page:
     found = visit.store.jobs.page(JobFilter(states, by, visit.text("before")), limit=PAGE_SIZE)
     seen = [row for row in found if may_see(visit.caller, row)]
     rows = [_job_cells(row) for row in seen]
-    waiting = [row for row in seen if row.state is JobState.ASKED]
-    lead = f"{len(waiting)} wait for an approval." if waiting else "No job waits for an approval."
+    asked = visit.store.jobs.page(JobFilter([JobState.ASKED]), limit=PAGE_SIZE)
+    waiting = [row for row in asked if may_see(visit.caller, row)]
+    lead = f"{count_of(waiting)} wait for an approval." if waiting else "No job waits for an approval."
     options = [tag("option", one, value=one, selected=one == state) for one in JobState]
     choice = tag("select", tag("option", "all", value=""), options, name="state", id="state")
     label = tag("label", "State", for_="state")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -101,6 +101,11 @@ def badge(rank: int, words: str = "") -> Markup:
 
 def card(title: str, *children: Child, id_: str | None = None) -> Markup:
     return tag("section", tag("h2", title), *children, class_="card", id=id_)
+
+
+def count_of(found: Sequence[object]) -> str:
+    """How many there are, where at most a page of them was read."""
+    return f"{len(found)}{' or more' if len(found) >= PAGE_SIZE else ''}"
 
 
 def next_page(visit: Visit, name: str, value: str, count: int) -> Markup | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from twinshore.config.sentences import format_time
@@ -32,6 +33,7 @@ from twinshore.server.layout import (
     as_of,
     badge,
     card,
+    count_of,
     filters,
     message_page,
     next_page,
@@ -372,8 +374,8 @@ def _offset(value: int | None) -> str:
 
 def switch_page(visit: Visit) -> Page:
     """What is being moved, and what was moved?"""
-    found = list_switches(visit.store)[:SWITCHES_SHOWN]
-    opened = [view for view in found if not view.state.ended]
+    opened = list_switches(visit.store, open_only=True)
+    found = [view for view in list_switches(visit.store, limit=SWITCHES_SHOWN) if view.state.ended]
     lead = f"{len(opened)} switches are under way." if opened else "No switch is under way."
     holds = [_hold(hold_values(view.state), visit.now_ms) for view in opened]
     rows = [
@@ -387,7 +389,7 @@ def switch_page(visit: Visit) -> Page:
             view.state.by,
             when(view.state.begun_ms),
         ]
-        for view in found
+        for view in (*opened, *found)
     ]
     heads = ["Switch", "Kind", "Homes", "Topics", "State", "#Writers waited", "By", "Began"]
     shown = offers(visit, "switch-drill", "switch-run", "switch-failback", "switch-history", "switch-free")
@@ -403,9 +405,14 @@ def proxies_page(visit: Visit) -> Page:
     instances = list_proxy_instances(visit.store)
     serving = [one for one in instances if one["status"] != "gone"]
     breakers = list_breakers(visit.store, {one["id"] for one in serving})
-    late = [one for one in serving if one["status"] != "serves"]
+    places = {(one["name"], one["host"]) for one in serving}  # what is gone may have been started again there
+    late = [
+        one
+        for one in instances
+        if one["status"] != "serves" and (one in serving or (one["name"], one["host"]) not in places)
+    ]
     opened = [one for one in breakers if one["open"] or one["tripped_at"]]
-    lead = f"{len(serving)} proxies serve, {len(late)} of them behind; {len(opened)} circuit breakers are open."
+    lead = f"{len(late)} of {len(instances)} proxies are behind or gone; {len(opened)} circuit breakers are open."
     links = offers(
         visit, "proxy-breaker-open", "proxy-breaker-limit", "proxy-offsets", "proxy-groups", "proxy-client-audit"
     )
@@ -482,8 +489,8 @@ def incidents_page(visit: Visit) -> Page:
     )
     found = visit.store.incidents.page(wanted, limit=PAGE_SIZE)
     rows = [_incident_cells(row) for row in found]
-    opened = sum(1 for row in found if row.closed_ms is None)
-    lead = f"{opened} incidents are open." if opened else "No incident is open."
+    opened = visit.store.incidents.page(replace(wanted, open_only=True, before=0), limit=PAGE_SIZE)
+    lead = f"{count_of(opened)} incidents are open." if opened else "No incident is open."
     more = next_page(visit, "before", str(found[-1].id), len(found)) if found else None
     every = link(path_to("incidents", open="all"), "Closed ones too")
     heads = ["#Id", "Kind", "Where", "Offsets", "Says", "Opened", "Closed"]
@@ -533,9 +540,9 @@ def incident_page(visit: Visit, number: str) -> Page:
 
 def alarms_page(visit: Visit) -> Page:
     """Which alarms are open?"""
-    found = visit.store.delay.alarms(limit=PAGE_SIZE)
-    opened = [row for row in found if row.cleared_ms is None]
-    lead = f"{len(opened)} alarms are open." if opened else "No alarm is open."
+    opened = visit.store.delay.alarms(open_only=True, limit=PAGE_SIZE)
+    cleared = [row for row in visit.store.delay.alarms(limit=PAGE_SIZE) if row.cleared_ms is not None]
+    lead = f"{count_of(opened)} alarms are open." if opened else "No alarm is open."
     rows = [
         [
             badge(TROUBLE if row.cleared_ms is None else FINE, row.kind),
@@ -545,7 +552,7 @@ def alarms_page(visit: Visit) -> Page:
             when(row.raised_ms),
             when(row.cleared_ms) if row.cleared_ms is not None else _alarm_actions(visit, row),
         ]
-        for row in found
+        for row in (*opened, *cleared)
     ]
     heads = ["Alarm", "Link", "Of", "Says", "Raised", "Cleared"]
     shown = table(heads, rows, none="no alarm", caption="Alarms")

@@ -254,9 +254,11 @@ class Switches(StorePart):
         return self._database.read(lambda connection: _one(connection, switch_id))
 
     @reads
-    def all(self, connection: Connection, *, open_only: bool = False) -> tuple[SwitchRow, ...]:
+    def all(
+        self, connection: Connection, *, open_only: bool = False, limit: int | None = None
+    ) -> tuple[SwitchRow, ...]:
         """Returns all switches, or open ones; newest first."""
-        query = select(switches).order_by(switches.c.begun_ms.desc(), switches.c.id)
+        query = select(switches).order_by(switches.c.begun_ms.desc(), switches.c.id).limit(limit)
         if open_only:
             query = query.where(switches.c.ended_ms.is_(None))
         return sql.read_rows(connection, SwitchRow, query)

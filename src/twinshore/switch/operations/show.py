@@ -136,10 +136,10 @@ class SwitchView:
         return asdict(self.state) | {"held_s": self.state.held_s}
 
 
-def list_switches(store: Store, *, open_only: bool = False) -> list[SwitchView]:
+def list_switches(store: Store, *, open_only: bool = False, limit: int | None = None) -> list[SwitchView]:
     """Newest first."""
     found: list[SwitchView] = []
-    for row in store.switches.all(open_only=open_only):
+    for row in store.switches.all(open_only=open_only, limit=limit):
         with suppress(WireError):  # what was taken up from a cluster may be a stranger's
             found.append(SwitchView(row.id, SwitchState.from_json(row.switch_state)))
     return found
