@@ -94,8 +94,8 @@ def said_by_the_code() -> str:
                 texts.append("".join(str(part) for part in parts))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 texts.append(node.value)
-    for text, *hints in json.loads((ROOT / "src/twinshore/config/messages.json").read_text()).values():
-        texts += [re.sub(r"{[^}]*}", "...", said) for said in (text, *hints)]
+    for path in sorted((ROOT / "src" / "twinshore").rglob("*.json")):
+        texts.append(re.sub(r"{[^{}]*}", "...", path.read_text()))
     return "\n".join(texts)
 
 
