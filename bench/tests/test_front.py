@@ -94,8 +94,8 @@ def said_by_the_code() -> str:
                 texts.append("".join(str(part) for part in parts))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 texts.append(node.value)
-    for path in sorted((ROOT / "src" / "twinshore").rglob("*.json")):
-        texts.append(re.sub(r"{[^{}]*}", "...", path.read_text()))
+    tables = (path.read_text().strip()[1:-1] for path in sorted((ROOT / "src" / "twinshore").rglob("*.json")))
+    texts.extend(re.sub(r"{[^{}]*}", "...", table) for table in tables)
     return "\n".join(texts)
 
 
