@@ -9,13 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from testkit.console import Browser, first_admin, person, web_process
+from twinshore.config.errors import RefusedError
+from twinshore.config.model import Plan
 from twinshore.kafka.clock import wall_ms
+from twinshore.server.job_process import JobRun, finish
 from twinshore.server.remote import keep_token, token_file
 from twinshore.state.core.platform_values import ENDED, JobRow, JobState
 from twinshore.state.core.proxy_values import ProxyInstanceRow
@@ -35,6 +39,16 @@ topics = ["orders.*"]
 four_eyes = true
 """
 LINK = "east->west"
+JOB = JobRow(
+    id="j",
+    operation="switch run",
+    arguments="{}",
+    state=JobState.RUNNING,
+    requested_by="ada",
+    created_ms=0,
+    updated_ms=0,
+    worker="w1",
+)
 OUTLIVES = "a job goes on when its worker is killed; one whose process is killed is unknown, and never repeated"
 
 
@@ -211,6 +225,21 @@ def test_a_job_whose_process_dies_is_unknown_and_never_repeated(stage: Stage, ad
     stage.worker()
     unknown = stage.job(job.id, JobState.UNKNOWN)
     assert unknown.exit_code is None and "ended" in unknown.sentence
+
+
+@pytest.mark.parametrize("now", [replace(JOB, worker="w2"), replace(JOB, state=JobState.UNKNOWN, worker="")])
+def test_a_process_whose_job_went_on_without_it_writes_and_begins_nothing(tmp_path: Path, now: JobRow) -> None:
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        stale = store.jobs.add(JOB)
+        row = store.jobs.swap(stale, now)
+        for begin in (
+            lambda: finish(store, stale, 0, "done", "", None),
+            lambda: JobRun(store, stale, "")._check(Plan()),
+        ):
+            with pytest.raises(RefusedError) as refused:
+                begin()
+            assert refused.value.code == "server.job-changed"
+        assert store.jobs.of("j") == row
 
 
 def test_workers_share_jobs_and_none_is_done_twice(stage: Stage, admin: Browser) -> None:

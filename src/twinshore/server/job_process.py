@@ -30,7 +30,7 @@ from twinshore.kafka.clock import wall_ms
 from twinshore.runtime.lease_keeper import SeenLease, earlier_readings, exclusive
 from twinshore.runtime.process import INTERRUPTED_EXIT_CODE, raise_on_interrupt
 from twinshore.server.core.catalogue import Operation
-from twinshore.server.core.jobs import JobPlan, ended, has_ended, plan_differences, planned
+from twinshore.server.core.jobs import JobPlan, ended, has_ended, is_held, plan_differences, planned
 from twinshore.server.verbs import operation_of
 from twinshore.state.core.platform_values import JobLine, JobRow, JobState
 from twinshore.state.opening import open_or_create
@@ -62,7 +62,7 @@ def run_job(settings: str, job: str, worker: str, readings: Mapping[str, SeenLea
         row = store.jobs.of(job)
         if row is None or has_ended(row) or row.worker != worker:
             return
-        printer = JobPrinter(store, job, holds=row.state is JobState.PLANNING)
+        printer = JobPrinter(store, row)
         sys.stdout = sys.stderr = printer
         printer.start()
         try:
@@ -72,18 +72,19 @@ def run_job(settings: str, job: str, worker: str, readings: Mapping[str, SeenLea
         finally:
             sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
             printer.close()
-        finish(store, job, exit_code, sentence, printer.said, plan)
+        finish(store, row, exit_code, sentence, printer.said, plan)
 
 
 class JobPrinter(io.TextIOBase):
     """Takes what the verb prints, and writes it to the store line by line. While the store is away lines are kept. Also
-    hears that the job is cancelled, and interrupts the verb as Ctrl-C does.
+    hears that the job is cancelled or another process's, and interrupts the verb as Ctrl-C does. What a plan prints is
+    held to the end.
     """
 
-    def __init__(self, store: Store, job: str, *, holds: bool = False) -> None:
-        """`holds`: nothing is written before the end."""
-        self._store, self._job, self._holds = store, job, holds
-        self._number = store.jobs.last_line(job)
+    def __init__(self, store: Store, row: JobRow) -> None:
+        self._store, self._row, self._job = store, row, row.id
+        self._holds = row.state is JobState.PLANNING
+        self._number = store.jobs.last_line(row.id)
         self._part = self.said = ""
         self._lines: queue.SimpleQueue[JobLine] = queue.SimpleQueue()
         self._unwritten: list[JobLine] = []
@@ -147,7 +148,7 @@ class JobPrinter(io.TextIOBase):
         if self._is_interrupted:
             return
         row = self._store.jobs.of(self._job)
-        if row is not None and row.cancelled_by:
+        if row is None or row.cancelled_by or not is_held(row, self._row):
             self._is_interrupted = True
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -212,12 +213,11 @@ class JobRun:
                 change = "; ".join([*(f"no longer {one}" for one in gone), *(f"now also {one}" for one in new)])
                 raise RefusedError("server.plan-changed", change=change or "the order")
         state = getattr(plan, "state", None)
-        if isinstance(state, SwitchState):
-            self._begin(state.id)
+        self._begin(state.id if isinstance(state, SwitchState) else self._row.subject)
 
     def _begin(self, subject: str) -> None:
         """Writes down what the verb is about to begin, before it does."""
-        change_job(self._store, self._row.id, lambda row: replace(row, subject=subject))
+        change_job(self._store, self._row, lambda row: replace(row, subject=subject))
 
 
 def to_job_plan(plan: Plan[Any]) -> JobPlan:
@@ -258,17 +258,19 @@ def run_verb(words: list[str], settings: list[str]) -> tuple[int, str]:
     return ended_with if isinstance(ended_with, int) else 0, ""
 
 
-def change_job(store: Store, job: str, change: Callable[[JobRow], JobRow]) -> JobRow:
-    """Applies a change to the job as it is now. Raises RefusedError if it has ended or is gone."""
+def change_job(store: Store, mine: JobRow, change: Callable[[JobRow], JobRow]) -> JobRow:
+    """Applies a change to the job as it is now. Raises RefusedError if it is not this process's any more. `mine`: as
+    this process took it.
+    """
     while True:
-        row = store.jobs.of(job)
-        if row is None or has_ended(row):
-            raise RefusedError("server.job-changed", job=job)
+        row = store.jobs.of(mine.id)
+        if row is None or not is_held(row, mine):
+            raise RefusedError("server.job-changed", job=mine.id)
         if (saved := store.jobs.swap(row, change(row))) is not None:
             return saved
 
 
-def finish(store: Store, job: str, exit_code: int, sentence: str, said: str, plan: JobPlan | None) -> None:
+def finish(store: Store, mine: JobRow, exit_code: int, sentence: str, said: str, plan: JobPlan | None) -> None:
     """Writes down how the job ended. `said`: the last line. While the store is away it tries again."""
 
     def change(row: JobRow) -> JobRow:
@@ -281,7 +283,7 @@ def finish(store: Store, job: str, exit_code: int, sentence: str, said: str, pla
     until, pause = wall_ms() + 1000 * END_TIMEOUT_S, threading.Event()
     while True:
         try:
-            change_job(store, job, change)
+            change_job(store, mine, change)
         except StoreError:
             if wall_ms() > until:
                 raise

@@ -111,3 +111,8 @@ def plan_differences(before: JobPlan, now: JobPlan) -> tuple[list[str], list[str
 
 def has_ended(job: JobRow) -> bool:
     return job.state in ENDED
+
+
+def is_held(job: JobRow, mine: JobRow) -> bool:
+    """Whether the job is still as the process took it, by the row `mine`."""
+    return (job.worker, job.state) == (mine.worker, mine.state)
