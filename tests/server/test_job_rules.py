@@ -13,7 +13,7 @@ from twinshore.server.core.jobs import (
     cancelled,
     ended,
     orphaned,
-    plan_differences,
+    plan_change,
     planned,
     taken,
 )
@@ -30,7 +30,7 @@ JOB = JobRow(
     updated_ms=0,
     worker="w",
 )
-PLAN = JobPlan(("shown",), ("step",), (), ("deletes orders",))
+PLAN = JobPlan(("shown",), ("step",), (), (("deletes orders",),))
 
 
 def test_a_plan_is_agreed_to_by_its_digest_and_for_an_hour() -> None:
@@ -90,5 +90,19 @@ def test_decisions_are_what_is_changed_not_what_was_observed() -> None:
     other = to_job_plan(Plan((Deletes("orders-2", 1_200),)))
     assert before.digest == more.digest
     assert before.digest != other.digest
-    gone, new = plan_differences(before, other)
-    assert [one.split(":")[0] for one in (*gone, *new)] == ["topic orders-1", "topic orders-2"]
+    change = plan_change(before, other, whole=True)
+    assert [one.split(":")[0] for one in change.split("; ")] == ["no longer topic orders-1", "now also topic orders-2"]
+
+
+def test_each_plan_is_compared_whole_and_none_is_left_out() -> None:
+    agreed = JobPlan(decisions=(("a", "b", "c"), ("d",)))
+
+    def differs(*now: tuple[str, ...], whole: bool = False) -> bool:
+        return plan_change(agreed, JobPlan(decisions=now), whole=whole) != ""
+
+    assert differs(("a", "b"))
+    assert differs(("a", "b", "c", "d"))
+    assert differs(("c", "b", "a"))
+    assert not differs(("a", "b", "c"))
+    assert differs(("a", "b", "c"), whole=True)
+    assert not differs(*agreed.decisions, whole=True)

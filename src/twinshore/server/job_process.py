@@ -30,7 +30,7 @@ from twinshore.kafka.clock import wall_ms
 from twinshore.runtime.lease_keeper import SeenLease, earlier_readings, exclusive
 from twinshore.runtime.process import INTERRUPTED_EXIT_CODE, raise_on_interrupt
 from twinshore.server.core.catalogue import Operation
-from twinshore.server.core.jobs import JobPlan, ended, has_ended, is_held, plan_differences, planned
+from twinshore.server.core.jobs import JobPlan, ended, has_ended, is_held, plan_change, planned
 from twinshore.server.verbs import operation_of
 from twinshore.state.core.platform_values import JobLine, JobRow, JobState
 from twinshore.state.opening import open_or_create
@@ -181,6 +181,8 @@ class JobRun:
         exit_code, sentence = run_verb(words, settings)
         if goes_on and exit_code == REFUSED and isinstance(over := self._resumption(), SwitchView):
             return (0 if over.done else 1), over.verdict(), None  # the mirror was quicker, and turned it back
+        if not goes_on and not exit_code and (left_out := self._change(whole=True)):
+            return REFUSED, left_out.message, None
         return exit_code, sentence, None
 
     def _resumption(self) -> list[str] | SwitchView | None:
@@ -204,16 +206,15 @@ class JobRun:
 
     def _check(self, plan: Plan[Any]) -> None:
         """Refuses to act on another plan than the one that a person agreed to."""
-        found = to_job_plan(plan)
-        if self._before is not None:
-            self._plan = self._plan.joined(found) if self._plan else found
-            agreed = self._before.decisions[: len(self._plan.decisions)]
-            if self._plan.decisions != agreed:
-                gone, new = plan_differences(self._before, self._plan)
-                change = "; ".join([*(f"no longer {one}" for one in gone), *(f"now also {one}" for one in new)])
-                raise RefusedError("server.plan-changed", change=change or "the order")
+        self._note(plan)
+        if change := self._change(whole=False):
+            raise change
         state = getattr(plan, "state", None)
         self._begin(state.id if isinstance(state, SwitchState) else self._row.subject)
+
+    def _change(self, *, whole: bool) -> RefusedError | None:
+        change = plan_change(self._before, self._plan or JobPlan(), whole=whole) if self._before else ""
+        return RefusedError("server.plan-changed", change=change) if change else None
 
     def _begin(self, subject: str) -> None:
         """Writes down what the verb is about to begin, before it does."""
@@ -221,11 +222,12 @@ class JobRun:
 
 
 def to_job_plan(plan: Plan[Any]) -> JobPlan:
+    decisions = plan.decisions()
     return JobPlan(
         tuple(plan.shown),
         tuple(step.sentence(done=False) for step in plan.steps),
         tuple(plan.remarks),
-        tuple(plan.decisions()),
+        (decisions,) if decisions else (),
         plan.refusal.message if plan.refusal else "",
     )
 

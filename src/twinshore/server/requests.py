@@ -47,7 +47,7 @@ class JobRequests:
         )
         if not is_reading and not operation.plans:
             # It says nothing beforehand: what is agreed to is the command itself.
-            row = planned(row, JobPlan((line,), decisions=(line,)), now_ms)
+            row = planned(row, JobPlan((line,), decisions=((line,),)), now_ms)
         found = self._store.jobs.add(row)
         if (found.operation, found.arguments) != (row.operation, row.arguments):
             raise RefusedError("server.key-used", job=found.id)

@@ -13,14 +13,14 @@ PLAN_TTL_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """What a job would change. `shown`, `steps`, `remarks`: for people. `decisions`: what is agreed to. `refusal`: why
-    nothing can be done; empty: it can.
+    """What a job would change. `shown`, `steps`, `remarks`: for people. `decisions`: what is agreed to, by plan.
+    `refusal`: why nothing can be done; empty: it can.
     """
 
     shown: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
-    decisions: tuple[str, ...] = ()
+    decisions: tuple[tuple[str, ...], ...] = ()
     refusal: str = ""
 
     @property
@@ -33,8 +33,9 @@ class JobPlan:
     @classmethod
     def from_json(cls, text: str) -> JobPlan:
         raw = json.loads(text)
-        names = ("shown", "steps", "remarks", "decisions")
-        return cls(**{name: tuple(raw[name]) for name in names}, refusal=raw["refusal"])
+        names = ("shown", "steps", "remarks")
+        decisions = tuple(map(tuple, raw["decisions"]))
+        return cls(**{name: tuple(raw[name]) for name in names}, decisions=decisions, refusal=raw["refusal"])
 
     def joined(self, other: JobPlan) -> JobPlan:
         """A verb may act on several plans, one after the other."""
@@ -103,10 +104,13 @@ def orphaned(job: JobRow, now_ms: int) -> JobRow:
     return replace(job, state=JobState.UNKNOWN, sentence=sentence, updated_ms=now_ms, worker="")
 
 
-def plan_differences(before: JobPlan, now: JobPlan) -> tuple[list[str], list[str]]:
-    """Returns the decisions that are gone, and those that are new."""
-    gone = [one for one in before.decisions if one not in now.decisions]
-    return gone, [one for one in now.decisions if one not in before.decisions]
+def plan_change(before: JobPlan, now: JobPlan, *, whole: bool) -> str:
+    """Returns how the decisions differ, each plan compared whole; empty: they do not. `whole`: no more plans come."""
+    old, new = before.decisions if whole else before.decisions[: len(now.decisions)], now.decisions
+    gone, more = ([one for plan in plans for one in plan] for plans in (old, new))
+    said = [f"no longer {one}" for one in gone if one not in more]
+    said += [f"now also {one}" for one in more if one not in gone]
+    return "" if old == new else "; ".join(said) or "the order"
 
 
 def has_ended(job: JobRow) -> bool:
