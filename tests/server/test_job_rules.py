@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+import pytest
+
+from twinshore.config.errors import RefusedError
 from twinshore.config.model import Plan
+from twinshore.server.core.access import Caller
+from twinshore.server.core.catalogue import Role
 from twinshore.server.core.jobs import (
     PLAN_TTL_MS,
     JobPlan,
@@ -15,10 +22,13 @@ from twinshore.server.core.jobs import (
     orphaned,
     plan_change,
     planned,
+    slots,
     taken,
 )
 from twinshore.server.job_process import to_job_plan
+from twinshore.server.requests import OPEN_MAX, JobRequests
 from twinshore.state.core.platform_values import JobRow, JobState
+from twinshore.state.store import Store, open_store
 
 JOB = JobRow(
     id="j",
@@ -106,3 +116,25 @@ def test_each_plan_is_compared_whole_and_none_is_left_out() -> None:
     assert not differs(("a", "b", "c"))
     assert differs(("a", "b", "c"), whole=True)
     assert not differs(*agreed.decisions, whole=True)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        yield store
+
+
+def test_what_reads_neither_hides_nor_starves_what_changes(store: Store) -> None:
+    requests = JobRequests(store, four_eyes=False)
+    for viewer in (Caller(name, Role.VIEWER, "test") for name in ("eve", "mallory")):
+        for _ in range(OPEN_MAX):
+            requests.ask("delay check", {}, viewer)
+        with pytest.raises(RefusedError) as refused:
+            requests.ask("delay check", {}, viewer)
+        assert refused.value.code == "server.too-many-jobs"
+    switch = requests.ask("switch run", {"topics": ["a"], "to": "west"}, Caller("ada", Role.OPERATOR, "test"))
+    store.jobs.add(replace(JOB, id="held", state=JobState.RUNNING))
+    store.jobs.add(replace(JOB, id="agreed", state=JobState.QUEUED, digest="d", worker=""))
+    held, agreed, asked, *reading = store.jobs.for_workers()
+    assert (held.id, agreed.id, asked.id) == ("held", "agreed", switch.id)
+    assert slots(agreed, 8) > slots(asked, 8) > slots(reading[0], 8) > 0

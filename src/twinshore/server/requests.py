@@ -14,10 +14,13 @@ from twinshore.server.core.access import Caller, approval_fault, may_cancel, nee
 from twinshore.server.core.catalogue import Effect, Operation, command_line
 from twinshore.server.core.jobs import JobPlan, applied, apply_fault, approved, cancelled, has_ended, planned
 from twinshore.server.verbs import operation_of
-from twinshore.state.core.platform_values import JobRow, JobState
+from twinshore.state.core.platform_values import FOR_WORKERS, JobRow, JobState
 from twinshore.state.core.values import AuditRow
-from twinshore.state.platform import digest_of
+from twinshore.state.platform import JobFilter, digest_of
 from twinshore.state.store import Store
+
+# Of one person, that workers have yet to do.
+OPEN_MAX = 20
 
 
 class JobRequests:
@@ -34,6 +37,9 @@ class JobRequests:
         self.check_role(operation, caller)
         line = command_line(operation.words(arguments))  # refuses what the verb does not take
         is_reading = operation.effect(arguments) is Effect.READS
+        open_jobs = JobFilter(FOR_WORKERS, caller.name)
+        if len(self._store.jobs.page(open_jobs, limit=OPEN_MAX)) == OPEN_MAX:
+            raise RefusedError("server.too-many-jobs", max=OPEN_MAX)
         now_ms = wall_ms()
         row = JobRow(
             id=f"{now_ms:011x}{secrets.token_hex(4)}",

@@ -21,7 +21,7 @@ from twinshore.config.repeat_filter import RepeatFilter
 from twinshore.config.settings import load_settings
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.runtime.lease_keeper import GRACE_S, LEASE_S, SeenLease
-from twinshore.server.core.jobs import orphaned, taken
+from twinshore.server.core.jobs import orphaned, slots, taken
 from twinshore.server.job_process import job_lease, run_job
 from twinshore.server.snapshot_writer import write_snapshots
 from twinshore.server.verbs import operation_of
@@ -82,13 +82,12 @@ class JobWorker:
                 continue
             if row.worker:
                 self._watch(store, row)
-            elif len(self._jobs) < JOBS_MAX:
+            elif len(self._jobs) < slots(row, JOBS_MAX):
                 self._take(store, row)
         for job in self._watches.keys() - {row.id for row in rows if row.worker}:
             del self._watches[job]
-        if steady_s() - self._cleaned_s > CLEAN_INTERVAL_S:
+        if steady_s() - self._cleaned_s > CLEAN_INTERVAL_S and not store.jobs.remove_old(wall_ms()):
             self._cleaned_s = steady_s()
-            store.jobs.remove_old(wall_ms())
 
     def _keep_snapshots(self) -> None:
         if self._snapshots is not None and self._snapshots.is_alive():

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Column, Connection, Index, Select, and_, delete, func, insert, or_, select
+from sqlalchemy import Column, Connection, Index, Select, and_, case, delete, func, insert, or_, select
 
 from twinshore.state import log, sql
 from twinshore.state.core.platform_values import (
@@ -260,9 +260,14 @@ class JobStore(StorePart):
 
     @reads
     def for_workers(self, connection: Connection, limit: int = 20) -> tuple[JobRow, ...]:
-        """Returns the oldest jobs that a worker may have to do with."""
-        query = select(jobs).where(jobs.c.state.in_(FOR_WORKERS)).order_by(jobs.c.created_ms).limit(limit)
-        return sql.read_rows(connection, JobRow, query)
+        """Returns the jobs that processes have, and the next ones to take: first what was agreed to, then what is to be
+        planned, then what reads.
+        """
+        query = select(jobs).where(jobs.c.state.in_(FOR_WORKERS))
+        kind = case((jobs.c.digest != "", 0), (jobs.c.state == JobState.PLANNING, 1), else_=2)
+        free = query.where(jobs.c.worker == "").order_by(kind, jobs.c.created_ms).limit(limit)
+        held = sql.read_rows(connection, JobRow, query.where(jobs.c.worker != ""))
+        return held + sql.read_rows(connection, JobRow, free)
 
     @reads
     def page(self, connection: Connection, wanted: JobFilter, *, limit: int = 50) -> tuple[JobRow, ...]:
@@ -304,12 +309,14 @@ class JobStore(StorePart):
         return -1 if found is None else int(found)
 
     @writes
-    def remove_old(self, connection: Connection, now_ms: int) -> None:
+    def remove_old(self, connection: Connection, now_ms: int) -> bool:
+        """Returns whether more may be left."""
         old = select(jobs.c.id).where(jobs.c.state.in_(ENDED), jobs.c.updated_ms < now_ms - JOB_RETENTION_MS)
         gone = connection.scalars(old.limit(sql.CHUNK_SIZE)).all()
         connection.execute(delete(job_lines).where(job_lines.c.job.in_(gone)))
         connection.execute(delete(leases).where(leases.c.name.in_([f"{JOB_LEASE}{job}" for job in gone])))
         connection.execute(delete(jobs).where(jobs.c.id.in_(gone)))
+        return len(gone) == sql.CHUNK_SIZE
 
 
 @dataclass(frozen=True, slots=True)

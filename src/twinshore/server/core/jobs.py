@@ -113,6 +113,13 @@ def plan_change(before: JobPlan, now: JobPlan, *, whole: bool) -> str:
     return "" if old == new else "; ".join(said) or "the order"
 
 
+def slots(job: JobRow, slots_max: int) -> int:
+    """Returns how many jobs a worker may have beside it: what reads or plans leaves slots to what was agreed to."""
+    if job.digest:
+        return slots_max
+    return slots_max * 3 // 4 if job.state is JobState.PLANNING else slots_max // 2
+
+
 def has_ended(job: JobRow) -> bool:
     return job.state in ENDED
 
