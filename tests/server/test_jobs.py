@@ -16,6 +16,8 @@ import psutil
 import pytest
 
 from testkit.console import Browser, first_admin, person, web_process
+from tests.switch.test_operations import saved
+from tests.switch.test_waves import wave
 from twinshore.config.errors import RefusedError
 from twinshore.config.model import Plan
 from twinshore.kafka.clock import wall_ms
@@ -25,6 +27,8 @@ from twinshore.state.core.platform_values import ENDED, JobRow, JobState
 from twinshore.state.core.proxy_values import ProxyInstanceRow
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store, open_store
+from twinshore.switch.core.steps import SwitchStatus
+from twinshore.switch.operations.show import SwitchView
 
 SETTINGS = """
 [store]
@@ -240,6 +244,18 @@ def test_a_process_whose_job_went_on_without_it_writes_and_begins_nothing(tmp_pa
                 begin()
             assert refused.value.code == "server.job-changed"
         assert store.jobs.of("j") == row
+
+
+def test_a_job_goes_on_with_the_waves_behind_the_one_that_its_dead_process_ended(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        row = store.jobs.add(JOB)
+        run = JobRun(store, row, "")
+        run._begin(saved(store, wave(1, SwitchStatus.DONE, "topic-2")).id)
+        (row,) = store.jobs.for_workers()
+        assert JobRun(store, row, "")._resumption() == ["switch", "resume", "1" * 32]
+        run._begin(saved(store, wave(2, SwitchStatus.ROLLED_BACK, "topic-3")).id)
+        (row,) = store.jobs.for_workers()
+        assert isinstance(JobRun(store, row, "")._resumption(), SwitchView)
 
 
 def test_workers_share_jobs_and_none_is_done_twice(stage: Stage, admin: Browser) -> None:

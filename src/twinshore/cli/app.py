@@ -266,11 +266,12 @@ def write_text_file(path: Path, text: str) -> None:
 @dataclass(slots=True)
 class VerbCaller:
     """Who runs this process's verbs, where it is not a terminal's user. `on_plan`: is given each plan before the verb
-    acts on it; may raise.
+    acts on it; may raise. `begun`: as of `SwitchCaller`.
     """
 
     name: str = ""
     on_plan: Callable[[Plan[Any]], None] = lambda _: None
+    begun: Callable[[str], None] = lambda _: None
 
 
 verb_caller = VerbCaller()

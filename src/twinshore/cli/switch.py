@@ -335,7 +335,7 @@ def asks() -> Iterator[SwitchCaller]:
     from twinshore.switch.operations.run import SwitchCaller
 
     with catch_stop_request() as request:
-        yield SwitchCaller(get_operator_name(), lambda sentence: typer.echo(escape_line(sentence)), request.stop)
+        yield SwitchCaller(get_operator_name(), lambda line: print_lines([line]), request.stop, begun=verb_caller.begun)
 
 
 def ended(ended: SwitchView) -> None:

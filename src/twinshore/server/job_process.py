@@ -174,6 +174,7 @@ class JobRun:
         if is_planning:
             exit_code, sentence = run_verb(operation.words(arguments, operation.plan_options), settings)
             return exit_code, sentence, self._plan or JobPlan()
+        verb_caller.begun = self._begin
         goes_on = self._resumption()
         if isinstance(goes_on, SwitchView):
             return (0 if goes_on.done else 1), goes_on.verdict(), None
@@ -195,8 +196,9 @@ class JobRun:
         if found is None:
             return None
         state = SwitchState.from_json(found.switch_state)
-        if state.ended:
-            return SwitchView(state.id, state)
+        view = SwitchView(state.id, state)
+        if state.ended and not (view.done and state.left):
+            return view
         verb_caller.on_plan = lambda _: None
         return [*self._operation.rule.resumes.split(), self._row.subject]
 
@@ -209,15 +211,14 @@ class JobRun:
         self._note(plan)
         if change := self._change(whole=False):
             raise change
-        state = getattr(plan, "state", None)
-        self._begin(state.id if isinstance(state, SwitchState) else self._row.subject)
+        change_job(self._store, self._row, lambda row: row)  # refuses a job that went on without this process
 
     def _change(self, *, whole: bool) -> RefusedError | None:
         change = plan_change(self._before, self._plan or JobPlan(), whole=whole) if self._before else ""
         return RefusedError("server.plan-changed", change=change) if change else None
 
     def _begin(self, subject: str) -> None:
-        """Writes down what the verb is about to begin, before it does."""
+        """Writes down the switch that the verb is about to begin, before it does."""
         change_job(self._store, self._row, lambda row: replace(row, subject=subject))
 
 

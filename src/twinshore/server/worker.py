@@ -112,8 +112,8 @@ class JobWorker:
         so is what it began.
         """
         watched = self._watches.setdefault(row.id, _Watched(steady_s()))
-        resumes = bool(row.subject and operation_of(row.operation).rule.resumes)
-        names = [job_lease(row.id), *([switch_lease(row.subject)] if resumes else [])]
+        resumes = operation_of(row.operation).rule.resumes
+        names = [job_lease(row.id), *([switch_lease(row.subject)] if row.subject else [])]
         leases = {name: store.leases.read(name) for name in names}
         are_free = [watched.observe(name, lease) for name, lease in leases.items()]
         own = leases[names[0]]

@@ -166,7 +166,7 @@ def keep_own_topics(state: SwitchState, lines: Mapping[str, HomeEpoch], store: S
 @dataclass(frozen=True, slots=True)
 class SwitchCaller:
     """`stop`: roll back if still possible. `before_hold`: called once, right before the announcement. `behind_flip`:
-    called once the topics have moved; must not raise.
+    called once the topics have moved; must not raise. `begun`: called with a switch's id before its first step.
     """
 
     by: str
@@ -174,6 +174,7 @@ class SwitchCaller:
     stop: threading.Event
     before_hold: Callable[[], None] = lambda: None
     behind_flip: Callable[[], None] = lambda: None
+    begun: Callable[[str], None] = lambda _: None
 
 
 def run_switch(plan: SwitchPlan, settings: Settings, store: Store, caller: SwitchCaller) -> SwitchView:
@@ -262,6 +263,7 @@ def _go_on(
 
         work = build_step_executor(state, link, back, settings, store, clients, now_ms, holds)
         calls = (caller.before_hold, caller.behind_flip)
+        caller.begun(state.id)
         ended = StepRunner(work.once, save, now_ms, caller.tell, caller.stop, *calls).run(state)
     return SwitchView(ended.id, ended)
 
