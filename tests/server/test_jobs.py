@@ -269,6 +269,27 @@ def test_workers_share_jobs_and_none_is_done_twice(stage: Stage, admin: Browser)
     assert all(found == lines[0] for found in lines), "each printed once"
 
 
+def test_jobs_of_another_version_break_nothing(stage: Stage, admin: Browser) -> None:
+    for job in (
+        replace(JOB, id="verb", operation="switch teleport", subject="s"),
+        replace(JOB, id="untaken", operation="switch teleport", worker=""),
+        replace(JOB, id="option", operation="groups", arguments='{"gone": 1}', state=JobState.DONE),
+    ):
+        stage.store.jobs.add(job)
+    bob = person(admin, "bob", "admin")
+    assert [row["command"] for row in bob.api("GET", "/jobs").json()["items"]] == [
+        "switch teleport",
+        "switch teleport",
+        "groups",
+    ]
+    assert "switch teleport" in admin.get("/jobs").text
+    assert admin.get("/jobs/option").status == 200
+    stage.worker()
+    asked = bob.api("POST", "/operations/link-list", {}).json()["id"]
+    stage.job(asked, JobState.DONE)
+    assert stage.job("untaken", JobState.RUNNING).worker == ""
+
+
 def test_a_planned_job_is_cancelled_and_an_error_is_told(stage: Stage, admin: Browser) -> None:
     stage.worker()
     bob = person(admin, "bob", "operator")

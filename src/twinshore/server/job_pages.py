@@ -135,9 +135,9 @@ def jobs_page(visit: Visit) -> Page:
 
 
 def _job_cells(row: JobRow) -> list[Child]:
-    title = operation_of(row.operation).rule.title
+    known = operations().get(row.operation)
     rank = STATE_RANKS.get(row.state, BEHIND)
-    where = link(path_to("jobs", row.id), title)
+    where = link(path_to("jobs", row.id), known.rule.title if known else row.operation)
     return [where, badge(rank, row.state), row.requested_by, when(row.created_ms), row.sentence[:200]]
 
 

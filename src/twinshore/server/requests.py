@@ -11,9 +11,9 @@ from typing import Any
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.kafka.clock import wall_ms
 from twinshore.server.core.access import Caller, approval_fault, may_cancel, needs_approval
-from twinshore.server.core.catalogue import Effect, Operation, command_line
+from twinshore.server.core.catalogue import Effect, Operation, Role, command_line
 from twinshore.server.core.jobs import JobPlan, applied, apply_fault, approved, cancelled, has_ended, planned
-from twinshore.server.verbs import operation_of
+from twinshore.server.verbs import operation_of, operations
 from twinshore.state.core.platform_values import FOR_WORKERS, JobRow, JobState
 from twinshore.state.core.values import AuditRow
 from twinshore.state.platform import JobFilter, digest_of
@@ -115,11 +115,16 @@ class JobRequests:
 
 
 def may_see(caller: Caller, row: JobRow) -> bool:
-    return caller.name == row.requested_by or caller.may(operation_of(row.operation).rule.role)
+    known = operations().get(row.operation)
+    return caller.name == row.requested_by or caller.may(known.rule.role if known else Role.ADMIN)
 
 
 def job_command(row: JobRow) -> str:
-    return command_line(operation_of(row.operation).words(json.loads(row.arguments)))
+    """Returns the job's command line; of a verb or option that this version lacks, its name alone."""
+    try:
+        return command_line(operation_of(row.operation).words(json.loads(row.arguments)))
+    except ConfigError:
+        return row.operation
 
 
 def read_form(operation: Operation, form: Mapping[str, list[str]]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from twinshore.runtime.lease_keeper import GRACE_S, LEASE_S, SeenLease
 from twinshore.server.core.jobs import orphaned, slots, taken
 from twinshore.server.job_process import job_lease, run_job
 from twinshore.server.snapshot_writer import write_snapshots
-from twinshore.server.verbs import operation_of
+from twinshore.server.verbs import operation_of, operations
 from twinshore.state.core.lease_watch import LeaseWatch
 from twinshore.state.core.platform_values import JobRow, JobState
 from twinshore.state.core.values import LeaseRow
@@ -78,7 +78,7 @@ class JobWorker:
             self._jobs.pop(job).join()
         rows = store.jobs.for_workers()
         for row in rows:
-            if row.id in self._jobs:
+            if row.id in self._jobs or row.operation not in operations():  # a verb of another version waits for it
                 continue
             if row.worker:
                 self._watch(store, row)
