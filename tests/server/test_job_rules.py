@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from twinshore.config.errors import RefusedError
 from twinshore.config.model import Plan
+from twinshore.kafka.clock import wall_ms
 from twinshore.server.core.access import Caller
 from twinshore.server.core.catalogue import Role
 from twinshore.server.core.jobs import (
@@ -27,6 +29,7 @@ from twinshore.server.core.jobs import (
 )
 from twinshore.server.job_process import to_job_plan
 from twinshore.server.requests import OPEN_MAX, JobRequests
+from twinshore.server.worker import JobWorker
 from twinshore.state.core.platform_values import JobRow, JobState
 from twinshore.state.store import Store, open_store
 
@@ -48,7 +51,7 @@ def test_a_plan_is_agreed_to_by_its_digest_and_for_an_hour() -> None:
     assert (job.state, job.worker, job.digest) == (JobState.PLANNED, "", PLAN.digest)
     assert apply_fault(job, PLAN.digest, 1_000) == ""
     assert apply_fault(job, "another", 1_000) == "has another plan by now"
-    assert apply_fault(job, PLAN.digest, 1_001 + PLAN_TTL_MS) == "was planned more than an hour ago"
+    assert apply_fault(job, PLAN.digest, 1_001 + PLAN_TTL_MS) == "was planned or agreed to more than an hour ago"
     assert apply_fault(replace(job, state=JobState.RUNNING), PLAN.digest, 1_000) == "is running, not planned"
     assert JobPlan.from_json(job.plan) == PLAN
 
@@ -138,3 +141,21 @@ def test_what_reads_neither_hides_nor_starves_what_changes(store: Store) -> None
     held, agreed, asked, *reading = store.jobs.for_workers()
     assert (held.id, agreed.id, asked.id) == ("held", "agreed", switch.id)
     assert slots(agreed, 8) > slots(asked, 8) > slots(reading[0], 8) > 0
+
+
+def test_what_was_agreed_to_more_than_an_hour_ago_is_neither_approved_nor_done(store: Store, tmp_path: Path) -> None:
+    requests, eve = JobRequests(store, four_eyes=True), Caller("eve", Role.APPROVER, "test")
+    asked, queued = (
+        store.jobs.add(
+            replace(JOB, id=state, state=state, digest="d", worker="", updated_ms=wall_ms() - PLAN_TTL_MS - 1)
+        )
+        for state in (JobState.ASKED, JobState.QUEUED)
+    )
+    with pytest.raises(RefusedError) as refused:
+        requests.approve(asked.id, "d", eve)
+    assert refused.value.code == "server.approval-refused"
+    worker = JobWorker(tmp_path, threading.Event())
+    worker._keep_snapshots = lambda: None  # type: ignore[method-assign]
+    worker._turn(store)
+    row = store.jobs.of(queued.id)
+    assert row and (row.state, row.exit_code) == (JobState.FAILED, 2)

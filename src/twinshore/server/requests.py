@@ -12,7 +12,7 @@ from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.kafka.clock import wall_ms
 from twinshore.server.core.access import Caller, approval_fault, may_cancel, needs_approval
 from twinshore.server.core.catalogue import Effect, Operation, Role, command_line
-from twinshore.server.core.jobs import JobPlan, applied, apply_fault, approved, cancelled, has_ended, planned
+from twinshore.server.core.jobs import JobPlan, age_fault, applied, apply_fault, approved, cancelled, has_ended, planned
 from twinshore.server.verbs import operation_of, operations
 from twinshore.state.core.platform_values import FOR_WORKERS, JobRow, JobState
 from twinshore.state.core.values import AuditRow
@@ -77,11 +77,11 @@ class JobRequests:
         return self._swap(row, applied(mine, reason[:1000], now_ms, asks_approval=asks), caller, "applied")
 
     def approve(self, job: str, digest: str, caller: Caller) -> JobRow:
-        row = self.job(job, caller)
+        row, now_ms = self.job(job, caller), wall_ms()
         fault = approval_fault(caller, row) or ("has another plan by now" if row.digest != digest else "")
-        if fault:
+        if fault := fault or age_fault(row, now_ms):
             raise RefusedError("server.approval-refused", job=job, why=fault)
-        return self._swap(row, approved(row, caller.name, wall_ms()), caller, "approved")
+        return self._swap(row, approved(row, caller.name, now_ms), caller, "approved")
 
     def cancel(self, job: str, caller: Caller) -> JobRow:
         row = self.job(job, caller)

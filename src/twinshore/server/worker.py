@@ -21,8 +21,8 @@ from twinshore.config.repeat_filter import RepeatFilter
 from twinshore.config.settings import load_settings
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.runtime.lease_keeper import GRACE_S, LEASE_S, SeenLease
-from twinshore.server.core.jobs import orphaned, slots, taken
-from twinshore.server.job_process import job_lease, run_job
+from twinshore.server.core.jobs import age_fault, ended, orphaned, slots, taken
+from twinshore.server.job_process import REFUSED, job_lease, run_job
 from twinshore.server.snapshot_writer import write_snapshots
 from twinshore.server.verbs import operation_of, operations
 from twinshore.state.core.lease_watch import LeaseWatch
@@ -82,6 +82,8 @@ class JobWorker:
                 continue
             if row.worker:
                 self._watch(store, row)
+            elif fault := age_fault(row, wall_ms()):
+                store.jobs.swap(row, ended(row, REFUSED, fault, wall_ms()))
             elif len(self._jobs) < slots(row, JOBS_MAX):
                 self._take(store, row)
         for job in self._watches.keys() - {row.id for row in rows if row.worker}:

@@ -64,7 +64,14 @@ def apply_fault(job: JobRow, digest: str, now_ms: int) -> str:
         return f"is {job.state}, not planned"
     if job.digest != digest:
         return "has another plan by now"
-    return "was planned more than an hour ago" if now_ms - job.updated_ms > PLAN_TTL_MS else ""
+    return age_fault(job, now_ms)
+
+
+def age_fault(job: JobRow, now_ms: int) -> str:
+    """Returns why nothing comes of the plan any more, which is planned, asked or queued; empty: it can."""
+    return (
+        "was planned or agreed to more than an hour ago" if job.digest and now_ms - job.updated_ms > PLAN_TTL_MS else ""
+    )
 
 
 def applied(job: JobRow, reason: str, now_ms: int, *, asks_approval: bool) -> JobRow:
