@@ -66,6 +66,7 @@ def test_each_operation_can_be_written_as_its_own_words() -> None:
         (Parameter("n", ValueKind.FLAG, "", "--n"), [], "must be true or false"),
         (Parameter("n", ValueKind.NUMBER, "", "--n"), float("nan"), "must be a number"),
         (Parameter("n", ValueKind.TEXT, "", "--n"), "a\0b", "must be text"),
+        (Parameter("n", ValueKind.TEXT, "", "--n"), "\ud800", "must be text"),
         (Parameter("n", ValueKind.TEXT, "", "--n"), ["a"], "must be text"),
         (Parameter("n", ValueKind.FLAG, "", "--n"), "yes", "must be true or false"),
         (Parameter("n", ValueKind.TEXT, "", "--n", is_many=True), ["x"] * 201, "has 201 values, the most is 200"),

@@ -244,6 +244,10 @@ def test_requests_that_are_too_long_or_broken_are_refused(admin: Browser) -> Non
     sent = {"Authorization": f"Bearer {bob.token}"}
     for body in (b"{", b"[]", b'"x"', b"\xff"):
         assert bob.send("POST", "/api/v1/operations/link-list", body, sent).status == 400, body
+    half = b'{"%s": "\\ud800"}'
+    assert bob.send("POST", "/api/v1/operations/groups", half % b"group", sent).status == 400
+    job = bob.api("POST", "/operations/link-pause", {"link": "a->b"}).json()["id"]
+    assert bob.send("POST", f"/api/v1/jobs/{job}/apply", half % b"reason", sent).status == 400
     assert bob.api("GET", "/snapshots/nothing").status == 404
     assert bob.api("GET", "/snapshots/links?limit=1000").status == 400
     assert bob.api("GET", "/snapshots/links?after=x").status == 400

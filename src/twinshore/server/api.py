@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from twinshore import __version__
 from twinshore.config.errors import CodedError, ConfigError, TwinshoreError
 from twinshore.server.core.access import Caller
-from twinshore.server.core.catalogue import Operation
+from twinshore.server.core.catalogue import Operation, Parameter, ValueKind
 from twinshore.server.core.jobs import JobPlan
 from twinshore.server.requests import JobRequests, job_command, may_see
 from twinshore.server.verbs import operation_of, operations
@@ -182,12 +182,7 @@ def _limit(query: Mapping[str, str]) -> int:
 
 
 def _texts(body: Mapping[str, Any], *names: str) -> list[str]:
-    found = []
-    for name in names:
-        value = body.get(name, "")
-        if not isinstance(value, str):
-            raise ConfigError("server.wrong-value", name=name, why="must be text")
-        found.append(value)
+    found = [word for name in names for word in Parameter(name, ValueKind.TEXT, "").read(body.get(name, ""))]
     if unknown := body.keys() - set(names):
         raise ConfigError("server.not-json", why=f"unknown: {', '.join(sorted(unknown))}")
     return found
@@ -258,7 +253,7 @@ _PROBLEMS = {
     "413": "too long",
     "503": "the store does not answer",
 }
-_TEXT = {"type": "string", "maxLength": 1000}
+_TEXT = Parameter("", ValueKind.TEXT, "").schema()
 _JOB_CHANGES = {"apply": {"digest": _TEXT, "reason": _TEXT}, "approve": {"digest": _TEXT}, "cancel": {}}
 
 

@@ -20,7 +20,7 @@ from twinshore.state.platform import JobFilter, digest_of
 from twinshore.state.store import Store
 
 # Of one person, that workers have yet to do.
-OPEN_MAX = 20
+OPEN_MAX = 50
 
 
 class JobRequests:

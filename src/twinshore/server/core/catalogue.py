@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -88,6 +89,8 @@ class ValueKind(StrEnum):
     FLAG = "flag"
 
 
+# What no store keeps: NUL, and halves of a character.
+_UNKEPT = re.compile("[\0\ud800-\udfff]")
 # The longest text and list that a request may have.
 TEXT_MAX, LIST_MAX = 1_000, 200
 
@@ -124,7 +127,7 @@ class Parameter:
 
     def _word(self, value: object) -> str:
         if self.kind is ValueKind.TEXT:
-            if not isinstance(value, str) or "\0" in value:
+            if not isinstance(value, str) or _UNKEPT.search(value):
                 raise self._refuse("must be text")
             if self.is_file_name and ("/" in value or value.startswith(".")):
                 raise self._refuse("must be a file's name without its folder")
