@@ -100,13 +100,17 @@ def show(
     settings: Path = options.SETTINGS,
     json_output: bool = options.JSON,
 ) -> None:
-    """Shows what acknowledgements of topics mean now and since when, and what waits."""
+    """Shows what acknowledgements of topics mean now and since when, and what waits. Exit code 1: writes wait for a
+    cluster that is away.
+    """
     from twinshore.replication.operations.protection import show as read
 
     found = read(topics or (), load_cli_settings(settings))
     lines = list(found.as_settings()) if as_settings else [one.sentence() for one in found.topics]
     lines += [f"# {name} does not answer: {error}" for name, error in found.away]
     print_result(found.as_values(), lines, as_json=json_output, none="# no topic has a protection")
+    if any(one.waits for one in found.topics):
+        raise typer.Exit(1)
 
 
 def explain(topic: str = TOPIC, settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:

@@ -17,9 +17,11 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
 from twinshore.protection.core.model import AfterFailover, GateState, ProtectionLevel, ReadFrom, WaitCause
-from twinshore.protection.core.records import GateRecord, gate_line
+from twinshore.protection.core.records import GateRecord, TopicProtection, gate_line
 from twinshore.protection.topic import GatesTopic
 from twinshore.replication.operations.protection import (
+    PartitionAlone,
+    ProtectedTopic,
     ProtectionOverview,
     ProtectionRequest,
     act,
@@ -132,6 +134,8 @@ def test_a_level_that_a_cluster_does_not_take_is_not_raised_but_lowered(settings
         list(act(planned, gone, store, by="anna"))
     lowered = plan(lowering, gone, store)
     assert "west is away, and is not told" in lowered.remarks[0]
+    (shown,) = show(["level-away"], gone).topics  # east has taken the higher level
+    assert (shown.away, shown.waits) == ("west", True)
     (done,) = act(lowered, gone, store, by="anna")
     assert done.protection.level is ProtectionLevel.ASYNC
 
@@ -225,6 +229,20 @@ def test_it_is_shown_what_a_topic_s_writers_say_now(
     assert (found.gates, found.state, found.since_ms) == (4, GateState.STALLED, now_ms - 60_000)
     assert (found.waiting, found.delay_ms) == ({WaitCause.TWIN_AWAY: 3}, 2.5)
     assert "writes are refused since" in found.sentence()
+
+
+def test_nothing_is_said_of_acknowledgements_that_no_proxy_says() -> None:
+    unknown = ProtectedTopic("level-orders", TopicProtection(ProtectionLevel.STRICT, 1), 0, ())
+    left = replace(unknown, alone=(PartitionAlone(0, 4035, "ended"),))
+    away, bound = replace(left, away="west"), TopicProtection(ProtectionLevel.ASYNC, 1, loss_at_most_s=20.0)
+    for one in (unknown, left, away):
+        assert "acknowledged by" not in one.sentence()
+    assert "4035" in left.sentence()
+    assert "west" in away.sentence()
+    assert [one.waits for one in (unknown, left, away, replace(away, protection=bound))] == [False, False, True, True]
+    # A process that runs knows better, and after a forced switch no twin is waited for.
+    assert not replace(away, state=GateState.PROTECTED).waits
+    assert not replace(away, has_twin=False).waits
 
 
 def test_of_an_async_topic_with_a_bound_it_is_explained_how_far_the_twin_is_behind(

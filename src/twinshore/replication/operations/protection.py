@@ -133,6 +133,7 @@ class ProtectedTopic:
     """`gates`: processes that hold acknowledgements of the topic, or did. `mixing`: clients that lately wrote to it and
     to other topics on one connection. Of processes that run: `state`, the worst, empty if unknown, and since when;
     `waiting`: writes by cause; `delay_ms`: the longest, see `GateRecord`. `has_twin`: none since a forced switch.
+    `away`: a cluster that does not answer, perhaps its home or twin.
     """
 
     topic: str
@@ -145,6 +146,12 @@ class ProtectedTopic:
     waiting: Mapping[str, int] = field(default_factory=dict)
     delay_ms: float = 0.0
     has_twin: bool = True
+    away: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether a cluster that is away holds up its writes, as far as is known."""
+        return bool(self.away) and self.protection.watches and self.has_twin and not self.state
 
     def sentence(self) -> str:
         writers = f", {self.gates} processes" if self.protection.holds else ""
@@ -157,15 +164,19 @@ class ProtectedTopic:
             what = "acknowledged by the home alone" if is_alone else "writes are refused"
             yield f"{what}, since a forced switch left it without a twin"
             return
-        if self.state == GateState.STALLED:
+        if self.waits:
+            yield f"{self.away} is away: writes wait"
+        elif self.state == GateState.STALLED:
             yield f"writes are refused{since}"
-        elif self.alone and self.state == GateState.CATCHING_UP:
-            yield f"acknowledged by the home and the twin{since}; the twin still lacks what the home alone acknowledged"
-        elif self.alone:
-            places = [f"partition {one.partition} from offset {one.since}" for one in self.alone]
-            yield f"acknowledged by the home alone{since}: {join_names(places, NAMED_MAX)}"
-        else:
+        elif self.state == GateState.ALONE:
+            yield f"acknowledged by the home alone{since}"
+        elif self.state or not self.protection.holds:
             yield f"acknowledged by the home{' and the twin' * self.protection.holds}{since}"
+        else:
+            yield "no proxy says now what acknowledgements mean"
+        if self.alone:
+            places = [f"partition {one.partition} from offset {one.since}" for one in self.alone]
+            yield f"the twin may lack what the home alone acknowledged: {join_names(places, NAMED_MAX)}"
         if self.protection.reads_both:
             yield "consumers read all that it has there" if self.alone else "consumers read what both have"
         if self.waiting:
@@ -251,6 +262,7 @@ def show(topics: Sequence[str], settings: Settings) -> ProtectionOverview:
                 waiting,
                 max((one.delay_ms for one in live), default=0.0),
                 not any(one.protection.is_without_twin(topic) for one in clusters.values()),
+                next((name for name, _ in away if protection.twin in ("", name)), ""),
             )
         )
     return ProtectionOverview(tuple(shown), away)
