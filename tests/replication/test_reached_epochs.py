@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.scenarios.mirror_rig import settings_text, until
+from tests.scenarios.test_mirror_basic import fill
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.cluster import LabCluster
 from twinshore.protection.core.model import ProtectionLevel
-from twinshore.protection.core.records import GateRecord, TopicProtection, gate_line, level_line
+from twinshore.protection.core.records import (
+    GateRecord,
+    PromotedTwin,
+    TopicProtection,
+    gate_line,
+    level_line,
+    promoted_line,
+)
 from twinshore.protection.topic import GatesTopic, ProtectionTopic
-from twinshore.replication.reached_epochs import start_reached_epochs
+from twinshore.replication.core.ownership import pair_name
+from twinshore.replication.reached_epochs import CALL_TIMEOUT_S, start_reached_epochs
 from twinshore.runtime.endpoints import LinkContext
 from twinshore.runtime.logging import OutageLog
-from twinshore.state.core.values import LinkIdentity, ProgressRecord, TwinRow
+from twinshore.state.core.values import HomeRow, LinkIdentity, ProgressRecord, TwinRow
 from twinshore.state.store import Store, open_store
 
 LINK, TOPIC, BEHIND = "east->west", "reached-orders", "reached-behind"
@@ -73,6 +84,18 @@ def test_a_topic_gets_its_level_once_level_and_the_incident_ends_with_the_protec
         until(lambda: at_home.read().levels[TOPIC].number == 1, WITHIN_S, "the other end gets it")
         at_home.say([level_line(TOPIC, TopicProtection(ProtectionLevel.STRICT, 2))])
         until(lambda: levels.read().levels[TOPIC].number == 2, WITHIN_S, "and this end")
+        # The twin lacks what was acknowledged alone, and the topic comes here by a forced switch.
+        fill(east, TOPIC, 1)
+        promoted = PromotedTwin(2)
+        levels.say([promoted_line(home.cluster_id(), TOPIC, promoted)])
+        store.homes.settle([HomeRow(pair_name(settings.links[0]), TOPIC, "west", 2, 0, "anna")])
+        gates.say([gate_line(TOPIC, "proxy", GateRecord(2, {}, {0: 0}))])
+        until(lambda: open_incidents() == 1, WITHIN_S, "it is reported")
+        time.sleep(CALL_TIMEOUT_S + 3)
+        assert gates.read().alone(), "no twin is there yet"
+        levels.say([promoted_line(home.cluster_id(), TOPIC, replace(promoted, is_over=True))])
+        until(lambda: not gates.read().alone(), WITHIN_S, "the record of the earlier term goes")
+        until(lambda: open_incidents() == 0, WITHIN_S, "and its incident")
     finally:
         service.close()
         gates.say([gate_line(TOPIC, "proxy", None)])

@@ -140,14 +140,21 @@ class ReachedEpochs:
                 lines.append(reached_line(cluster_id, twin.topic, twin.partition, reached))
         if lines:
             self._topic.say(lines)
-        self._clear_ended_gates({name: levels[name] for name in topics}, positions)
+        # What was acknowledged alone before the topic came here is in the switch's account, and here is no twin of it.
+        came = {
+            name for name, one in homes.items() if one.home == self._link.target and not known.is_without_twin(name)
+        }
+        self._clear_ended_gates({name: levels[name] for name in topics}, positions, came)
         return True
 
     def _clear_ended_gates(
-        self, levels: Mapping[str, TopicProtection], positions: Mapping[tuple[str, int], ReplicatedPosition]
+        self,
+        levels: Mapping[str, TopicProtection],
+        positions: Mapping[tuple[str, int], ReplicatedPosition],
+        came: Collection[str],
     ) -> None:
-        """Removes the records of processes that ended: of those that acknowledged alone once the twin has all of it, of
-        others once a record that stays says as much.
+        """Removes the records of processes that ended: of those that acknowledged alone once the twin has all of it, or
+        if it `came` here, of others once a record that stays says as much.
 
         A live process changes its record each second. `ttl_ms` after a record's last change its process acknowledges
         alone no more, so all that it did is below the watermark that the source has then.
@@ -162,7 +169,7 @@ class ReachedEpochs:
             if steady_s() < one.since_s + one.record.ttl_ms / 1000 + CALL_TIMEOUT_S:
                 continue
             if one.record.alone:
-                is_over = self._has_all(key[0], one, positions)
+                is_over = key[0] in came or self._has_all(key[0], one, positions)
             else:
                 others = [record for other, record in found.items() if other[0] == key[0] and other != key]
                 is_over = is_covered(one.record, others, levels[key[0]].number)
