@@ -14,6 +14,7 @@ from twinshore.protection.core.records import (
     GateRecord,
     ProtectionLog,
     TopicProtection,
+    current_levels,
     gate_line,
     level_line,
 )
@@ -52,6 +53,17 @@ def test_a_level_of_the_settings_never_replaces_an_operators_that_was_written_me
     assert log.levels == {"orders": strict}
     log.take(level_line("orders", strict)[0], None)
     assert log.levels == {}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_levels_that_were_set_at_once_the_stricter_counts_in_any_order(order: int) -> None:
+    strict, sync = (TopicProtection(level, 5) for level in (ProtectionLevel.STRICT, ProtectionLevel.SYNC))
+    logs = [ProtectionLog(), ProtectionLog(), ProtectionLog()]
+    for log, lines in zip(logs, ((strict, sync), (strict,), (sync,)), strict=True):
+        for protection in lines[::order]:
+            log.take(*level_line("orders", protection))
+    assert logs[0].levels == {"orders": strict}
+    assert current_levels(logs[1:][::order]) == {"orders": strict}
 
 
 def test_a_level_that_readers_would_ignore_is_not_written() -> None:

@@ -80,6 +80,15 @@ def test_a_level_is_set_on_both_clusters_and_lowered_again(settings: Settings, s
         explain("level-orders", settings, store)
 
 
+def test_of_two_commands_at_once_one_is_told_so(settings: Settings, store: Store) -> None:
+    both = replace(STRICT, topics=("level-away",), even_weak=True)
+    stricter, lower = (plan(one, settings, store) for one in (both, replace(both, level=ProtectionLevel.SYNC)))
+    list(act(stricter, settings, store, by="anna"))
+    with raises(RefusedError, "replication.protection-between", topic="level-away", level=ProtectionLevel.STRICT):
+        list(act(lower, settings, store, by="bert"))
+    list(act(plan(replace(both, level=ProtectionLevel.ASYNC), settings, store), settings, store, by="anna"))
+
+
 def test_it_is_shown_what_consumers_read_and_explained_which_clients_mix(settings: Settings, store: Store) -> None:
     both = replace(STRICT, read=parse_read("both"), even_weak=True)
     (step,) = act(plan(both, settings, store), settings, store, by="anna")

@@ -39,7 +39,7 @@ Text = Annotated[str, Field(max_length=TEXT_CHARS_MAX)]
 
 @dataclass(frozen=True, slots=True)
 class TopicProtection:
-    """A topic's protection, as the operator set it. The highest `number` counts. `twin`: the cluster whose twin counts
+    """A topic's protection, as the operator set it. The highest `rank` counts. `twin`: the cluster whose twin counts
     where there are several, empty if there is one. `loss_at_most_s`: an `ASYNC` topic's writers wait while the twin is
     further behind; 0: never. `read`: what its consumers are shown while acknowledgements wait for the twin.
     """
@@ -52,6 +52,10 @@ class TopicProtection:
     loss_at_most_s: Seconds = 0.0
     by: Text = ""
     read: ReadFrom = ReadFrom.HOME
+
+    def rank(self) -> tuple[int, int, str]:
+        """By number. Of two that were set at once the stricter counts; in any order of them, on each cluster."""
+        return self.number, list(ProtectionLevel).index(self.level), repr(self)
 
     @property
     def holds(self) -> bool:
@@ -163,8 +167,10 @@ class ProtectionLog:
                 else:
                     before = self.levels.get(topic)
                     _keep(self.levels, topic, _LEVEL, value)
-                    if before and topic in self.levels and self.levels[topic].number < before.number:
-                        self.levels[topic] = before  # a mirror gave its settings' level while an operator set one
+                    if (
+                        before and topic in self.levels
+                    ):  # perhaps two were set at once, or a mirror gave that of settings
+                        self.levels[topic] = max(before, self.levels[topic], key=TopicProtection.rank)
             case [frozen.REACHED_LINE, str(cluster_id), str(topic), int(partition)] if partition >= 0:
                 _keep(self.reached, (cluster_id, topic, partition), _REACHED, value)
             case [frozen.PROMOTED_LINE, str(cluster_id), str(topic)]:
@@ -174,12 +180,11 @@ class ProtectionLog:
 
 
 def current_levels(logs: Iterable[ProtectionLog]) -> dict[str, TopicProtection]:
-    """Returns each topic's protection with the highest number."""
+    """Returns each topic's protection that counts."""
     levels: dict[str, TopicProtection] = {}
     for log in logs:
         for topic, protection in log.levels.items():
-            if topic not in levels or protection.number > levels[topic].number:
-                levels[topic] = protection
+            levels[topic] = max(levels.get(topic, protection), protection, key=TopicProtection.rank)
     return levels
 
 

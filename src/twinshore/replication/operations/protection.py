@@ -14,7 +14,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
@@ -30,7 +30,14 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.primitives import to_printable
 from twinshore.protection.core.model import AfterFailover, GateState, ProtectionLevel, ReachedEpoch, ReadFrom
-from twinshore.protection.core.records import GateLog, ProtectionLog, TopicProtection, current_levels, level_line
+from twinshore.protection.core.records import (
+    NEWER_NUMBER,
+    GateLog,
+    ProtectionLog,
+    TopicProtection,
+    current_levels,
+    level_line,
+)
 from twinshore.protection.topic import GatesTopic, ProtectionTopic, read_accounts
 from twinshore.replication.links import effective_links, load_links
 from twinshore.runtime.endpoints import LinkClients
@@ -503,7 +510,7 @@ def _weakness(topic: str, cluster: str, settings: Settings) -> str:
 
 def act(plan: Plan[ProtectStep], settings: Settings, store: Store, *, by: str) -> Iterator[ProtectStep]:
     """Executes the steps: each cluster is told, and the change goes into the audit. RefusedError if a cluster that must
-    have a higher level did not take it: run the command again.
+    have a higher level did not take it, or another command came between.
     """
     with ExitStack() as closing:
         topics, made = {}, set[str]()
@@ -513,7 +520,7 @@ def act(plan: Plan[ProtectStep], settings: Settings, store: Store, *, by: str) -
             topics[name] = ProtectionTopic(kafka), GatesTopic(kafka)
         for step in plan.steps:
             line = level_line(step.topic, step.protection)
-            failed = {}
+            failed, between = {}, step.protection
             for name, (protection, gates) in topics.items():
                 try:
                     if name not in made:
@@ -521,12 +528,19 @@ def act(plan: Plan[ProtectStep], settings: Settings, store: Store, *, by: str) -
                         gates.make()
                         made.add(name)
                     protection.say([line])
+                    between = max(between, protection.read().levels.get(step.topic, between), key=TopicProtection.rank)
                 except KafkaError as error:
                     failed[name] = str(error)
             outcome = f"by {by}" if not failed else f"by {by}; not taken by {join_names(list(failed), NAMED_MAX)}"
+            outcome += "; another command came between" * (between != step.protection)
             change = "protection", step.topic, str(step.before), str(step.protection.level)
             store.audit.add([AuditRow(wall_ms(), step.link, *change, outcome, by, step.topic)])
             if failed and (step.is_higher or len(failed) == len(topics)):
                 clusters = join_names([f"{name}: {why}" for name, why in failed.items()], NAMED_MAX)
                 raise RefusedError("replication.protection-away", clusters=clusters, level=step.protection.level)
+            if between != step.protection:
+                for protection, _ in topics.values():
+                    with suppress(KafkaError):  # compaction keeps the last line, which is ours else
+                        protection.say([level_line(step.topic, between)] * (between.number < NEWER_NUMBER))
+                raise RefusedError("replication.protection-between", topic=step.topic, level=between.level)
             yield step
