@@ -14,27 +14,27 @@ TOPICS = typer.Argument(None, help="Topics, or regular expressions for whole top
 TOPIC = typer.Argument(help="The topic.")
 LEVEL = typer.Option("", "--level", help="async, sync or strict.")
 ALONE_AFTER = typer.Option(
-    5.0,
+    None,
     "--alone-after",
     min=3.0,
     max=SECONDS_MAX,
-    help="sync: seconds to wait for the twin before the home alone acknowledges.",
+    help="sync: seconds to wait for the twin before the home alone acknowledges; at first 5.",
 )
 LOSS = typer.Option(
-    0.0,
+    None,
     "--loss-at-most",
     min=0.0,
     max=SECONDS_MAX,
-    help="async: refuse writes while the twin is so many seconds behind; 0: never.",
+    help="async: refuse writes while the twin is so many seconds behind; 0: never, as at first.",
 )
-TWIN = typer.Option("", "--twin", help="The cluster whose twin counts, if there are several.")
+TWIN = typer.Option(None, "--twin", help="The cluster whose twin counts, if there are several.")
 READ = typer.Option(
-    "home", "--read", help="home: consumers read all that the home has. both: only what home and twin have."
+    None, "--read", help="home, as at first: consumers read all that the home has. both: only what home and twin have."
 )
 AFTER_FAILOVER = typer.Option(
-    "alone",
+    None,
     "--after-failover",
-    help="Until a forced switch's new home has a twin: it acknowledges `alone`, or writes `wait`.",
+    help="Until a forced switch's new home has a twin: it acknowledges `alone`, as at first, or writes `wait`.",
 )
 FROM_SETTINGS = typer.Option(False, "--as-settings", help="Take levels from the settings file, for all that it names.")
 AS_SETTINGS = typer.Option(False, "--as-settings", help="Print them as sections of a settings file.")
@@ -52,11 +52,11 @@ def register(app: typer.Typer) -> None:
 def set_level(
     topics: list[str] | None = TOPICS,
     level: str = LEVEL,
-    alone_after: float = ALONE_AFTER,
-    loss_at_most: float = LOSS,
-    twin: str = TWIN,
-    read: str = READ,
-    after_failover: str = AFTER_FAILOVER,
+    alone_after: float | None = ALONE_AFTER,
+    loss_at_most: float | None = LOSS,
+    twin: str | None = TWIN,
+    read: str | None = READ,
+    after_failover: str | None = AFTER_FAILOVER,
     as_settings: bool = FROM_SETTINGS,
     even_weak: bool = EVEN_WEAK,
     settings: Path = options.SETTINGS,
@@ -65,7 +65,8 @@ def set_level(
     """Sets what an acknowledgement of the topics means, for clients of proxies.
 
     async: the home has the record. sync: home and twin have it; the home alone once the twin has been away for
-    --alone-after and that is written down. strict: home and twin have it, else the write is refused.
+    --alone-after and that is written down. strict: home and twin have it, else the write is refused. Options that
+    are not given stay as they are.
     """
     from twinshore.replication.operations.protection import (
         ProtectionRequest,

@@ -24,6 +24,7 @@ from twinshore.replication.operations.protection import (
     ProtectedTopic,
     ProtectionOverview,
     ProtectionRequest,
+    ProtectStep,
     act,
     explain,
     parse_level,
@@ -80,6 +81,19 @@ def test_a_level_is_set_on_both_clusters_and_lowered_again(settings: Settings, s
         explain("level-orders", settings, store)
 
 
+def test_what_is_not_given_stays_and_each_change_is_named() -> None:
+    was = TopicProtection(ProtectionLevel.STRICT, 4, 7.0, "west", AfterFailover.WAIT, read=ReadFrom.BOTH)
+    sync = replace(STRICT, level=ProtectionLevel.SYNC)
+    assert sync.protection(was) == replace(was, level=ProtectionLevel.SYNC)
+    now = replace(sync, twin="", alone_after_s=9.0).protection(was)
+    assert (now.twin, now.alone_after_s, now.read) == ("", 9.0, ReadFrom.BOTH)
+    said = ProtectStep("level-orders", LINK, was, now).sentence(done=True).split("; ")
+    assert said[1:] == ["alone_after 9.0, before 7.0", 'twin "", before "west"']
+    # Consumers of an async topic are shown all, and of the others no bound is obeyed.
+    assert ASYNC.protection(was).read is ReadFrom.HOME
+    assert sync.protection(replace(was, loss_at_most_s=30.0)).loss_at_most_s == 0.0
+
+
 def test_of_two_commands_at_once_one_is_told_so(settings: Settings, store: Store) -> None:
     both = replace(STRICT, topics=("level-away",), even_weak=True)
     stricter, lower = (plan(one, settings, store) for one in (both, replace(both, level=ProtectionLevel.SYNC)))
@@ -110,12 +124,14 @@ def test_it_is_shown_what_consumers_read_and_explained_which_clients_mix(setting
 
 @pytest.mark.usefixtures("short_patience")
 def test_what_cannot_be_protected_is_refused_by_name(store: Store) -> None:
-    with raises(ConfigError, "config.unknown-choice", option="--level", value="both"):
+    with raises(ConfigError, "config.unknown-choice", option="level", value="both"):
         parse_level("both")
-    with raises(ConfigError, "config.unknown-choice", option="--read", value="twin"):
+    with raises(ConfigError, "config.unknown-choice", option="read", value="twin"):
         parse_read("twin")
-    with raises(ConfigError, "replication.protection-reads"):
-        plan(replace(ASYNC, read=ReadFrom.BOTH), settings_of(f'[links."{LINK}"]\n'), store)
+    needless = ((ASYNC, "read", ReadFrom.BOTH), (ASYNC, "alone_after_s", 7.0), (STRICT, "loss_at_most_s", 30.0))
+    for request, option, value in needless:
+        with raises(ConfigError, "replication.protection-needs-level"):
+            replace(request, **{option: value})
     with raises(ConfigError, "replication.one-of-two", one="--level"):
         parse_level("sync", as_settings=True)
     same, prefixed = settings_of(f'[links."{LINK}"]\n'), settings_of(f'[links."{LINK}"]\nnaming = "prefix"\n')

@@ -52,6 +52,8 @@ REPLICAS_MIN: Final = 3
 IN_SYNC_MIN: Final = 2
 _ORDER: Final = list(ProtectionLevel)
 _STATES: Final = [str(one) for one in GateState]
+OPTIONS: Final = tuple(row.name for row in setting_rows(ProtectionSection))
+UNSET: Final = TopicProtection(ProtectionLevel.ASYNC, 1)
 # A process that runs writes its record each second.
 RECORD_MS_MAX: Final = 15_000
 
@@ -59,44 +61,48 @@ RECORD_MS_MAX: Final = 15_000
 @dataclass(frozen=True, slots=True)
 class ProtectionRequest:
     """`topics`: regular expressions for whole names. `as_settings`: each as the section `protection` has it; without
-    `topics` all that it names. `even_weak`: also where a twin may lose what it confirmed.
+    `topics` all that it names. `even_weak`: also where a twin may lose what it confirmed. What is None stays as it is.
     """
 
     topics: tuple[str, ...]
     level: ProtectionLevel
-    alone_after_s: float = 5.0
-    twin: str = ""
-    after_failover: AfterFailover = AfterFailover.ALONE
-    loss_at_most_s: float = 0.0
+    alone_after_s: float | None = None
+    twin: str | None = None
+    after_failover: AfterFailover | None = None
+    loss_at_most_s: float | None = None
     even_weak: bool = False
-    read: ReadFrom = ReadFrom.HOME
+    read: ReadFrom | None = None
     as_settings: bool = False
 
-    def protection(self) -> TopicProtection:
-        return TopicProtection(
-            self.level,
-            1,
-            alone_after_s=self.alone_after_s,
-            twin=self.twin,
-            after_failover=self.after_failover,
-            loss_at_most_s=self.loss_at_most_s,
-            read=self.read,
-        )
+    def __post_init__(self) -> None:
+        """ConfigError for an option that the level has no use for."""
+        is_async, both = self.level is ProtectionLevel.ASYNC, self.read is ReadFrom.BOTH
+        needless = {"--read both": both, "--alone-after": self.alone_after_s, "--loss-at-most": self.loss_at_most_s}
+        for option, is_given in needless.items():
+            if is_given and is_async is not (option == "--loss-at-most") and not self.as_settings:
+                level = "sync" if is_async else "async"
+                raise ConfigError("replication.protection-needs-level", option=option, level=level)
+
+    def protection(self, current: TopicProtection) -> TopicProtection:
+        """Returns the current one with what is given, and without what the level has no use for."""
+        unused = {"read": ReadFrom.HOME} if self.level is ProtectionLevel.ASYNC else {"loss_at_most_s": 0.0}
+        given = {name: one for name in OPTIONS if (one := getattr(self, name)) is not None}
+        return replace(current, by="", **{**unused, **given})
 
 
-def parse_read(text: str) -> ReadFrom:
-    return parse_member(ReadFrom, "--read", text)
+def parse_read(text: str | None) -> ReadFrom | None:
+    return None if text is None else parse_member(ReadFrom, "read", text)
 
 
 def parse_level(text: str, *, as_settings: bool = False) -> ProtectionLevel:
     """`as_settings`: none is given."""
     if as_settings == bool(text):
         raise ConfigError("replication.one-of-two", one="--level", other="--as-settings")
-    return parse_member(ProtectionLevel, "--level", text or ProtectionLevel.ASYNC)
+    return parse_member(ProtectionLevel, "level", text or ProtectionLevel.ASYNC)
 
 
-def parse_after_failover(text: str) -> AfterFailover:
-    return parse_member(AfterFailover, "--after-failover", text)
+def parse_after_failover(text: str | None) -> AfterFailover | None:
+    return None if text is None else parse_member(AfterFailover, "after-failover", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +111,12 @@ class ProtectStep:
 
     topic: str
     link: str
-    before: ProtectionLevel
+    was: TopicProtection
     protection: TopicProtection
+
+    @property
+    def before(self) -> ProtectionLevel:
+        return self.was.level
 
     @property
     def is_higher(self) -> bool:
@@ -114,7 +124,13 @@ class ProtectStep:
         return self.protection.reads_both or _ORDER.index(self.protection.level) > _ORDER.index(self.before)
 
     def sentence(self, *, done: bool) -> str:
-        return f"topic {self.topic} {'is' if done else 'would be'} {self.protection.level}, before {self.before}"
+        changes = [
+            f"{name.removesuffix('_s')} {json.dumps(now)}, before {json.dumps(before)}"
+            for name in OPTIONS[1:]
+            if (now := getattr(self.protection, name)) != (before := getattr(self.was, name))
+        ]
+        level = f"topic {self.topic} {'is' if done else 'would be'} {self.protection.level}, before {self.before}"
+        return "; ".join((level, *changes))
 
 
 @dataclass(slots=True)
@@ -398,12 +414,10 @@ def _read_known(settings: Settings, store: Store) -> _Known:
 
 def plan(request: ProtectionRequest, settings: Settings, store: Store) -> Plan[ProtectStep]:
     """Plans the request. RefusedError where a topic has no twin that counts, or a cluster must not be away."""
-    if request.read is ReadFrom.BOTH and request.level is ProtectionLevel.ASYNC and not request.as_settings:
-        raise ConfigError("replication.protection-reads")
     if not request.topics and not request.as_settings:
         raise ConfigError("replication.one-of-two", one="topics", other="--as-settings")
     known = _read_known(settings, store)
-    wanted = {topic: request.protection() for topic in {*known.twins, *known.levels}}
+    wanted = {topic: request.protection(known.levels.get(topic, UNSET)) for topic in {*known.twins, *known.levels}}
     if request.as_settings:
         wanted = {topic: replace(one, number=1) for topic in wanted if (one := seed_of(topic, settings))}
     topics = _matched(request.topics, wanted) if request.topics else sorted(wanted)
@@ -418,11 +432,13 @@ def _plan(
         if known.has_everywhere(topic, protection):
             continue
         current = known.levels.get(topic)
-        before, number = (current.level, current.number + 1) if current else (ProtectionLevel.ASYNC, protection.number)
+        number = current.number + 1 if current else protection.number
         links = [link for link in known.twins.get(topic, ()) if protection.twin in ("", link.target)]
         if protection.watches:
             remarks += _check_twin(topic, links, protection.level, settings, even_weak=even_weak)
-        steps.append(ProtectStep(topic, links[0].name if links else "", before, replace(protection, number=number)))
+        steps.append(
+            ProtectStep(topic, links[0].name if links else "", current or UNSET, replace(protection, number=number))
+        )
     away = {name: one.error for name, one in known.clusters.items() if one.error}
     if away and (higher := [step.protection.level for step in steps if step.is_higher]):
         raise RefusedError(
