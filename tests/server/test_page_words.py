@@ -177,5 +177,5 @@ def test_leads_count_what_is_open_beyond_the_rows_shown(store: Store) -> None:
         assert str(shown.lead).startswith("1 ")
     assert str(jobs_page(visit(store)).lead).startswith("1 ")
     assert str(pages.switch_page(visit(store)).live).count("<tr") == 1 + 1 + pages.SWITCHES_SHOWN
-    store.proxies.tell(replace(instance, id="j", seen_ms=wall_ms()), [], [])
+    store.proxies.tell(replace(instance, id="j", started_ms=2, seen_ms=wall_ms()), [], [])
     assert pages.proxies_page(visit(store)).rank == FINE, "it was started again"

@@ -12,9 +12,11 @@ from twinshore import __version__
 from twinshore.config.sentences import format_time
 from twinshore.server.core.access import Caller
 from twinshore.server.core.catalogue import Role
-from twinshore.server.core.words import RANK_WORDS, is_old, iso
+from twinshore.server.core.snapshots import FINE, UNKNOWN
+from twinshore.server.core.words import OLD_MS, RANK_WORDS, iso
 from twinshore.server.html import Child, Markup, link, render, tag
 from twinshore.server.verbs import operation_of
+from twinshore.state.core.platform_values import SnapshotRow
 from twinshore.state.store import Store
 
 # Address, title, and who sees it.
@@ -91,8 +93,17 @@ def when(at_ms: int) -> Markup:
 
 
 def as_of(at_ms: int, now_ms: int) -> Markup:
-    old = is_old(at_ms, now_ms)
+    old = now_ms - at_ms > OLD_MS
     return tag("span", "as of ", when(at_ms), " (old)" if old else None, class_="old" if old else "age")
+
+
+def judged(visit: Visit, page: Page, rows: Sequence[SnapshotRow]) -> Page:
+    """The page of these snapshots has the worst one's rank. Of old ones the lead says nothing but their age."""
+    page.rank = max((row.rank for row in rows), default=FINE)
+    if old := [row.at_ms for row in rows if visit.now_ms - row.at_ms > OLD_MS]:
+        some = "" if len(old) == len(rows) else f": {len(old)} of those shown"
+        page.lead, page.rank = f"Not known since {format_time(min(old))}{some}.", max(page.rank, UNKNOWN)
+    return page
 
 
 def badge(rank: int, words: str = "") -> Markup:

@@ -7,22 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from twinshore.config.sentences import format_time
 from twinshore.monitoring.core.alerts import describe_marks
 from twinshore.proxy.operations.breakers import list_breakers, list_proxy_instances
 from twinshore.proxy.operations.traffic import parse_query, query_traffic
 from twinshore.server.core.catalogue import Role
-from twinshore.server.core.snapshots import (
-    BEHIND,
-    DIFFERS,
-    FINE,
-    TROUBLE,
-    UNKNOWN,
-    hold_values,
-    incident_values,
-    topic_subject,
-)
-from twinshore.server.core.words import amount, hold_sentence, is_old, seconds, topic_sentence, verdict
+from twinshore.server.core.snapshots import BEHIND, DIFFERS, FINE, TROUBLE, hold_values, incident_values, topic_subject
+from twinshore.server.core.words import amount, hold_sentence, seconds, topic_sentence, verdict
 from twinshore.server.drawings import cluster_map, offset_bar, rate_line
 from twinshore.server.html import Child, Markup, field, link, render, table, tag
 from twinshore.server.layout import (
@@ -35,6 +25,7 @@ from twinshore.server.layout import (
     card,
     count_of,
     filters,
+    judged,
     message_page,
     next_page,
     offers,
@@ -51,15 +42,6 @@ from twinshore.switch.operations.show import list_switches
 
 SERIES_MINUTES = 24 * 60
 SWITCHES_SHOWN = 30
-
-
-def _judged(visit: Visit, page: Page, rows: Sequence[SnapshotRow]) -> Page:
-    """The page of these snapshots has the worst one's rank. Of old ones the lead says nothing but their age."""
-    page.rank = max((row.rank for row in rows), default=FINE)
-    if old := [row.at_ms for row in rows if is_old(row.at_ms, visit.now_ms)]:
-        some = "" if len(old) == len(rows) else f": {len(old)} of those shown"
-        page.lead, page.rank = f"Not known since {format_time(min(old))}{some}.", max(page.rank, UNKNOWN)
-    return page
 
 
 def overview_page(visit: Visit) -> Page:
@@ -95,7 +77,7 @@ def overview_page(visit: Visit) -> Page:
         else None,
         card("Links", links),
     )
-    return _judged(visit, Page("Overview", verdict(values), live), [row])
+    return judged(visit, Page("Overview", verdict(values), live), [row])
 
 
 def _hold(hold: dict[str, Any], now_ms: int) -> Markup:
@@ -159,11 +141,15 @@ def _narrow(visit: Visit, *names: str) -> Markup:
     return filters(visit, inputs)
 
 
+def _listed(visit: Visit, title: str, found: Sequence[SnapshotRow], shown: Child, fixed: Child) -> Page:
+    things, bad = title.lower(), sum(1 for row in found if row.rank >= BEHIND)
+    lead = f"{bad} of the {things} shown need a look." if bad else f"All {things} shown are fine."
+    return judged(visit, Page(title, lead if found else f"No {things}.", shown, fixed), found)
+
+
 def links_page(visit: Visit) -> Page:
     """Which links are there, and how are they?"""
     found, more = _snapshots(visit, SnapshotKind.LINK)
-    bad = sum(1 for row in found if row.rank >= BEHIND)
-    lead = f"{bad} of the links shown need a look." if bad else "All links shown are fine." if found else "No link."
     rows: list[list[Child]] = []
     for row in found:
         values = json.loads(row.value)
@@ -181,8 +167,8 @@ def links_page(visit: Visit) -> Page:
         )
     heads = ["Link", "State", "#Behind", "#Oldest missing", "#Records/s", "Says", "Seen"]
     add = link(path_to("do", "link-add"), "Add a link") if visit.caller.may(Role.ADMIN) else None
-    page = Page("Links", lead, table(heads, rows, caption="Links"), render(_narrow(visit, "search"), more, add))
-    return _judged(visit, page, found)
+    shown = table(heads, rows, caption="Links")
+    return _listed(visit, "Links", found, shown, render(_narrow(visit, "search"), more, add))
 
 
 def link_page(visit: Visit, name: str) -> Page:
@@ -218,7 +204,7 @@ def link_page(visit: Visit, name: str) -> Page:
         card("Topics", topics, link(path_to("topics", link=name), "All topics of this link")),
     )
     shown = offers(visit, "link-pause", "link-resume", "link-throttle", "link-filter", "prove", link=name)
-    return _judged(visit, Page(name, values["says"], live, card("Change", shown)), [row])
+    return judged(visit, Page(name, values["says"], live, card("Change", shown)), [row])
 
 
 def topics_page(visit: Visit) -> Page:
@@ -238,12 +224,9 @@ def topics_page(visit: Visit) -> Page:
                 as_of(row.at_ms, visit.now_ms),
             ]
         )
-    bad = sum(1 for row in found if row.rank >= BEHIND)
-    lead = f"{bad} of the topics shown need a look." if bad else "All topics shown are fine." if found else "No topic."
     heads = ["Topic", "State", "#Partitions", "#Behind", "#Oldest missing", "Compared", "Seen"]
     shown = table(heads, rows, none="no such topic", caption="Topics")
-    page = Page("Topics", lead, shown, render(_narrow(visit, "search", "link", "state"), more))
-    return _judged(visit, page, found)
+    return _listed(visit, "Topics", found, shown, render(_narrow(visit, "search", "link", "state"), more))
 
 
 def topic_page(visit: Visit, name: str, topic: str) -> Page:
@@ -297,7 +280,7 @@ def topic_page(visit: Visit, name: str, topic: str) -> Page:
         offers(visit, "link-pause", topic=escaped, link=name),
         actions([(path_to("audit", topic=topic), "Changes")]),
     )
-    return _judged(visit, Page(topic, topic_sentence(values, row.state, name), live, card("Change", shown)), [row])
+    return judged(visit, Page(topic, topic_sentence(values, row.state, name), live, card("Change", shown)), [row])
 
 
 def _proof(one: dict[str, Any]) -> Child:
@@ -323,13 +306,11 @@ def groups_page(visit: Visit) -> Page:
     for row in found:
         values = json.loads(row.value)
         sides = f"{values['source_state']} / {values['target_state']}"
-        shown = [_group_link(row.subject), values["kind"], sides, badge(row.rank, row.state), amount(row.lag)]
-        rows.append([*shown, as_of(row.at_ms, visit.now_ms)])
-    bad = sum(1 for row in found if row.rank > FINE)
-    lead = f"{bad} of the groups shown have other offsets on the two sides." if bad else "All groups shown agree."
+        cells = [_group_link(row.subject), values["kind"], sides, badge(row.rank, row.state), amount(row.lag)]
+        rows.append([*cells, as_of(row.at_ms, visit.now_ms)])
     heads = ["Group", "Kind", "Members here / there", "State", "#Records read again", "Seen"]
-    shown_table = table(heads, rows, none="no group has committed an offset", caption="Groups")
-    return _judged(visit, Page("Groups", lead, shown_table, render(_narrow(visit, "search", "link"), more)), found)
+    shown = table(heads, rows, none="no group has committed an offset", caption="Groups")
+    return _listed(visit, "Groups", found, shown, render(_narrow(visit, "search", "link"), more))
 
 
 def group_page(visit: Visit, name: str, group: str) -> Page:
@@ -362,7 +343,7 @@ def group_page(visit: Visit, name: str, group: str) -> Page:
         offers(visit, "proxy-offsets", group=group),
         offers(visit, "switch-run", group=group, to=target),
     )
-    return _judged(visit, Page(group, lead, live, card("Change", shown)), [row])
+    return judged(visit, Page(group, lead, live, card("Change", shown)), [row])
 
 
 def _offset(value: int | None) -> str:
@@ -405,14 +386,10 @@ def proxies_page(visit: Visit) -> Page:
     instances = list_proxy_instances(visit.store)
     serving = [one for one in instances if one["status"] != "gone"]
     breakers = list_breakers(visit.store, {one["id"] for one in serving})
-    places = {(one["name"], one["host"]) for one in serving}  # what is gone may have been started again there
-    late = [
-        one
-        for one in instances
-        if one["status"] != "serves" and (one in serving or (one["name"], one["host"]) not in places)
-    ]
+    newest = {(one["name"], one["host"]): one for one in instances}  # what is gone may have been started again
+    late = [one for one in newest.values() if one["status"] != "serves"]
     opened = [one for one in breakers if one["open"] or one["tripped_at"]]
-    lead = f"{len(late)} of {len(instances)} proxies are behind or gone; {len(opened)} circuit breakers are open."
+    lead = f"{len(late)} of {len(newest)} proxies are behind or gone; {len(opened)} circuit breakers are open."
     links = offers(
         visit, "proxy-breaker-open", "proxy-breaker-limit", "proxy-offsets", "proxy-groups", "proxy-client-audit"
     )

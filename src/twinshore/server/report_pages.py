@@ -68,14 +68,11 @@ def _answer(visit: Visit, row: JobRow) -> _Answer | None:
     return None
 
 
-def _report(
-    visit: Visit,
-    operation: str,
-    title: str,
-    show: Callable[[_Answer, Sequence[JobRow]], Page],
-    *inputs: Child,
-    **arguments: str,
-) -> Page:
+# Makes the page of an answer; with the jobs before.
+_Show = Callable[[_Answer, Sequence[JobRow]], Page]
+
+
+def _report(visit: Visit, operation: str, title: str, show: _Show, *inputs: Child, **arguments: str) -> Page:
     """The page of the verb's last answer, or of what is not known yet, with the form that asks again."""
     one = operation_of(operation)
     if not visit.caller.may(one.rule.role):
@@ -111,10 +108,9 @@ def rescue_page(visit: Visit) -> Page:
 
 
 def _rescues(found: _Answer) -> Page:
-    values: list[dict[str, Any]] = found.values
-    cells = [_rescue_cells(one) for one in values[:PAGE_SIZE]]
-    left = sum(1 for one in values if not _is_whole(one))
-    lead = f"{count_phrase(len(values), 'rescue')}, {left} of them not written back whole."
+    cells = [_rescue_cells(one) for one in found.values[:PAGE_SIZE]]
+    left = sum(1 for one in found.values if not _is_whole(one))
+    lead = f"{count_phrase(len(found.values), 'rescue')}, {left} of them not written back whole."
     heads = ["Where they were", "#Offsets", "#Records", "Read there by", "Written back", "What helps"]
     none = "none that could be read" if found.said else "nothing was rescued"
     shown = table(heads, cells, none=none, caption="Rescued records")

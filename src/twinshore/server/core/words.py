@@ -18,17 +18,13 @@ RANK_WORDS: Mapping[int, str] = {
     DIFFERS: "differs",
 }
 # What the first page says of ranks, the worst first.
-WRONG: Mapping[int, str] = {
-    DIFFERS: "The two sides differ",
-    TROUBLE: "Not everything is replicated",
-    UNKNOWN: "Not everything is known",
-}
+WRONG = (
+    (DIFFERS, "The two sides differ"),
+    (TROUBLE, "Not everything is replicated"),
+    (UNKNOWN, "Not everything is known"),
+)
 # A snapshot that is older is said to be old.
 OLD_MS = 60_000
-
-
-def is_old(at_ms: int, now_ms: int) -> bool:
-    return now_ms - at_ms > OLD_MS
 
 
 def iso(at_ms: int) -> str:
@@ -54,7 +50,7 @@ def verdict(values: Mapping[str, Any] | None) -> str:
         return "Nothing is known yet: no worker has looked at the links. Start `twinshore serve` with its settings."
     if not values["link_count"]:
         return "There is no link yet: `twinshore link add` makes one, or the settings file does."
-    for rank, says in WRONG.items():
+    for rank, says in WRONG:
         if many := _count(values, rank):
             return f"{says}: {many}. {_loss(values)}"
     whole = "All links replicate" if values["lag"] or _count(values, PAUSED) else "Everything is replicated"
