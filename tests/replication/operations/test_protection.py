@@ -11,6 +11,7 @@ from testkit.errors import raises
 from tests.replication.operations.asked import BACK, LINK, settings_of
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.sentences import format_time
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
@@ -19,6 +20,7 @@ from twinshore.lab.cluster import LabCluster
 from twinshore.protection.core.model import AfterFailover, GateState, ProtectionLevel, ReadFrom, WaitCause
 from twinshore.protection.core.records import GateRecord, TopicProtection, gate_line
 from twinshore.protection.topic import GatesTopic
+from twinshore.replication.core.model import FLOWING, STOPPED
 from twinshore.replication.operations.protection import (
     PartitionAlone,
     ProtectedTopic,
@@ -33,7 +35,7 @@ from twinshore.replication.operations.protection import (
     seed,
     show,
 )
-from twinshore.state.core.values import TwinRow
+from twinshore.state.core.values import LinkStatus, TwinRow
 from twinshore.state.store import Store
 
 STRICT = ProtectionRequest(("level-orders",), ProtectionLevel.STRICT)
@@ -72,6 +74,12 @@ def test_a_level_is_set_on_both_clusters_and_lowered_again(settings: Settings, s
     assert "no mirror says that the twin is a copy" in found.partitions[0].sentence()
     assert "no writer said how far partition 0 is confirmed" in found.loss
     assert not found.topic.mixing
+    assert found.causes == (f"no mirror of {LINK} has run yet",)
+    save_status = LinkStatus(LINK, "mirror", STOPPED, "stopped in good order", 60_000)
+    store.links.save_status(save_status)
+    assert format_time(60_000) in explain("level-orders", settings, store).causes[0]
+    store.links.save_status(replace(save_status, state=FLOWING, updated_ms=wall_ms()))
+    assert explain("level-orders", settings, store).causes == ()
     (lowered,) = act(plan(ASYNC, settings, store), settings, store, by="anna")
     assert (lowered.before, lowered.protection.number) == (ProtectionLevel.STRICT, step.protection.number + 1)
     assert levels(settings) == {"level-orders": ProtectionLevel.ASYNC}
@@ -94,12 +102,20 @@ def test_what_is_not_given_stays_and_each_change_is_named() -> None:
     assert sync.protection(replace(was, loss_at_most_s=30.0)).loss_at_most_s == 0.0
 
 
-def test_of_two_commands_at_once_one_is_told_so(settings: Settings, store: Store) -> None:
+@pytest.mark.usefixtures("short_patience")
+def test_of_two_commands_at_once_one_is_told_and_a_loss_is_explained_without_the_home(
+    settings: Settings, store: Store
+) -> None:
     both = replace(STRICT, topics=("level-away",), even_weak=True)
     stricter, lower = (plan(one, settings, store) for one in (both, replace(both, level=ProtectionLevel.SYNC)))
     list(act(stricter, settings, store, by="anna"))
     with raises(RefusedError, "replication.protection-between", topic="level-away", level=ProtectionLevel.STRICT):
         list(act(lower, settings, store, by="bert"))
+    clusters = {**settings.clusters, "east": settings_of("").clusters["east"]}
+    found = explain("level-away", replace(settings, values={**settings.values, "clusters": clusters}), store)
+    assert "east is away" in found.causes[0]
+    assert [(one.home_end, one.twin_end) for one in found.partitions] == [(-1, 0)]
+    assert "partition 0" in found.loss
     list(act(plan(replace(both, level=ProtectionLevel.ASYNC), settings, store), settings, store, by="anna"))
 
 
@@ -161,6 +177,9 @@ def test_a_level_that_a_cluster_does_not_take_is_not_raised_but_lowered(settings
     assert "west is away, and is not told" in lowered.remarks[0]
     (shown,) = show(["level-away"], gone).topics  # east has taken the higher level
     assert (shown.away, shown.waits) == ("west", True)
+    twin_away = explain("level-away", gone, store)
+    assert "west is away" in twin_away.causes[0]
+    assert [(one.home_end, one.twin_end, list(one.reasons())) for one in twin_away.partitions] == [(0, -1, [])]
     (done,) = act(lowered, gone, store, by="anna")
     assert done.protection.level is ProtectionLevel.ASYNC
 

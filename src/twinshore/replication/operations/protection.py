@@ -21,7 +21,7 @@ from typing import Any, Final
 from twinshore.config.declaration import setting_rows
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, TwinshoreError
 from twinshore.config.model import Link, OffsetMode, Plan, TopicPartition
-from twinshore.config.schema import parse_member
+from twinshore.config.schema import did_you_mean, parse_member
 from twinshore.config.sections.protection import SECTION, ProtectionSection
 from twinshore.config.sentences import count_phrase, format_time, join_names
 from twinshore.config.settings import Settings
@@ -39,6 +39,8 @@ from twinshore.protection.core.records import (
     level_line,
 )
 from twinshore.protection.topic import GatesTopic, ProtectionTopic, read_accounts
+from twinshore.replication.core.lag import status_ttl_s
+from twinshore.replication.core.model import FLOWING, STOPPED
 from twinshore.replication.links import effective_links, load_links
 from twinshore.runtime.endpoints import LinkClients
 from twinshore.state.core.values import AuditRow
@@ -294,7 +296,8 @@ def show(topics: Sequence[str], settings: Settings) -> ProtectionOverview:
 @dataclass(frozen=True, slots=True)
 class PartitionExplained:
     """`home_end`, `twin_end`: the high watermarks. `open_since`: where the oldest open transaction begins; -1: none is
-    open. `epoch`: the home's leader epoch. `reached`: what the mirror says; None if nothing that counts.
+    open. `epoch`: the home's leader epoch. `reached`: what the mirror says; None if nothing that counts. -1: its
+    cluster is away.
     """
 
     partition: TopicPartition
@@ -307,12 +310,11 @@ class PartitionExplained:
 
     def reasons(self) -> Iterator[str]:
         """Yields why writes wait."""
-        if self.reached is None:
+        if self.reached is None and self.twin_end >= 0:
             yield "no mirror says that the twin is a copy"
-            return
-        if self.reached.is_stopped:
+        if self.reached and self.reached.is_stopped:
             yield "replication is stopped: `twinshore status` says why"
-        if self.reached.epoch != self.epoch:
+        if self.reached and self.home_end >= 0 and self.reached.epoch != self.epoch:
             yield f"the mirror has reached leader epoch {self.reached.epoch}, and the home is in epoch {self.epoch}"
         if self.open_since >= 0:
             yield (
@@ -322,19 +324,24 @@ class PartitionExplained:
 
     def sentence(self) -> str:
         why = "; ".join(self.reasons())
-        ends = f"{self.partition}: the home ends at {self.home_end}, the twin at {self.twin_end}"
+        home, twin = (end if end >= 0 else "an unknown offset" for end in (self.home_end, self.twin_end))
+        ends = f"{self.partition}: the home ends at {home}, the twin at {twin}"
         return f"{ends}: {why}" if why else ends
 
 
 @dataclass(frozen=True, slots=True)
 class TopicExplained:
+    """`causes`: what holds up each partition: clusters that are away, a mirror that does not replicate."""
+
     link: str
     topic: ProtectedTopic
     partitions: tuple[PartitionExplained, ...]
     loss: str
+    causes: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         yield self.topic.sentence()
+        yield from (f"  {one}" for one in self.causes)
         yield from (f"  {one.sentence()}" for one in self.partitions)
         if self.topic.mixing:
             names = join_names(list(self.topic.mixing), NAMED_MAX)
@@ -343,38 +350,67 @@ class TopicExplained:
 
     def as_values(self) -> dict[str, Any]:
         partitions = [{**asdict(one), "reasons": list(one.reasons())} for one in self.partitions]
-        return {"link": self.link, "topic": asdict(self.topic), "partitions": partitions, "loss": self.loss}
+        topic, causes = asdict(self.topic), list(self.causes)
+        return {"link": self.link, "topic": topic, "causes": causes, "partitions": partitions, "loss": self.loss}
 
 
 def explain(topic: str, settings: Settings, store: Store) -> TopicExplained:
-    """Says why writes to the topic wait, and what a forced switch would lose. ConfigError if they wait for no twin."""
-    shown = show([re.escape(topic)], settings).topics
+    """Says why writes to the topic wait, and what a forced switch would lose, also while its home or twin is away.
+    ConfigError if they wait for no twin.
+    """
+    overview = show((), settings)
+    watching = {one.topic: one for one in overview.topics if one.protection.watches}
+    if topic not in watching:
+        raise ConfigError("replication.not-protected", topic=topic, near=did_you_mean(topic, watching))
+    shown = watching[topic]
     links = [one.link for one in effective_links(settings.links, store).values()]
     found = [link for link in links if any(row.topic == topic for row in store.twins.active(link.name))]
-    if not shown or not shown[0].protection.watches:
-        raise ConfigError("replication.not-protected", topic=topic)
-    found = [link for link in found if shown[0].protection.twin in ("", link.target)]
+    found = [link for link in found if shown.protection.twin in ("", link.target)]
     if not found:
         raise RefusedError("replication.protection-no-twin", topic=topic)
-    link = found[0]
+    link, away = found[0], dict(overview.away)
+    causes = [f"{name} is away: {away[name]}" for name in (link.source, link.target) if name in away]
+    causes += _why_idle(link.name, settings, store)
+    identity = store.links.identity(link.name)
     with LinkClients(link, settings, patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S) as clients:
-        partitions = tuple(_explained(topic, clients.source, clients.target))
-        accounts = read_accounts(clients.target, [topic])
+        home, twin = (None if one.name in away else one for one in (clients.source, clients.target))
+        home_id = home.cluster_id() if home else identity.source_cluster_id if identity else ""
+        partitions = tuple(_explained(topic, home, twin, home_id)) if home or twin else ()
+        accounts = read_accounts(twin, [topic]) if twin else []
     lacking = sum(max(0, one.home_end - one.twin_end) for one in partitions)
-    loss = (
-        accounts[0].sentence(link.source, link.target) if accounts else f"{lacking:,} offsets that {link.target} lacks"
-    )
-    return TopicExplained(link.name, shown[0], partitions, loss)
+    loss = f"{lacking:,} offsets that {link.target} lacks" if home and twin else "it is not known what is lost"
+    loss = accounts[0].sentence(link.source, link.target) if accounts else loss
+    return TopicExplained(link.name, shown, partitions, loss, tuple(causes))
 
 
-def _explained(topic: str, home: KafkaCluster, twin: KafkaCluster) -> Iterator[PartitionExplained]:
-    known, log = home.metadata([topic], refresh=True).topics[topic].partitions, ProtectionTopic(twin).read()
+def _why_idle(link: str, settings: Settings, store: Store) -> Iterator[str]:
+    status = next((one for one in store.links.statuses() if one.link == link), None)
+    if status is None:
+        yield f"no mirror of {link} has run yet"
+    elif status.state == STOPPED or wall_ms() - status.updated_ms > 1000 * status_ttl_s(settings.mirror.progress_s):
+        yield f"no mirror of {link} runs, since {format_time(status.updated_ms)}: {status.sentence}"
+    elif status.state != FLOWING:
+        yield f"{link}: {status.state}: {status.sentence}"
+
+
+def _explained(
+    topic: str, home: KafkaCluster | None, twin: KafkaCluster | None, home_id: str
+) -> Iterator[PartitionExplained]:
+    """One of the two may be away."""
+    side = home or twin
+    assert side is not None
+    known, log = side.metadata([topic], refresh=True).topics[topic].partitions, ProtectionLog()
+    if twin is not None:
+        log = ProtectionTopic(twin).read()
     every = [TopicPartition(topic, one.partition) for one in known]
     epochs = {TopicPartition(topic, one.partition): one.leader_epoch for one in known}
-    ends, twin_ends = (cluster.list_offsets(every, OffsetKind.HIGH_WATERMARK) for cluster in (home, twin))
-    producers = home.describe_producers(every)
+    ends, twin_ends = (
+        cluster.list_offsets(every, OffsetKind.HIGH_WATERMARK) if cluster else dict.fromkeys(every, -1)
+        for cluster in (home, twin)
+    )
+    producers = home.describe_producers(every) if home else {}
     for partition in every:
-        in_transaction = [one for one in producers[partition] if one.current_txn_start >= 0]
+        in_transaction = [one for one in producers.get(partition, ()) if one.current_txn_start >= 0]
         oldest = min(in_transaction, key=lambda one: one.current_txn_start, default=None)
         yield PartitionExplained(
             partition,
@@ -383,7 +419,7 @@ def _explained(topic: str, home: KafkaCluster, twin: KafkaCluster) -> Iterator[P
             oldest.current_txn_start if oldest else -1,
             wall_ms() - oldest.last_timestamp if oldest else 0,
             epochs[partition],
-            log.reached_of(home.cluster_id(), topic, partition.partition),
+            log.reached_of(home_id, topic, partition.partition),
         )
 
 
