@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,10 +145,14 @@ def test_what_cannot_be_protected_is_refused_by_name(store: Store) -> None:
         parse_level("both")
     with raises(ConfigError, "config.unknown-choice", option="read", value="twin"):
         parse_read("twin")
-    needless = ((ASYNC, "read", ReadFrom.BOTH), (ASYNC, "alone_after_s", 7.0), (STRICT, "loss_at_most_s", 30.0))
-    for request, option, value in needless:
+    needless: tuple[tuple[ProtectionRequest, dict[str, Any]], ...] = (
+        (ASYNC, {"read": ReadFrom.BOTH}),
+        (ASYNC, {"alone_after_s": 7.0}),
+        (STRICT, {"loss_at_most_s": 30.0}),
+    )
+    for request, options in needless:
         with raises(ConfigError, "replication.protection-needs-level"):
-            replace(request, **{option: value})
+            replace(request, **options)
     with raises(ConfigError, "replication.one-of-two", one="--level"):
         parse_level("sync", as_settings=True)
     same, prefixed = settings_of(f'[links."{LINK}"]\n'), settings_of(f'[links."{LINK}"]\nnaming = "prefix"\n')
