@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from importlib import resources
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -189,113 +190,25 @@ def _texts(body: Mapping[str, Any], *names: str) -> list[str]:
 
 
 def openapi() -> dict[str, Any]:
-    """The description of the API, from the catalogue."""
-    answers = {
-        "202": {"description": "the job", "content": {"application/json": {"schema": {"$ref": _JOB}}}},
-        **{
-            status: {"description": said, "content": {PROBLEM: {"schema": {"$ref": _PROBLEM}}}}
-            for status, said in _PROBLEMS.items()
-        },
-    }
-    paths: dict[str, Any] = {}
+    """The description of the API: its fixed routes, and one of each operation of the catalogue."""
+    found: dict[str, Any] = json.loads(resources.files(__package__).joinpath("openapi.json").read_text("utf-8"))
+    found["info"]["version"] = __version__
+    answers = {status: {"$ref": f"#/components/responses/{status}"} for status in found["components"]["responses"]}
+    key = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "maxLength": KEY_CHARS_MAX}}
     for one in operations().values():
-        paths[f"{API}/operations/{one.path}"] = {
+        schema = one.schema()
+        found["paths"][f"{API}/operations/{one.path}"] = {
             "post": {
                 "operationId": one.path,
                 "summary": one.rule.title,
                 "description": f"{one.summary} Needs the role {one.rule.role}; {one.rule.effect}.",
                 "tags": [one.name.partition(" ")[0]],
-                "parameters": [_parameter("Idempotency-Key", "header", {"type": "string", "maxLength": KEY_CHARS_MAX})],
-                "requestBody": _body(one.schema()),
+                "parameters": [key],
+                "requestBody": {
+                    "required": bool(schema["required"]),
+                    "content": {"application/json": {"schema": schema}},
+                },
                 "responses": answers,
             }
         }
-    for path, summary, parameters in _READS:
-        found = {"description": summary, "content": {"application/json": {"schema": {}}}}
-        paths[f"{API}{path}"] = {
-            "get": {
-                "operationId": path.strip("/").replace("/", "-").replace("{", "").replace("}", ""),
-                "summary": summary,
-                "parameters": parameters,
-                "responses": {"200": found, **{status: answers[status] for status in _PROBLEMS}},
-            }
-        }
-    for name, properties in _JOB_CHANGES.items():
-        schema = {"type": "object", "properties": properties, "additionalProperties": False}
-        paths[f"{API}/jobs/{{job}}/{name}"] = {
-            "post": {
-                "operationId": f"job-{name}",
-                "summary": f"{name.capitalize()} a job",
-                "parameters": [_parameter("job", "path", {"type": "string"})],
-                "requestBody": _body(schema),
-                "responses": answers,
-            }
-        }
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "Twinshore", "version": __version__},
-        "security": [{"token": []}],
-        "paths": paths,
-        "components": {
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": {"Job": {"type": "object"}, "Problem": {"type": "object", "required": ["title", "status"]}},
-        },
-    }
-
-
-_JOB, _PROBLEM = "#/components/schemas/Job", "#/components/schemas/Problem"
-_PROBLEMS = {
-    "400": "a wrong value",
-    "401": "no token, or one that has ended",
-    "403": "the role is not enough",
-    "404": "there is no such thing",
-    "409": "the thing has changed",
-    "413": "too long",
-    "503": "the store does not answer",
-}
-_TEXT = Parameter("", ValueKind.TEXT, "").schema()
-_JOB_CHANGES = {"apply": {"digest": _TEXT, "reason": _TEXT}, "approve": {"digest": _TEXT}, "cancel": {}}
-
-
-def _parameter(name: str, place: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "in": place, "required": place == "path", "schema": schema}
-
-
-def _body(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"required": bool(schema.get("required")), "content": {"application/json": {"schema": schema}}}
-
-
-_LIMITED = _parameter("limit", "query", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": 50})
-_READS: tuple[tuple[str, str, list[dict[str, Any]]], ...] = (
-    ("/operations", "What can be asked, by whom, and with which values", []),
-    ("/overview", "The first page's values", []),
-    (
-        "/snapshots/{kind}",
-        "Links, topics or groups, the worst first",
-        [
-            _parameter("kind", "path", {"type": "string", "enum": [*KINDS]}),
-            _parameter("link", "query", {"type": "string"}),
-            _parameter("state", "query", {"type": "string"}),
-            _parameter("search", "query", {"type": "string"}),
-            _parameter("after", "query", {"type": "string", "pattern": "^[0-9]{1,9},-?[0-9]{1,18},[0-9a-f]{64}$"}),
-            _LIMITED,
-        ],
-    ),
-    (
-        "/jobs",
-        "Jobs, the newest first",
-        [
-            _parameter("state", "query", {"type": "string", "enum": [*map(str, JobState)]}),
-            _parameter("by", "query", {"type": "string"}),
-            _parameter("before", "query", {"type": "string"}),
-            _LIMITED,
-        ],
-    ),
-    ("/jobs/{job}", "One job", [_parameter("job", "path", {"type": "string"})]),
-    (
-        "/jobs/{job}/lines",
-        "What a job has printed",
-        [_parameter("job", "path", {"type": "string"}), _parameter("after", "query", {"type": "integer"})],
-    ),
-    ("/me", "Who the token is of", []),
-)
+    return found
