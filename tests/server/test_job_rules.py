@@ -12,6 +12,7 @@ import pytest
 from twinshore.config.errors import RefusedError
 from twinshore.config.model import Plan
 from twinshore.kafka.clock import wall_ms
+from twinshore.server import job_process
 from twinshore.server.core.access import Caller
 from twinshore.server.core.catalogue import Role
 from twinshore.server.core.jobs import (
@@ -27,7 +28,7 @@ from twinshore.server.core.jobs import (
     slots,
     taken,
 )
-from twinshore.server.job_process import to_job_plan
+from twinshore.server.job_process import JobPrinter, to_job_plan
 from twinshore.server.requests import OPEN_MAX, JobRequests
 from twinshore.server.worker import JobWorker
 from twinshore.state.core.platform_values import JobRow, JobState
@@ -159,3 +160,13 @@ def test_what_was_agreed_to_more_than_an_hour_ago_is_neither_approved_nor_done(s
     worker._turn(store)
     row = store.jobs.of(queued.id)
     assert row and (row.state, row.exit_code) == (JobState.FAILED, 2)
+
+
+def test_lines_that_are_not_kept_are_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_process, "JOB_LINES_MAX", 2)
+    printer = JobPrinter(store, store.jobs.add(replace(JOB, state=JobState.RUNNING)))
+    printer.start()
+    printer.write("a\nb\nc\nd\ne")
+    printer.close()
+    *kept, last = [line.text for line in store.jobs.lines("j")]
+    assert (kept, last.split()[0], printer.said) == (["a", "b"], "3", "e")

@@ -34,7 +34,7 @@ from twinshore.server.core.jobs import JobPlan, ended, has_ended, is_held, plan_
 from twinshore.server.verbs import operation_of
 from twinshore.state.core.platform_values import JobLine, JobRow, JobState
 from twinshore.state.opening import open_or_create
-from twinshore.state.platform import JOB_LEASE
+from twinshore.state.platform import JOB_LEASE, JOB_LINES_MAX
 from twinshore.state.store import Store
 from twinshore.switch.core.steps import SwitchState
 from twinshore.switch.operations.show import SwitchView
@@ -110,17 +110,20 @@ class JobPrinter(io.TextIOBase):
     def _put(self, line: str) -> None:
         self._number += 1
         self.said = line or self.said
-        self._lines.put(JobLine(self._job, self._number, wall_ms(), escape_line(line)))
+        if self._number < JOB_LINES_MAX:
+            self._lines.put(JobLine(self._job, self._number, wall_ms(), escape_line(line)))
 
     def forget(self) -> None:
         """Drops what was held."""
-        self._part = ""
+        self._part, self._number = "", -1
         self._lines = queue.SimpleQueue()
 
     def close(self) -> None:
         if self._part:
             self._put(self._part)
             self._part = ""
+        if (more := self._number + 1 - JOB_LINES_MAX) > 0:
+            self._lines.put(JobLine(self._job, JOB_LINES_MAX, wall_ms(), f"{more:,} lines more, which are not kept"))
         self._closed.set()
         self._thread.join()
 

@@ -287,9 +287,8 @@ class JobStore(StorePart):
 
     @writes
     def print_lines(self, connection: Connection, lines: Sequence[JobLine]) -> None:
-        """Adds lines, those beyond the limit left out. Repeating them changes nothing."""
-        kept = [line for line in lines if line.number < JOB_LINES_MAX]
-        sql.insert_absent(connection, job_lines, [sql.values_of(line) for line in kept])
+        """Adds lines. Repeating them changes nothing."""
+        sql.insert_absent(connection, job_lines, [sql.values_of(line) for line in lines])
 
     @reads
     def lines(self, connection: Connection, job: str, after: int = -1, *, limit: int = 200) -> tuple[JobLine, ...]:
