@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 from testkit.errors import raises
@@ -22,6 +24,23 @@ def test_what_changes_something_needs_more_than_to_view() -> None:
     for one in operations().values():
         if one.rule.effect is not Effect.READS or one.has_dry_run:
             assert one.rule.role.covers(Role.OPERATOR), one.name
+
+
+def test_each_verb_with_a_dry_run_shows_a_plan() -> None:
+    """Else a job of it would end as one that changes nothing."""
+    ways = (
+        "run_steps(",
+        "confirm_and_run(",
+        "print_plan(",
+        "run_plan(",
+        "run_forced(",
+        "run_change(",
+        "_change",
+        "_carry",
+    )
+    for name, verb in all_verbs():
+        if name in RULES and operation_of(name).has_dry_run:
+            assert any(way in inspect.getsource(verb) for way in ways), name
 
 
 def test_no_file_no_address_and_no_secret_can_be_given() -> None:

@@ -108,13 +108,11 @@ def tokens(settings: Path = options.SETTINGS, json_output: bool = options.JSON) 
 def revoke(beginning: str = BEGINNING, settings: Path = options.SETTINGS, dry_run: bool = options.DRY_RUN) -> None:
     """Revokes a token, within a second."""
     from twinshore.state.opening import open_or_temporary
-    from twinshore.switch import pushes as operations
+    from twinshore.switch import pushes
 
     with open_or_temporary(load_settings_file(settings)) as store:
-        row = operations.find_token(beginning, store)
-        if not dry_run:
-            operations.revoke(row, store, by=get_operator_name())
-    typer.echo(f"{row.digest[:8]} of {row.app} {'would count' if dry_run else 'counts'} no more")
+        plan = pushes.plan_revoke(beginning, store)
+        run_steps(plan, pushes.revoke(plan, store, by=get_operator_name()), dry_run=dry_run)
 
 
 def serve(settings: Path = options.SETTINGS) -> None:

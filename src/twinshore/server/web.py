@@ -617,6 +617,7 @@ async def read_json_body(request: Request) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(body)
+        json.dumps(found, ensure_ascii=False).encode()  # halves of characters cannot be stored
     except (ValueError, RecursionError):
         raise ConfigError("server.not-json", why="it cannot be read") from None
     if not isinstance(found, dict):

@@ -483,20 +483,30 @@ def make_token(new_token: NewToken, store: Store, *, by: str) -> str:
     return token
 
 
-def find_token(beginning: str, store: Store) -> PushTokenRow:
-    """Returns the token whose digest begins so. Raises ConfigError if there is none, or more than one."""
+@dataclass(frozen=True, slots=True)
+class RevokeStep:
+    row: PushTokenRow
+
+    def sentence(self, *, done: bool) -> str:
+        name = f"{self.row.digest[:DIGEST_CHARS_SHOWN]} of {self.row.app}"
+        return f"{name} {'counts' if done else 'would count'} no more"
+
+
+def plan_revoke(beginning: str, store: Store) -> Plan[RevokeStep]:
+    """Plans to revoke the token whose digest begins so. Raises ConfigError if there is none, or more than one."""
     found = [row for row in store.pushes.tokens() if beginning and row.digest.startswith(beginning)]
     if len(found) != 1:
         raise ConfigError("switch.not-one-token", count=len(found), beginning=beginning)
-    return found[0]
+    return Plan((RevokeStep(found[0]),))
 
 
-def revoke(row: PushTokenRow, store: Store, *, by: str) -> bool:
-    """Revokes the token; servers refuse the token within a second. Returns False if the token was already invalid."""
-    audit_row = AuditRow(
-        wall_ms(), "", TOKEN_AUDIT_KIND, row.app, f"{row.digest[:DIGEST_CHARS_SHOWN]}, {_may(row)}", "", "revoked", by
-    )
-    return store.pushes.revoke(row.digest, audit_row)
+def revoke(plan: Plan[RevokeStep], store: Store, *, by: str) -> Iterator[RevokeStep]:
+    """Revokes the token; servers refuse the token within a second."""
+    for step in plan.steps:
+        what = f"{step.row.digest[:DIGEST_CHARS_SHOWN]}, {_may(step.row)}"
+        told = AuditRow(wall_ms(), "", TOKEN_AUDIT_KIND, step.row.app, what, "", "revoked", by)
+        store.pushes.revoke(step.row.digest, told)
+        yield step
 
 
 def read_tokens(store: Store) -> list[dict[str, Any]]:

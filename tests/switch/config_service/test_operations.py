@@ -22,9 +22,9 @@ from twinshore.switch.pushes import (
     PushCache,
     SetPush,
     apply_push,
-    find_token,
     make_token,
     plan_remove,
+    plan_revoke,
     plan_set,
     read_pushes,
     revoke,
@@ -76,12 +76,12 @@ def test_what_is_told_is_told_once_and_by_one(store: Store) -> None:
 def test_a_token_is_shown_once_and_known_by_its_digest(store: Store) -> None:
     made = [make_token(NewToken("shop", may), store, by="anna") for may in (False, True)]
     assert [one["may"] for one in look_at_tokens(store)] == ["may ask", "may push"]
-    row = find_token(digest_of(made[0])[:8], store)
-    assert revoke(row, store, by="bob")
+    [revoked] = revoke(plan_revoke(digest_of(made[0])[:8], store), store, by="bob")
+    row = revoked.row
     assert [one.digest for one in store.pushes.tokens()] == [digest_of(made[1])]
     for beginning in ("", row.digest[:8]):
         with raises(ConfigError, "switch.not-one-token", count=0, beginning=beginning):
-            find_token(beginning, store)
+            plan_revoke(beginning, store)
     assert not any(one in str(store.audit.rows()) for one in made)
 
 
