@@ -161,6 +161,10 @@ def test_what_cannot_be_protected_is_refused_by_name(store: Store) -> None:
     store.twins.save([twin("level-orders")])
     with raises(RefusedError, "replication.protection-no-twin", topic="level-orders"):
         plan(replace(STRICT, twin="east"), same, store)
+    with raises(ConfigError, "config.unknown-cluster", cluster="wets"):
+        plan(replace(STRICT, twin="wets"), same, store)
+    with raises(ConfigError, "replication.protection-no-topic", topic="level-order"):
+        plan(replace(STRICT, topics=("level-order",)), same, store)
     with raises(RefusedError, "replication.protection-not-exact", topic="level-orders", link=LINK):
         plan(STRICT, prefixed, store)
     store.twins.save([replace(twin("level-orders"), link=BACK)])
@@ -178,6 +182,10 @@ def test_a_level_that_a_cluster_does_not_take_is_not_raised_but_lowered(settings
     gone = replace(settings, values={**settings.values, "clusters": clusters})
     with raises(RefusedError, "replication.protection-away", level=ProtectionLevel.STRICT):
         list(act(planned, gone, store, by="anna"))
+    with raises(RefusedError, "replication.protection-away", level=ProtectionLevel.STRICT):
+        plan(replace(raising, topics=("level-orders",)), gone, store)
+    (step,) = plan(replace(raising, level=ProtectionLevel.SYNC), gone, store).steps
+    assert not step.is_higher
     lowered = plan(lowering, gone, store)
     assert "west is away, and is not told" in lowered.remarks[0]
     (shown,) = show(["level-away"], gone).topics  # east has taken the higher level
@@ -240,7 +248,7 @@ def test_topics_get_the_levels_of_the_settings_and_keep_those_of_operators(
     ]
     list(act(planned, settings, store, by="anna"))
     assert plan(asked, settings, store).steps == ()
-    with raises(ConfigError, "replication.protection-no-topic", topic="level-orders"):
+    with raises(ConfigError, "replication.protection-no-section", topic="level-orders"):
         plan(replace(asked, topics=("level-orders",)), settings, store)
     with raises(ConfigError, "replication.one-of-two", one="topics"):
         plan(replace(STRICT, topics=()), settings, store)

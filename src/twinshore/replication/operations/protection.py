@@ -123,7 +123,8 @@ class ProtectStep:
     @property
     def is_higher(self) -> bool:
         """Whether each cluster must have it."""
-        return self.protection.reads_both or _ORDER.index(self.protection.level) > _ORDER.index(self.before)
+        reads_more = self.was.reads_both or not self.protection.reads_both
+        return not reads_more or _ORDER.index(self.protection.level) > _ORDER.index(self.before)
 
     def sentence(self, *, done: bool) -> str:
         changes = [
@@ -452,11 +453,14 @@ def plan(request: ProtectionRequest, settings: Settings, store: Store) -> Plan[P
     """Plans the request. RefusedError where a topic has no twin that counts, or a cluster must not be away."""
     if not request.topics and not request.as_settings:
         raise ConfigError("replication.one-of-two", one="topics", other="--as-settings")
+    if request.twin:
+        settings.cluster(request.twin)
     known = _read_known(settings, store)
     wanted = {topic: request.protection(known.levels.get(topic, UNSET)) for topic in {*known.twins, *known.levels}}
     if request.as_settings:
         wanted = {topic: replace(one, number=1) for topic in wanted if (one := seed_of(topic, settings))}
-    topics = _matched(request.topics, wanted) if request.topics else sorted(wanted)
+    missing = "replication.protection-no-section" if request.as_settings else "replication.protection-no-topic"
+    topics = _matched(request.topics, wanted, missing) if request.topics else sorted(wanted)
     return _plan({topic: wanted[topic] for topic in topics}, known, settings, even_weak=request.even_weak)
 
 
@@ -464,22 +468,23 @@ def _plan(
     wanted: Mapping[str, TopicProtection], known: _Known, settings: Settings, *, even_weak: bool
 ) -> Plan[ProtectStep]:
     steps, remarks = [], []
+    away = {name: one.error for name, one in known.clusters.items() if one.error}
     for topic, protection in wanted.items():
         if known.has_everywhere(topic, protection):
             continue
         current = known.levels.get(topic)
         number = current.number + 1 if current else protection.number
         links = [link for link in known.twins.get(topic, ()) if protection.twin in ("", link.target)]
-        if protection.watches:
-            remarks += _check_twin(topic, links, protection.level, settings, even_weak=even_weak)
-        steps.append(
-            ProtectStep(topic, links[0].name if links else "", current or UNSET, replace(protection, number=number))
-        )
-    away = {name: one.error for name, one in known.clusters.items() if one.error}
-    if away and (higher := [step.protection.level for step in steps if step.is_higher]):
-        raise RefusedError(
-            "replication.protection-away", clusters=join_names([*away], NAMED_MAX), level=max(higher, key=_ORDER.index)
-        )
+        protection, name = replace(protection, number=number), links[0].name if links else ""
+        steps.append(step := ProtectStep(topic, name, current or UNSET, protection))
+        link = _check_twin(topic, links) if protection.watches else None
+        if away and step.is_higher:
+            clusters = join_names([*away], NAMED_MAX)
+            raise RefusedError("replication.protection-away", clusters=clusters, level=protection.level)
+        if link and link.target not in away and (weak := _weakness(topic, link.target, settings)):
+            if protection.level is ProtectionLevel.STRICT and not even_weak:
+                raise RefusedError("replication.protection-weak", topic=topic, cluster=link.target, why=weak)
+            remarks.append(f"topic {topic} on {link.target} may lose what it confirmed: {weak}")
     remarks += [f"{name} is away, and is not told: {error}" for name, error in away.items()]
     return Plan(tuple(steps), shown=() if steps else ("nothing to change",), remarks=tuple(remarks))
 
@@ -511,20 +516,18 @@ def seed(topics: Iterable[str], settings: Settings, store: Store) -> Iterator[st
             yield f"topic {topic} does not get its protection of the settings: {error}"
 
 
-def _matched(patterns: Sequence[str], known: Iterable[str]) -> list[str]:
+def _matched(patterns: Sequence[str], known: Iterable[str], missing: str) -> list[str]:
     found: set[str] = set()
     for pattern in patterns:
         ours = {topic for topic in known if topic == pattern or re.fullmatch(pattern, topic)}
         if not ours:
-            raise ConfigError("replication.protection-no-topic", topic=pattern)
+            raise ConfigError(missing, topic=pattern, near=did_you_mean(pattern, sorted(known)))
         found |= ours
     return sorted(found)
 
 
-def _check_twin(
-    topic: str, links: Sequence[Link], level: ProtectionLevel, settings: Settings, *, even_weak: bool
-) -> list[str]:
-    """Returns remarks. RefusedError where no twin, or not one alone, can confirm writes."""
+def _check_twin(topic: str, links: Sequence[Link]) -> Link:
+    """Returns the twin's link. RefusedError where no twin, or not one alone, can confirm writes."""
     if not links:
         raise RefusedError("replication.protection-no-twin", topic=topic)
     if len(links) > 1:
@@ -533,12 +536,7 @@ def _check_twin(
     (link,) = links
     if link.twin_of(topic) != topic or link.mode is not OffsetMode.EXACT or link.queue.fresh:
         raise RefusedError("replication.protection-not-exact", topic=topic, link=link.name)
-    weak = _weakness(topic, link.target, settings)
-    if not weak:
-        return []
-    if level is ProtectionLevel.STRICT and not even_weak:
-        raise RefusedError("replication.protection-weak", topic=topic, cluster=link.target, why=weak)
-    return [f"topic {topic} on {link.target} may lose what it confirmed: {weak}"]
+    return link
 
 
 def _weakness(topic: str, cluster: str, settings: Settings) -> str:
