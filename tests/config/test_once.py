@@ -16,3 +16,12 @@ def test_the_same_trouble_is_said_once_whatever_objects_a_broker_names(log_lines
     once.well("ACLs follow again")
     once.say("mail@example.org, port 9092@beef")
     assert log_lines[1:] == ["ACLs follow again", "mail@example.org, port 9092@beef"]
+
+
+def test_of_trouble_that_has_several_faces_one_is_said_until_it_ends(log_lines: LogLines) -> None:
+    once = RepeatFilter(logging.getLogger("twinshore"), once=True)
+    for sentence in ("watermarks", "leaders", "watermarks"):
+        once.say(sentence)
+    once.well("again")
+    once.say("leaders")
+    assert log_lines == ["watermarks", "again", "leaders"]

@@ -103,7 +103,7 @@ def guard(cluster_factory: ClusterFactory, tmp_path: Path) -> Iterator[tuple[Gua
 
 @pytest.mark.long
 def test_a_report_comes_once_the_twin_has_the_record_and_alone_while_the_mirror_is_away(
-    guard: tuple[Guard, Rig],
+    guard: tuple[Guard, Rig], caplog: pytest.LogCaptureFixture
 ) -> None:
     made, rig = guard
     keeper = made.keeper
@@ -127,3 +127,7 @@ def test_a_report_comes_once_the_twin_has_the_record_and_alone_while_the_mirror_
     code, took_s = made.decided[-1]
     assert code is Code.NONE
     assert 3.5 < took_s < 10, "after `alone_after_s`"
+    until(lambda: f"{TOPIC}: {GateState.ALONE}" in caplog.text, WITHIN_S, "each change of state is logged")
+    stalled, alone = [one.getMessage() for one in caplog.records if TOPIC in one.getMessage()][-2:]
+    assert GateState.STALLED in stalled
+    assert "from offset 201" in alone

@@ -16,15 +16,17 @@ Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
 
 class RepeatFilter:
-    """Logs sentences, except repetitions of the last one."""
+    """Logs sentences, except repetitions of the last one. `once`: of a problem only the first, whatever else is said
+    until it ends.
+    """
 
-    def __init__(self, log: Log, level: int = logging.WARNING) -> None:
-        self._log, self._level = log, level
+    def __init__(self, log: Log, level: int = logging.WARNING, *, once: bool = False) -> None:
+        self._log, self._level, self._once = log, level, once
         self._said = ""
 
     def say(self, sentence: str) -> None:
         sentence = _OBJECT.sub("", sentence)
-        if sentence != self._said:
+        if sentence != self._said and not (self._once and self._said):
             self._said = sentence
             self._log.log(self._level, sentence)
 

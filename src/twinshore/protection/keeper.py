@@ -21,6 +21,7 @@ from typing import Final
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Cluster, TopicPartition
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
+from twinshore.config.sentences import NAMED_MAX, join_names
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.error_codes import Code
@@ -86,7 +87,9 @@ class _Waiting:
 
 @dataclass(slots=True)
 class ProtectedPartition:
-    """A gate, the clusters that it compares, and who waits for it. `delays_s`: how long the last answers waited."""
+    """A gate, the clusters that it compares, and who waits for it. `delays_s`: how long the last answers waited.
+    `said`: the state that was logged.
+    """
 
     gate: PartitionGate
     home: str
@@ -95,6 +98,7 @@ class ProtectedPartition:
     alone_since: int = -1
     delays_s: deque[float] = field(default_factory=lambda: deque(maxlen=DELAYS_KEPT))
     read_until_s: float = 0.0
+    said: GateState = GateState.PROTECTED
 
     def waits(self, now_s: float) -> bool:
         return bool(self.waiting) or now_s < self.read_until_s
@@ -109,7 +113,7 @@ class _Side:
         self.topic = ProtectionTopic(self.records)
         # Of the writer's thread.
         self.gates, self.read_back = GatesTopic(self.records), ProtectionTopic(self.records)
-        self.outage = RepeatFilter(logging.LoggerAdapter(log, {"cluster": cluster.name}))
+        self.outage = RepeatFilter(logging.LoggerAdapter(log, {"cluster": cluster.name}), once=True)
         self.cluster_id = ""
         self.log, self.asked_s = ProtectionLog(), 0.0
         self.gates_read, self.alone = GatesTopic(self.records), frozenset[tuple[str, int]]()
@@ -321,6 +325,7 @@ class GateKeeper:
                 self._forget(partition, protected)
             else:
                 self._do(partition, protected, protected.gate.tick(now_s))
+        self._log_states()
         if now_s - self._recorded_s >= RECORD_INTERVAL_S:
             self._recorded_s = now_s
             for topic in {partition.topic for partition in self._partitions}:
@@ -333,6 +338,19 @@ class GateKeeper:
             self._ask(self._partitions, of_home=True)
         else:
             self._ask(self._waiting, of_home=True)
+
+    def _log_states(self) -> None:
+        changed: dict[tuple[str, GateState, str], list[str]] = {}
+        for partition, one in self._partitions.items():
+            if one.said is not one.gate.state:
+                one.said = one.gate.state
+                cause = "" if one.said is GateState.PROTECTED else f" ({one.gate.cause()})"
+                since = one.alone_since if one.alone_since >= 0 else one.gate.confirmed_end
+                place = f"partition {partition.partition}" + f" from offset {since}" * (since >= 0)
+                changed.setdefault((partition.topic, one.said, cause), []).append(place)
+        for (topic, state, cause), places in changed.items():
+            level = logging.WARNING if cause else logging.INFO
+            log.log(level, f"{topic}: {state}{cause}: {join_names(places, NAMED_MAX)}")
 
     def _poll_for(self, partition: TopicPartition) -> None:
         self._waiting.add(partition)

@@ -92,7 +92,7 @@ class WatermarkQueries:
         self._leaders: dict[TopicPartition, tuple[int, int]] = {}
         self._ids: dict[str, str] = {}
         self._looked_s = -math.inf
-        self._outage = RepeatFilter(logging.LoggerAdapter(log, {"cluster": kafka.name}))
+        self._outage = RepeatFilter(logging.LoggerAdapter(log, {"cluster": kafka.name}), once=True)
         self._is_closed = False
 
     def close(self) -> None:
@@ -207,6 +207,8 @@ class WatermarkQueries:
         if leaders != self._leaders:
             self._leaders = leaders
             self._bodies.clear()
+        nodes = {node for node, _ in leaders.values()}
+        self._rest_until_s = {node: until_s for node, until_s in self._rest_until_s.items() if node in nodes}
         self._ids = {name: topic.topic_id.hex() for name, topic in found.items()}
 
     def _encode(self, partitions: Iterable[TopicPartition]) -> bytes:
@@ -244,7 +246,9 @@ class WatermarkQueries:
     def _readable(self, node: int, broker: _Broker) -> None:
         try:
             self._receive(broker)
-            self._outage.well("watermarks are read again")
+            self._rest_until_s.pop(node, None)
+            if not self._rest_until_s:
+                self._outage.well("watermarks are read again")
         except Exception as error:
             self._drop(node, error)
 

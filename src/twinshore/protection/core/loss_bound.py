@@ -15,6 +15,7 @@ from twinshore.protection.core.model import (
     ProtectionSettings,
     ReachedEpoch,
     SideView,
+    WaitCause,
 )
 
 SAMPLES_MAX: Final = 200
@@ -61,6 +62,9 @@ class LossBoundGate(PartitionGate):
     def on_reached(self, reached: ReachedEpoch | None, asked_s: float, now_s: float) -> list[GateCommand]:  # noqa: ARG002
         self._copy = reached
         return self.tick(now_s)
+
+    def cause(self) -> WaitCause:
+        return WaitCause.REPLICATION
 
     def behind_s(self, now_s: float) -> float:
         """Returns how old the records may be that the twin lacks."""
