@@ -101,15 +101,20 @@ def show(
     settings: Path = options.SETTINGS,
     json_output: bool = options.JSON,
 ) -> None:
-    """Shows what acknowledgements of topics mean now and since when, and what waits. Exit code 1: writes wait for a
-    cluster that is away.
+    """Shows what acknowledgements of topics mean now and since when, what waits, and which levels of the settings are
+    not in force. Exit code 1: writes wait for a cluster that is away.
     """
     from twinshore.replication.operations.protection import show as read
+    from twinshore.replication.operations.protection import unmet_sections
 
-    found = read(topics or (), load_cli_settings(settings))
+    loaded = load_cli_settings(settings)
+    found, unmet = read(topics or (), loaded), [] if topics else list(unmet_sections(loaded))
     lines = list(found.as_settings()) if as_settings else [one.sentence() for one in found.topics]
     lines += [f"# {name} does not answer: {error}" for name, error in found.away]
-    print_result(found.as_values(), lines, as_json=json_output, none="# no topic has a protection")
+    lines += [f"# {one}" for one in unmet]
+    print_result(
+        {**found.as_values(), "not_in_force": unmet}, lines, as_json=json_output, none="# no topic has a protection"
+    )
     if any(one.waits for one in found.topics):
         raise typer.Exit(1)
 

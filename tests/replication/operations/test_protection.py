@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from testkit.errors import raises
 from tests.replication.operations.asked import BACK, LINK, settings_of
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.sections.protection import ProtectionSection
 from twinshore.config.sentences import format_time
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.kafka.clock import wall_ms
@@ -35,6 +35,7 @@ from twinshore.replication.operations.protection import (
     plan,
     seed,
     show,
+    unmet_sections,
 )
 from twinshore.state.core.values import LinkStatus, TwinRow
 from twinshore.state.store import Store
@@ -145,14 +146,12 @@ def test_what_cannot_be_protected_is_refused_by_name(store: Store) -> None:
         parse_level("both")
     with raises(ConfigError, "config.unknown-choice", option="read", value="twin"):
         parse_read("twin")
-    needless: tuple[tuple[ProtectionRequest, dict[str, Any]], ...] = (
-        (ASYNC, {"read": ReadFrom.BOTH}),
-        (ASYNC, {"alone_after_s": 7.0}),
-        (STRICT, {"loss_at_most_s": 30.0}),
-    )
-    for request, options in needless:
-        with raises(ConfigError, "replication.protection-needs-level"):
-            replace(request, **options)
+    with raises(ConfigError, "replication.protection-needs-level", option="--read both", level="sync"):
+        replace(ASYNC, read=ReadFrom.BOTH)
+    with raises(ConfigError, "replication.protection-needs-level", option="--alone-after", level="sync"):
+        replace(ASYNC, alone_after_s=7.0)
+    with raises(ConfigError, "replication.protection-needs-level", option="--loss-at-most", level="async"):
+        replace(STRICT, loss_at_most_s=30.0)
     with raises(ConfigError, "replication.one-of-two", one="--level"):
         parse_level("sync", as_settings=True)
     same, prefixed = settings_of(f'[links."{LINK}"]\n'), settings_of(f'[links."{LINK}"]\nnaming = "prefix"\n')
@@ -228,7 +227,14 @@ def test_topics_get_the_levels_of_the_settings_and_keep_those_of_operators(
     settings = seeded(settings, store, topics, (east, west))
     by_verb = replace(ASYNC, topics=("level-set",))
     list(act(plan(by_verb, settings, store), settings, store, by="anna"))
+    waiting = list(unmet_sections(settings))
+    assert len(waiting) == 3, "each section has a topic, and one topic has a level"
+    assert any("3 are needed" in one and "level-strict" in one for one in waiting)
     (refused,) = seed([*topics, "level-orders"], settings, store)
+    assert list(unmet_sections(settings)) == [refused]
+    nowhere = replace(settings, values={**settings.values, "protection": {"nowhere": ProtectionSection()}})
+    (unmet,) = unmet_sections(nowhere)
+    assert "nowhere" in unmet
     assert "topic level-strict" in refused
     assert "3 are needed" in refused
     found = {one.topic: one.protection for one in show(topics, settings).topics}

@@ -44,6 +44,7 @@ from twinshore.replication.core.model import FLOWING, STOPPED
 from twinshore.replication.links import effective_links, load_links
 from twinshore.runtime.endpoints import LinkClients
 from twinshore.state.core.values import AuditRow
+from twinshore.state.opening import open_or_temporary
 from twinshore.state.store import Store
 
 ASK_TIMEOUT_S: Final = 5.0
@@ -513,7 +514,31 @@ def seed(topics: Iterable[str], settings: Settings, store: Store) -> Iterator[st
             planned = _plan({topic: wanted[topic]}, known, settings, even_weak=False)
             list(act(planned, settings, store, by="the settings"))
         except TwinshoreError as error:
-            yield f"topic {topic} does not get its protection of the settings: {error}"
+            yield _unmet(topic, error.message)  # its hint is for a command
+
+
+def _unmet(topic: str, why: str) -> str:
+    return f"topic {topic} does not get its protection of the settings: {why}"
+
+
+def unmet_sections(settings: Settings) -> Iterator[str]:
+    """Yields which of the settings' levels are not in force, and why."""
+    if not (sections := settings.of(SECTION)):
+        return
+    with open_or_temporary(settings) as store:
+        settings = settings.with_links(load_links(settings, store).links)
+        known = _read_known(settings, store)
+    for pattern in sections:
+        if not any(topic == pattern or re.fullmatch(pattern, topic) for topic in known.twins):
+            yield f'[protection."{pattern}"]: no topic that has a twin has such a name'
+    for topic in sorted(known.twins.keys() - known.levels.keys()):
+        if (wanted := seed_of(topic, settings)) is None:
+            continue
+        try:
+            _plan({topic: wanted}, known, settings, even_weak=False)
+            yield _unmet(topic, "a mirror must run, and the twin be nearly level")
+        except TwinshoreError as error:
+            yield _unmet(topic, error.message)
 
 
 def _matched(patterns: Sequence[str], known: Iterable[str], missing: str) -> list[str]:
