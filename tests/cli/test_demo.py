@@ -123,7 +123,7 @@ def test_what_it_kept_ends_on_request(start: Start, tmp_path: Path) -> None:
     assert all(process.is_running() for process in kept)
 
     ended, _ = start("demo", "--end", str(folder)).communicate(timeout=60)
-    assert ended.startswith("ended 4 processes")
+    assert ended.startswith("ended 5 processes")
     assert not folder.exists()
     psutil.wait_procs(kept, timeout=5)
     assert [process for process in kept if process.is_running()] == []
