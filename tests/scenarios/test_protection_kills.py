@@ -63,7 +63,8 @@ class ProtectedLoad:
         """Each producer is acknowledged some more."""
         before, began_s = {key: len(acked) for key, acked in self.acked().items()}, time.monotonic()
         while silent := [key for key, acked in self.acked().items() if len(acked) < before[key] + more]:
-            assert time.monotonic() < began_s + GOES_ON_S_MAX, silent
+            refused = {key: one.failed[-3:] for key, one in self._plain.items()}
+            assert time.monotonic() < began_s + GOES_ON_S_MAX, (silent, refused)
             time.sleep(0.2)
 
     def commits(self) -> None:
