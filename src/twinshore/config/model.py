@@ -11,6 +11,7 @@ link's next term is at least two higher, and later than each fence.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Iterable
@@ -60,6 +61,14 @@ class LinkControl:
     def priority_of(self, topic: str) -> int:
         """The topic's weight when capacity is short."""
         return first_match(self.priorities, topic, PRIORITY_DEFAULT)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this address or name is of this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def first_match(pairs: tuple[tuple[str, int], ...], topic: str, default: int) -> int:

@@ -99,8 +99,8 @@ def _ask(security: Security, timeout_s: float) -> str:
     return token
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects, which would send the secret to another host."""
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Refuses redirects, which would send a secret to another host. A redirected POST becomes a GET without body."""
 
     def redirect_request(self, *_: Any) -> None:
         """Returns None, so that the response becomes an HTTPError."""
@@ -113,7 +113,7 @@ def read_answer(request: urllib.request.Request, timeout_s: float) -> bytes:
 
     def ask() -> None:
         try:
-            opener = urllib.request.build_opener(_Stay)
+            opener = urllib.request.build_opener(NoRedirects)
             with opener.open(request, timeout=max(0.1, deadline - time.monotonic())) as response:
                 done.put(_read_all(response, deadline))
         except Exception as error:

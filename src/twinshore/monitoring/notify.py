@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from twinshore.config.errors import ConfigError, StoreError
 from twinshore.config.model import Secret
 from twinshore.config.sections.delay import DelaySection, DelaySettings, QuietTime, is_quiet, parse_quiet
+from twinshore.kafka.oauth import NoRedirects
 from twinshore.monitoring.core.alerts import (
     ActiveAlarm,
     AlarmEvent,
@@ -41,13 +42,6 @@ log = logging.getLogger(__name__)
 QUEUED_EVENTS_MAX = 1000
 DELIVERY_ATTEMPTS_MAX = 4
 DELIVERY_RETRY_DELAY_S = 1.0
-
-
-class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects: a redirected POST becomes a GET without body, with the token, to any host named."""
-
-    def redirect_request(self, *_: object) -> None:
-        """Returns None, which makes the redirect an error."""
 
 
 class Webhook:

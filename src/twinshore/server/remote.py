@@ -20,7 +20,7 @@ from twinshore.cli.app import build_command
 from twinshore.client.discovery.http import is_unencrypted
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.sentences import escape_line
-from twinshore.monitoring.notify import NoRedirects
+from twinshore.kafka.oauth import NoRedirects
 from twinshore.server.api import API
 from twinshore.server.core.access import DEVICE_MS
 from twinshore.server.core.catalogue import LEFT_OUT, RULES, Effect, Operation

@@ -46,16 +46,10 @@ class _Answer:
     said: tuple[str, ...]
 
 
-def _jobs(visit: Visit, operation: str, **arguments: str) -> list[JobRow]:
-    """The newest jobs of the verb that print JSON, with these arguments."""
+def _jobs(visit: Visit, operation: str) -> list[JobRow]:
+    """The newest jobs of the verb that print JSON."""
     found = visit.store.jobs.page(JobFilter(operation=operation), limit=PAGE_SIZE)
-    wanted = {name: value for name, value in arguments.items() if value}
-    kept = []
-    for row in found:
-        given = json.loads(row.arguments)
-        if given.get(JSON) and all(given.get(name) == value for name, value in wanted.items()):
-            kept.append(row)
-    return kept
+    return [row for row in found if json.loads(row.arguments).get(JSON)]
 
 
 def _answer(visit: Visit, row: JobRow) -> _Answer | None:
@@ -72,12 +66,11 @@ def _answer(visit: Visit, row: JobRow) -> _Answer | None:
 _Show = Callable[[_Answer, Sequence[JobRow]], Page]
 
 
-def _report(visit: Visit, operation: str, title: str, show: _Show, *inputs: Child, **arguments: str) -> Page:
+def _report(visit: Visit, operation: str, title: str, jobs: list[JobRow], show: _Show, *inputs: Child) -> Page:
     """The page of the verb's last answer, or of what is not known yet, with the form that asks again."""
     one = operation_of(operation)
     if not visit.caller.may(one.rule.role):
         return Page(title, f"This page needs the role {one.rule.role}.", every_s=0, status=403)
-    jobs = _jobs(visit, operation, **arguments)
     looks = [row for row in jobs if has_ended(row)]
     found = _answer(visit, looks[0]) if looks else None
     if found:
@@ -104,7 +97,7 @@ def _report(visit: Visit, operation: str, title: str, show: _Show, *inputs: Chil
 
 def rescue_page(visit: Visit) -> Page:
     """Which records did fail-backs save, and were they written back?"""
-    return _report(visit, RESCUES, "Rescue", lambda found, _: _rescues(found))
+    return _report(visit, RESCUES, "Rescue", _jobs(visit, RESCUES), lambda found, _: _rescues(found))
 
 
 def _rescues(found: _Answer) -> Page:
@@ -140,7 +133,7 @@ def _rescue_cells(one: dict[str, Any]) -> list[Child]:
 
 def settings_page(visit: Visit) -> Page:
     """Which settings are in force, and where does each come from?"""
-    return _report(visit, SETTINGS, "Settings", lambda found, _: _settings(visit, found))
+    return _report(visit, SETTINGS, "Settings", _jobs(visit, SETTINGS), lambda found, _: _settings(visit, found))
 
 
 def _settings(visit: Visit, found: _Answer) -> Page:
@@ -182,10 +175,10 @@ def advisor_page(visit: Visit) -> Page:
     """What can lose a message here, which command helps, and what is new?"""
     cluster = visit.text("cluster")
     chosen = field("Cluster", "cluster", value=cluster, help_="Empty: the first of the settings.")
-    page = _report(
-        visit, ADVISE, "Advisor", lambda found, before: _advice(visit, found, before), chosen, cluster=cluster
-    )
-    asked = {json.loads(row.arguments).get("cluster", "") for row in _jobs(visit, ADVISE)}
+    jobs = [(row, str(json.loads(row.arguments).get("cluster", ""))) for row in _jobs(visit, ADVISE)]
+    ours = [row for row, of in jobs if cluster in ("", of)]
+    page = _report(visit, ADVISE, "Advisor", ours, lambda found, before: _advice(visit, found, before), chosen)
+    asked = {of for _, of in jobs}
     others = [(path_to("advisor", cluster=one), one) for one in sorted(asked - {cluster, ""})]
     page.fixed = render(page.fixed, card("Other clusters", actions(others)) if others else None)
     return page

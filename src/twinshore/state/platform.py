@@ -235,14 +235,13 @@ class JobStore(StorePart):
     """Jobs and the lines that they print. Each change is a compare-and-swap of the revision."""
 
     @writes
-    def add(self, connection: Connection, row: JobRow, told: Sequence[AuditRow] = ()) -> JobRow:
+    def add(self, connection: Connection, row: JobRow) -> JobRow:
         """Adds the job, or returns that of the same key."""
         if row.key is not None:
             known = sql.read_row(connection, JobRow, select(jobs).where(jobs.c.key == row.key))
             if known is not None:
                 return known
         connection.execute(insert(jobs), [sql.values_of(row)])
-        log.add_audit_rows(connection, told)
         return row
 
     @reads

@@ -12,7 +12,6 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -20,18 +19,13 @@ from urllib.parse import quote, urlencode, urlsplit
 from twinshore.client.core.pushes import PushTag, digest_of, read_tag
 from twinshore.config.errors import ConfigError
 from twinshore.config.frozen import APOLLO_KEY, PUSH_PATH
+from twinshore.config.model import is_loopback
 from twinshore.kafka.clock import steady_s, wall_ms
+from twinshore.kafka.oauth import NoRedirects
 
 RESPONSE_BYTES_MAX = 4 << 20
 NOT_MODIFIED = 304
 ERROR_BODY_BYTES_MAX = 200
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects: credentials and trust apply to the configured server only."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
 
 
 def parse_server_url(given: str, what: str) -> str:
@@ -45,12 +39,7 @@ def parse_server_url(given: str, what: str) -> str:
 def is_unencrypted(given: str) -> bool:
     """Whether others on the network may read and change responses."""
     parts = urlsplit(given)
-    host = parts.hostname or ""
-    try:
-        is_here = ip_address(host).is_loopback
-    except ValueError:
-        is_here = host == "localhost"
-    return parts.scheme == "http" and not is_here
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")
 
 
 def http_get(
@@ -60,7 +49,7 @@ def http_get(
     pass through.
     """
     request = urllib.request.Request(url, headers=dict(headers))
-    opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=trust), _NoRedirect())
+    opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=trust), NoRedirects())
     try:
         with opener.open(request, timeout=timeout_s) as answer:
             found = answer.read(RESPONSE_BYTES_MAX + 1)

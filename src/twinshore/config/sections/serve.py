@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from twinshore.config.declaration import required, setting
-from twinshore.config.model import Secret
+from twinshore.config.model import Secret, is_loopback
 from twinshore.config.schema import Complaints, RawSection, Section, network_error, read_secret, read_section
 
 RoleName = Literal["viewer", "operator", "approver", "admin"]
@@ -70,7 +69,7 @@ def read_serve(raw: RawSection, complaints: Complaints) -> ServeSettings:
     for network in found.behind_proxy:
         if why := network_error(network):
             complaints.add(raw.place, f"behind_proxy: {why}")
-    if not (_is_own(found.address) or found.certificate_file or found.behind_proxy):
+    if not (is_loopback(found.address) or found.certificate_file or found.behind_proxy):
         complaints.add(
             raw.place,
             f"address: {found.address} is not of this machine alone, and passwords would be sent in the clear;"
@@ -89,7 +88,7 @@ def _read_oidc(raw: RawSection, serving: ServeSettings, complaints: Complaints) 
         if not is_private_url(url):
             complaints.add(raw.place, f"{name}: {url!r} is not like https://host; http is for this machine alone")
     is_secure = serving.certificate_file or serving.behind_proxy
-    if not is_secure and not _is_own(urlsplit(found.issuer).hostname or ""):
+    if not is_secure and not is_loopback(urlsplit(found.issuer).hostname or ""):
         complaints.add(
             raw.place,
             "issuer: cookies of such a login need https; set certificate_file and key_file of [serve], or behind_proxy",
@@ -112,14 +111,7 @@ def is_private_url(url: str) -> bool:
         host = parts.hostname or ""
     except ValueError:
         return False
-    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and _is_own(host)))
-
-
-def _is_own(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
+    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)))
 
 
 SECTION = Section(
