@@ -14,9 +14,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import uvicorn
-
-from twinshore.config.errors import ConfigError
 from twinshore.config.sections.serve import SECTION, ServeSettings
 from twinshore.config.settings import Settings
 from twinshore.runtime.http import bind_error
@@ -26,7 +23,7 @@ from twinshore.server.web import Console
 from twinshore.server.worker import JobWorker
 from twinshore.state.opening import open_or_create
 from twinshore.state.store import Store
-from twinshore.switch.pushes import SignalFreeServer
+from twinshore.switch.pushes import SignalFreeServer, server_config
 
 log = logging.getLogger(__name__)
 
@@ -56,22 +53,8 @@ def serve_web(settings: Settings) -> None:
     with socket.socket(fileno=int(given)) if given else listen(serving) as door, open_or_create(settings) as store:
         if not given:
             announce(serving, door, store)
-        config = uvicorn.Config(
-            Console(store, serving).app,
-            lifespan="off",
-            access_log=False,
-            log_level="error",
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=CONNECTIONS_MAX,
-            timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
-            ssl_certfile=serving.certificate_file or None,
-            ssl_keyfile=serving.key_file or None,
-        )
-        try:
-            config.load()
-        except (OSError, ValueError) as error:
-            raise ConfigError("switch.bad-certificate", cause=str(error)) from error
+        app, certificate, key = Console(store, serving).app, serving.certificate_file, serving.key_file
+        config = server_config(app, certificate, key, connections_max=CONNECTIONS_MAX, proxy_headers=False)
         server = SignalFreeServer(config)
 
         def stop() -> None:

@@ -412,7 +412,8 @@ def _listening(settings: PushSettings) -> socket.socket:
 
 async def _serve(settings: PushSettings, door: socket.socket, store: Store) -> None:
     board = PushCache(store)
-    server = SignalFreeServer(_config(settings, PushRoutes(board, store)))
+    app, certificate, key = PushRoutes(board, store).app, settings.certificate_file, settings.key_file
+    server = SignalFreeServer(server_config(app, certificate, key, connections_max=CONNECTIONS_MAX))
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
@@ -441,17 +442,21 @@ def _address(settings: PushSettings, door: socket.socket) -> str:
     return f"{'https' if settings.certificate_file else 'http'}://{settings.address}:{door.getsockname()[1]}"
 
 
-def _config(settings: PushSettings, doors: PushRoutes) -> uvicorn.Config:
+def server_config(
+    app: Any, certificate_file: str, key_file: str, *, connections_max: int, proxy_headers: bool = True
+) -> uvicorn.Config:
+    """How a server of ours serves the application. Raises ConfigError for a certificate that cannot be used."""
     config = uvicorn.Config(
-        doors.app,
+        app,
         lifespan="off",
         access_log=False,
         log_level="error",
         server_header=False,
-        limit_concurrency=CONNECTIONS_MAX,
+        proxy_headers=proxy_headers,
+        limit_concurrency=connections_max,
         timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
-        ssl_certfile=settings.certificate_file or None,
-        ssl_keyfile=settings.key_file or None,
+        ssl_certfile=certificate_file or None,
+        ssl_keyfile=key_file or None,
     )
     try:
         config.load()
