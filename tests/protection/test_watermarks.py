@@ -16,17 +16,18 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
 from twinshore.protection.core.model import SideView
-from twinshore.protection.watermarks import SPACING_S, Views, WatermarkQueries
+from twinshore.protection.watermarks import IDLE_SPACING_S, SPACING_S, Views, WatermarkQueries
 
 WITHIN_S = 30.0
 
 
 class Heard:
-    """What is heard, and what is asked: these partitions, at the short spacing."""
+    """What is heard, and what is asked: partitions at the short spacing, and others twice a second."""
 
     def __init__(self) -> None:
         self.views: list[tuple[TopicPartition, SideView]] = []
         self.asked: list[TopicPartition] = []
+        self.seldom: list[TopicPartition] = []
         self._more = threading.Condition()
 
     def __call__(self, views: Views, with_ids: bool) -> None:
@@ -35,8 +36,8 @@ class Heard:
             self.views += views.items()
             self._more.notify_all()
 
-    def until(self, fits: Callable[[SideView], bool]) -> SideView:
-        deadline_s = time.monotonic() + WITHIN_S
+    def until(self, fits: Callable[[SideView], bool], within_s: float = WITHIN_S) -> SideView:
+        deadline_s = time.monotonic() + within_s
         with self._more:
             while not (found := [view for _, view in self.views if fits(view)]):
                 assert self._more.wait(deadline_s - time.monotonic()), self.views[-3:]
@@ -53,7 +54,12 @@ def asking(lab: LabCluster) -> Iterator[Heard]:
         queries.tick()
         loop.call_later(SPACING_S, poll)
 
+    def poll_seldom() -> None:
+        queries.ask(heard.seldom, with_ids=True)
+        loop.call_later(IDLE_SPACING_S, poll_seldom)
+
     loop.call_soon(poll)
+    loop.call_soon(poll_seldom)
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
@@ -79,6 +85,17 @@ def test_the_end_is_heard_soon_after_it_moves_with_id_and_epoch(east: LabCluster
         heard.views.clear()
         time.sleep(0.5)
         assert len(heard.views) > 20, "it is asked many times a second, and answers are not waited for"
+
+
+def test_a_topic_that_is_asked_seldom_is_not_hidden_by_one_that_is_asked_often(east: LabCluster) -> None:
+    east.create_topic("marks-often")
+    east.create_topic("marks-seldom")
+    with asking(east) as heard:
+        heard.asked = [TopicPartition("marks-often", 0)]
+        heard.until(lambda _: True)
+        heard.seldom = [TopicPartition("marks-seldom", 0)]
+        seldom_id = topic_id(east.cluster, "marks-seldom").hex()
+        heard.until(lambda view: view.topic_id == seldom_id, within_s=10.0)
 
 
 def test_a_topic_that_is_made_again_has_another_id_at_once(east: LabCluster) -> None:

@@ -90,6 +90,8 @@ class WatermarkQueries:
         self._is_looking = False
         self._bodies: dict[tuple[int, frozenset[TopicPartition]], tuple[bytes, bytes, int]] = {}
         self._leaders: dict[TopicPartition, tuple[int, int]] = {}
+        # Partitions that were asked for since the last look: those that are asked most often must not hide others.
+        self._unknown: set[TopicPartition] = set()
         self._ids: dict[str, str] = {}
         self._looked_s = -math.inf
         self._outage = RepeatFilter(logging.LoggerAdapter(log, {"cluster": kafka.name}), once=True)
@@ -111,8 +113,10 @@ class WatermarkQueries:
             return
         if now_s - self._looked_s >= METADATA_INTERVAL_S and not self._is_looking:
             self._looked_s, self._is_looking = now_s, True
-            topics = {one.topic for one in {*wanted, *self._leaders}}
+            topics = {one.topic for one in {*self._unknown, *self._leaders, *wanted}}
+            self._unknown.clear()
             self._run(partial(self._look, topics), self._learn, self._looked_in_vain)
+        self._unknown |= wanted - self._leaders.keys()
         by_node: dict[int, set[TopicPartition]] = {}
         for partition in wanted & self._leaders.keys():
             by_node.setdefault(self._leaders[partition][0], set()).add(partition)
