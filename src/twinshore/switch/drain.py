@@ -47,6 +47,8 @@ from twinshore.switch.core.steps import (
 )
 from twinshore.switch.write_access import read_acl_snapshot
 
+DRILL_WATCH_MS = 1000
+
 
 def find_paused_topics(link: Link, topics: Sequence[str], store: Store) -> list[str]:
     control = effective_link(link, store.controls.of(link.name)).link.control
@@ -374,14 +376,16 @@ def _at(state: SwitchState, log_ends: LogEndsSnapshot) -> SwitchState:
     return replace(state, topics=tuple(replace(move, points=log_ends.ends[move.topic]) for move in state.topics))
 
 
-def finish_drill(old: KafkaCluster, announcer: HomeAnnouncer, done: StepDone) -> StepDone:
-    """Ends a drill, and reports writes to topics that no rule can keep writers from."""
-    state = done.state
+def finish_drill(old: KafkaCluster, announcer: HomeAnnouncer, done: StepDone, now_ms: int) -> StepOutcome:
+    """Ends a drill, and reports writes to topics that no rule can keep writers from: those are watched for a while."""
+    state = replace(done.state, let_write_ms=done.state.let_write_ms or now_ms)
     open_to = plan_denial(read_acl_snapshot(old, state.names())).open_to_all
     if not open_to:
         return done
     ends = read_log_ends(old, state.topics).ends
     written = {move.topic for move in state.topics if move.topic in open_to and ends[move.topic] != move.points}
+    if not written and 0 <= now_ms - state.held_ms < DRILL_WATCH_MS:
+        return StepPending(f"watches {join_names(sorted(open_to))}, which nothing can keep writers from", state)
     followed = announcer.followed(state)
     if unheld := written - followed:
         return replace(done, state=replace(state, why=describe_drill_failure(unheld)))

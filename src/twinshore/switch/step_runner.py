@@ -283,7 +283,7 @@ class SwitchSteps(ClusterSteps):
         proven = handover.prove_twins(self.link, self.settings, self.store, state, whole=True)
         if state.kind is not SwitchKind.DRILL or not isinstance(proven, StepDone):
             return proven
-        return drain.finish_drill(self.old, self.announcer, proven)
+        return drain.finish_drill(self.old, self.announcer, proven, self.now_ms())
 
     def do_stop_replication(self, state: SwitchState) -> StepOutcome:
         if state.kept:

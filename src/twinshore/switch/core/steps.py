@@ -539,7 +539,7 @@ def _onward(state: SwitchState, sentence: str, now_ms: int) -> SwitchState:
     told = state.tell(now_ms, f"{state.step.words}: {sentence}") if sentence else state
     step = next_step(state.kind, state.step)
     if step is None:
-        let_ms = now_ms if state.kind is SwitchKind.DRILL else state.let_write_ms
+        let_ms = state.let_write_ms or (now_ms if state.kind is SwitchKind.DRILL else 0)
         told = told.tell(now_ms, f"the {_noun(state)} is done")
         return replace(told, state=SwitchStatus.DONE, waits="", let_write_ms=let_ms)
     held_ms, let_ms = state.held_ms, state.let_write_ms
