@@ -73,10 +73,10 @@ class Hand:
             notes.read()
 
 
-def until(holds: Callable[[], bool], within_s: float, what: str) -> None:
+def until(holds: Callable[[], bool], within_s: float, what: str | Callable[[], str]) -> None:
     deadline_s = time.monotonic() + within_s
     while not holds():
-        assert time.monotonic() < deadline_s, what
+        assert time.monotonic() < deadline_s, what if isinstance(what, str) else what()
         time.sleep(0.01)
 
 

@@ -202,7 +202,11 @@ def test_a_topic_is_switched_there_and_back_by_pages(
         assert shown.status == 200 and "End on west" in shown.text
         # Heartbeats go on: now and then one is on its way.
         well = ("Everything is replicated", "All links replicate")
-        until(lambda: stage.admin.get("/").lead.startswith(well), 60, "all is well")
+        until(
+            lambda: stage.admin.get("/").lead.startswith(well),
+            60,
+            lambda: stage.admin.get("/").text,
+        )
         switches = stage.admin.get("/switch").text
         assert switches.count(f"{unique_topic}") >= 3 and "No switch is under way." in switches
 
