@@ -79,12 +79,13 @@ class World:
         self.story: list[str] = []
         # The mirror: what it copies, the epoch that it has told, whether it works.
         self.pair = self.home.id, self.twin.id
-        self.told: ReachedEpoch | None = None
+        self.told: ReachedEpoch | None = ReachedEpoch(*self.pair, -1)
         self.said: set[tuple[str, str, int]] = set()
         self.mirror_away = self.is_stopped = False
         # Words outside the home: who may acknowledge alone, until when by the world's clock.
         self.alone_until_s = -1.0
         self.away = False  # the place outside the home where words are kept
+        self.is_calm = False
         self.promoted_s: float | None = None
         self.confirmed: dict[int, tuple[str, int]] = {}  # record -> twin's id and offset
         self.alone: set[int] = set()
@@ -111,10 +112,26 @@ class World:
     def run(self) -> str:
         for act in (self._write, self._copy, self._ask, self._tick, self._fault, self._renew):
             self.after(self.chance.random() * 0.05, act)
+        self._play()
+        if self.promoted_s is None and not self.violation:
+            self._calm_down()
+        return self.violation
+
+    def _play(self) -> None:
         while self._events and self.now_s < self.for_s and not self.violation:
             self.now_s, _, act = heapq.heappop(self._events)
             act()
-        return self.violation
+
+    def _calm_down(self) -> None:
+        """All is back and no fault happens any more: writes are confirmed again."""
+        self.is_calm, self.home.is_away, self.twin.is_away, self.mirror_away, self.away = True, *[False] * 4
+        self.say("all is calm")
+        for delay_s in (0.0, 5.0):
+            self.after(delay_s, self._decide)
+        before, self.for_s = self.counts["confirmed"], self.now_s + 30.0
+        self._play()
+        if not self.violation and self.counts["confirmed"] < before + 10:
+            self.violation = f"nothing is confirmed, though all is calm: {self.gate.state}, {self.gate.cause()}"
 
     # -- the client and the home's broker
 
@@ -291,7 +308,9 @@ class World:
         told = ReachedEpoch(*self.pair, epoch, stopped)
 
         def written() -> None:
-            if self.promoted_s is None:
+            before = self.told
+            is_late = before is not None and before.target_id == told.target_id and before.epoch > epoch
+            if self.promoted_s is None and not is_late:
                 self.told = told
 
         if stopped:
@@ -302,6 +321,8 @@ class World:
     # -- faults
 
     def _fault(self) -> None:
+        if self.is_calm:
+            return
         self.after(self.chance.expovariate(1 / 3), self._fault)
         faults = [
             self._clean, self._unclean, self._unclean, self._recreate, self._twin_unclean, self._twin_away,
@@ -375,6 +396,7 @@ class World:
             self.twin = Log(self._id("t"), is_away=self.twin.is_away)
             self.pair, self.is_stopped = (self.home.id, self.twin.id), False
             self.confirmed.clear()
+            self._tell(-1)
             self.say(f"a new twin: {self.pair}")
 
     def _gate_dies(self) -> None:

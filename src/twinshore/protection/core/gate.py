@@ -339,20 +339,23 @@ class PartitionGate:
         )
 
     def _ask_epoch_ends(self, now_s: float) -> list[GateCommand]:
-        """After elections the home is asked which writes it still has."""
-        home = self._home
+        """After elections the home is asked which writes it still has, and which epoch's records are its last."""
+        home, reached = self._home, self._reached
         if home is None:
             return []
-        asked: list[GateCommand] = []
-        for epoch in {one.epoch for one in self._writes.values() if one.last >= 0 and 0 <= one.epoch < home.epoch}:
-            question = AskEpochEnd(home.topic_id, epoch, home.epoch)
-            is_due = now_s - self._epochs_asked_s.get(question, -math.inf) >= EPOCH_RETRY_S
-            if question not in self._epoch_ends and is_due:
-                self._epochs_asked_s[question] = now_s
-                asked.append(question)
-        if not self._writes:
+        epochs = {one.epoch for one in self._writes.values() if one.last >= 0}
+        if reached is not None and (self.state is not GateState.PROTECTED or self.confirmed_end < 0):
+            epochs.add(reached.epoch)
+        if not epochs:
             self._epoch_ends.clear()
             self._epochs_asked_s.clear()
+        asked: list[GateCommand] = []
+        for epoch in epochs:
+            question = AskEpochEnd(home.topic_id, epoch, home.epoch)
+            is_due = now_s - self._epochs_asked_s.get(question, -math.inf) >= EPOCH_RETRY_S
+            if 0 <= epoch < home.epoch and question not in self._epoch_ends and is_due:
+                self._epochs_asked_s[question] = now_s
+                asked.append(question)
         return asked
 
     def _is_level(self, now_s: float) -> bool:
@@ -364,9 +367,19 @@ class PartitionGate:
             now_s - min(home.asked_s, twin.asked_s, goal.asked_s) < VIEW_AGE_S_MAX
             and now_s < self._reached_until_s
             and self._is_copy(home.topic_id, twin)
-            and (goal.topic_id, goal.epoch) == (home.topic_id, home.epoch) == (reached.source_id, reached.epoch)
+            and (goal.topic_id, goal.epoch) == (home.topic_id, home.epoch)
             and twin.watermark >= goal.watermark
+            and self._is_reached(reached, home, goal.watermark)
         )
+
+    def _is_reached(self, reached: ReachedEpoch, home: SideView, end: int) -> bool:
+        """Whether the mirror has reached the epoch of the home's last record below `end`. Since an election there may
+        be no record of the home's epoch: while this gate refuses writes, nobody else may write one.
+        """
+        if not end or reached.epoch == home.epoch:
+            return True
+        found, heard_s = self._epoch_ends.get(AskEpochEnd(home.topic_id, reached.epoch, home.epoch), (-1, math.inf))
+        return found >= end and home.asked_s >= heard_s
 
     def _rejoin(self, now_s: float) -> list[GateCommand]:
         """Leaves `STALLED` and `ALONE` once the twin is level, and `CATCHING_UP` once it has all that was acknowledged
