@@ -88,12 +88,12 @@ class Accounts:
     # -- logins
 
     def log_in(self, name: str, password: str) -> str:
-        """Returns the session's secret. Raises RefusedError."""
+        """Returns the session's secret. Raises RefusedError, the same for every reason: names must not be found out."""
         person, now_ms = self._store.people.of(name), wall_ms()
-        if person is not None and (wait_ms := login_wait_ms(person, now_ms)):
-            raise RefusedError("server.login-wait", seconds=1 + wait_ms // 1000)
         hashed = person.password if person is not None and person.password else _NO_PERSON
         is_right = is_password(password, hashed)
+        if person is not None and login_wait_ms(person, now_ms):
+            raise RefusedError("server.login-refused")
         if person is None or not person.password or person.disabled_ms or not is_right:
             self._store.people.fails(name, now_ms)
             raise RefusedError("server.login-refused")
