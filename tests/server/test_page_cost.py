@@ -105,7 +105,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return found
 
 
-@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
+@pytest.fixture(params=["sqlite", *(pytest.param(one, marks=pytest.mark.long) for one in ("postgres", "mariadb"))])
 def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[int, Store]]:
     def url(topics: int) -> str:
         if request.param == "sqlite":
