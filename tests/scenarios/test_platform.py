@@ -275,6 +275,7 @@ def test_records_of_both_sides_are_shown(east: LabCluster, west: LabCluster, uni
     "a forced switch, the fail-back and the write-back of what never crossed are clicked through: each record that the"
     " old home alone had is written once to the new one",
 )
+@pytest.mark.long
 def test_a_forced_switch_is_failed_back_and_rescued_by_pages(
     east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path
 ) -> None:
@@ -344,9 +345,10 @@ STORE_AWAY = (
     "the store is away under load: pages say so with the age of what they show, changes are refused, writers go on, the"
     " mirror goes on while its lease lasts; once the store is back, so are the mirror, pages and changes",
 )
-WHOLE_MINUTE = [pytest.mark.long, pytest.mark.claim(*STORE_AWAY, full_size=True)]
+WHOLE_MINUTE = pytest.mark.claim(*STORE_AWAY, full_size=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "away_s", [pytest.param(15, marks=pytest.mark.claim(*STORE_AWAY)), pytest.param(60, marks=WHOLE_MINUTE)]
 )
