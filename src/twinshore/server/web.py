@@ -51,10 +51,10 @@ SECURITY_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-# What is shown while the store is away: the last answers, and who asked.
-KEPT_PAGES, KEPT_CALLERS, CALLER_KEPT_S = 256, 1_000, 600.0
-# Wrong logins of one address within a minute.
-LOGIN_FAILURES_MAX, LOGIN_WINDOW_S = 30, 60.0
+# What is shown while the store is away: the last pages, each to who was shown it.
+KEPT_PAGES, CALLER_KEPT_S = 256, 600.0
+# Wrong logins of one address within a minute, of as many as are kept.
+LOGIN_FAILURES_MAX, LOGIN_WINDOW_S, FAILURES_KEPT = 30, 60.0, 1_000
 STATUS_BY_CODE = {
     "server.no-job": 404,
     "server.no-person": 404,
@@ -91,6 +91,15 @@ class Form:
         return self.fields.get(name, [""])[0]
 
 
+@dataclass(frozen=True, slots=True)
+class KeptPage:
+    """A page as it was last shown to the caller."""
+
+    caller: Caller
+    page: Page
+    shown_s: float
+
+
 class Console:
     """All routes. Handlers that read the store run in threads."""
 
@@ -101,10 +110,10 @@ class Console:
         self._requests = JobRequests(store, four_eyes=settings.four_eyes)
         self._api = Api(store, self._requests)
         self._lock = threading.Lock()
-        self._kept_pages: OrderedDict[str, tuple[Page, int]] = OrderedDict()
-        self._kept_callers: OrderedDict[str, tuple[Caller, float]] = OrderedDict()
+        # By the session's digest and the address, what was shown last at the end.
+        self._kept: OrderedDict[tuple[str, str], KeptPage] = OrderedDict()
         # Addresses and times, the oldest first.
-        self._failures: deque[tuple[str, float]] = deque(maxlen=KEPT_CALLERS)
+        self._failures: deque[tuple[str, float]] = deque(maxlen=FAILURES_KEPT)
         routes = Starlette(routes=self._routes(), exception_handlers={404: self._not_found})
         self.app = ProxyHeadersMiddleware(with_headers(routes), list(settings.behind_proxy))
 
@@ -166,52 +175,48 @@ class Console:
 
         return Route(path, answer, methods=["GET"])
 
+    def _visit(self, request: Request, caller: Caller) -> Visit:
+        return Visit(self._store, caller, request.url.path, dict(request.query_params), wall_ms())
+
     def _show(self, request: Request, work: Callable[..., Page]) -> Response:
         """Answers a page; while the store is away, what it last answered, with a word about its age."""
         try:
-            caller, is_store_away = self._caller(request)
-        except StoreError as error:
-            return self._respond(request, self._store_page(error), None)
-        if caller is None:
-            if request.headers.get("x-fragment"):
-                return Response(status_code=401)
-            target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-            return self._redirect(f"/login?next={quote(target, safe='/')}")
-        visit = Visit(self._store, caller, request.url.path, dict(request.query_params), wall_ms())
-        key = f"{caller.name}\n{caller.role}\n{request.url.path}?{request.url.query}"
-        try:
-            if is_store_away:
-                raise StoreError("state.no-answer", place=self._store.place, seconds=0)
+            caller = self._caller(request)
+            if caller is None:
+                if request.headers.get("x-fragment"):
+                    return Response(status_code=401)
+                return self._redirect(f"/login?next={quote(_place(request), safe='/')}")
+            visit = self._visit(request, caller)
             page = work(visit, **request.path_params)
         except StoreError as error:
-            return self._show_kept(request, key, visit, error)
+            return self._show_kept(request, error)
         except TwinshoreError as error:
             page = message_page("Not shown", error.message, error.hint, status_of(error))
-        self._keep(self._kept_pages, key, (page, visit.now_ms), KEPT_PAGES)
+        with self._lock:
+            key = caller.digest, _place(request)
+            self._kept[key] = KeptPage(caller, page, steady_s())
+            self._kept.move_to_end(key)
+            while len(self._kept) > KEPT_PAGES:
+                self._kept.popitem(last=False)
         return self._respond(request, page, visit)
 
-    def _show_kept(self, request: Request, key: str, visit: Visit, error: StoreError) -> Response:
+    def _show_kept(self, request: Request, error: StoreError) -> Response:
+        digest, now_s = digest_of(request.cookies.get(COOKIE, "")), steady_s()
         with self._lock:
-            kept = self._kept_pages.get(key)
-        if kept is None:
-            return self._respond(request, self._store_page(error), visit)
-        page, at_ms = kept
-        age = format_age((visit.now_ms - at_ms) / 1000)
+            shown = {place: kept for (of, place), kept in self._kept.items() if of == digest}
+        last = next(reversed(shown.values()), None)
+        away = message_page("The store does not answer", error.message, error.hint, 503)
+        away.every_s = 2
+        if last is None or now_s - last.shown_s > CALLER_KEPT_S:
+            return self._respond(request, away, None)
+        visit = self._visit(request, last.caller)
+        kept = shown.get(_place(request))
+        if kept is None or kept.caller != last.caller:  # another role by now
+            return self._respond(request, away, visit)
+        age = format_age(now_s - kept.shown_s)
         said = f"The store does not answer: this is what was known {age} ago. Nothing can be changed until it is back."
         banner = tag("p", said, class_="banner", role="alert", id="banner")
-        return self._respond(request, replace(page, status=200), visit, banner)
-
-    def _store_page(self, error: StoreError) -> Page:
-        page = message_page("The store does not answer", error.message, error.hint, 503)
-        page.every_s = 2
-        return page
-
-    def _keep(self, kept: OrderedDict[str, Any], key: str, value: Any, most: int) -> None:
-        with self._lock:
-            kept[key] = value
-            kept.move_to_end(key)
-            while len(kept) > most:
-                kept.popitem(last=False)
+        return self._respond(request, replace(kept.page, status=200), visit, banner)
 
     def _redirect(self, where: str) -> Response:
         return RedirectResponse(where, 303)
@@ -224,32 +229,18 @@ class Console:
 
     # -- who calls
 
-    def _caller(self, request: Request) -> tuple[Caller | None, bool]:
-        """Returns who calls, and whether that is only remembered because the store is away."""
+    def _caller(self, request: Request) -> Caller | None:
         secret = request.cookies.get(COOKIE, "")
-        if not secret:
-            return None, False
-        key = digest_of(secret)
-        try:
-            caller = self._accounts.by_session(secret)
-        except StoreError:
-            with self._lock:
-                kept = self._kept_callers.get(key)
-            if kept is None or steady_s() - kept[1] > CALLER_KEPT_S:
-                raise
-            return kept[0], True
-        if caller is None:
-            with self._lock:
-                self._kept_callers.pop(key, None)
-        else:
-            self._keep(self._kept_callers, key, (caller, steady_s()), KEPT_CALLERS)
-        return caller, False
+        caller = self._accounts.by_session(secret) if secret else None
+        if secret and caller is None:
+            self._forget(lambda one: one.digest == digest_of(secret))
+        return caller
 
     def _forget(self, is_gone: Callable[[Caller], bool]) -> None:
         """Callers whose logins have ended are not let in while the store is away."""
         with self._lock:
-            for key in [key for key, (caller, _) in self._kept_callers.items() if is_gone(caller)]:
-                del self._kept_callers[key]
+            for key in [key for key, kept in self._kept.items() if is_gone(kept.caller)]:
+                del self._kept[key]
 
     def _check_rate(self, address: str) -> None:
         with self._lock:
@@ -277,12 +268,10 @@ class Console:
     def _take(self, request: Request, form: Form, work: Callable[..., Response]) -> Response:
         visit = None
         try:
-            caller, is_store_away = self._caller(request)
-            if is_store_away:
-                raise StoreError("state.no-answer", place=self._store.place, seconds=0)
+            caller = self._caller(request)
             if caller is None:
                 return self._redirect("/login")
-            visit = Visit(self._store, caller, request.url.path, dict(request.query_params), wall_ms())
+            visit = self._visit(request, caller)
             if not is_csrf_right(caller, form.text("csrf")) or not _is_same_origin(request):
                 raise RefusedError("server.session-ended")
             return work(request, visit, form, **request.path_params)
@@ -574,6 +563,10 @@ def with_headers(app: ASGIApp) -> Any:
 
 def _address(request: Request) -> str:
     return request.client.host if request.client else ""
+
+
+def _place(request: Request) -> str:
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
 
 
 def _own_path(where: str | None) -> str:
