@@ -27,15 +27,16 @@ def test_a_person_is_known_by_identity_and_never_by_name(store: Store) -> None:
 
 def test_a_role_is_given_to_the_person_that_was_seen(store: Store) -> None:
     store.people.add_by_identity(GRACE, [])
-    store.people.give_role(GRACE, "viewer", TOLD)
-    store.people.give_role(GRACE, "admin", TOLD)
+    assert not store.people.change(GRACE, {"role": "viewer"}, TOLD), "no admin would be left"
+    assert store.people.change(GRACE, {"role": "viewer"}, TOLD, keeps_admin=False)
+    assert not store.people.change(GRACE, {"role": "admin"}, TOLD)
     found = store.people.of("grace")
     assert found is not None and (found.role, len(store.audit.rows())) == ("viewer", 1), "changed since"
     store.people.log_in(SessionRow(digest="d", person="grace", role="viewer", csrf="c", made_ms=1, ends_ms=9), 1)
     store.people.end_logins("grace", TOLD)
     assert store.people.session("d", 2) == (None, None)
     store.people.save(replace(found, disabled_ms=5))
-    store.people.give_role(found, "admin", TOLD)
+    assert not store.people.change(found, {"role": "admin"}, TOLD)
     assert store.people.of("grace") == replace(found, disabled_ms=5)
 
 

@@ -126,7 +126,8 @@ class Accounts:
         if person is None or person.disabled_ms:
             raise RefusedError("server.provider-refused", name=provider, why="the person is disabled")
         if person.role != given.role:
-            people.give_role(person, given.role, [_told("person", person.name, given.role, provider, person.role)])
+            told = [_told("person", person.name, given.role, provider, person.role)]
+            people.change(person, {"role": given.role}, told, keeps_admin=False)  # the provider's groups decide
         return self._open_session(replace(person, role=given.role), now_ms)
 
     def _add_by_identity(self, given: ProviderPerson, role: Role, provider: str) -> PersonRow | None:

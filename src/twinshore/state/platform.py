@@ -97,14 +97,20 @@ class PeopleStore(StorePart):
 
     @writes
     def change(
-        self, connection: Connection, seen: PersonRow, values: Mapping[str, object], told: Sequence[AuditRow]
+        self,
+        connection: Connection,
+        seen: PersonRow,
+        values: Mapping[str, object],
+        told: Sequence[AuditRow],
+        *,
+        keeps_admin: bool = True,
     ) -> bool:
         """Changes these columns. One who is disabled loses sessions and tokens. Returns False, and does nothing, where
-        the person has changed since, or no admin would be left.
+        the person has changed since, or with `keeps_admin` no admin would be left.
         """
         before = {"name": seen.name, "role": seen.role, "disabled_ms": seen.disabled_ms, "password": seen.password}
         stays = values.get("role", seen.role) == "admin" and not values.get("disabled_ms", seen.disabled_ms)
-        if not (stays or _has_admin(connection, but=seen.name)):
+        if keeps_admin and not (stays or _has_admin(connection, but=seen.name)):
             return False
         if not sql.swap_row(connection, people, before, dict(values)):
             return False
@@ -112,12 +118,6 @@ class PeopleStore(StorePart):
             _end_logins(connection, seen.name)
         log.add_audit_rows(connection, told)
         return True
-
-    @writes
-    def give_role(self, connection: Connection, seen: PersonRow, role: str, told: Sequence[AuditRow]) -> None:
-        """Gives the person this role, unless it was changed or disabled since."""
-        before = {"name": seen.name, "role": seen.role, "disabled_ms": 0}
-        log.add_audit_rows(connection, told if sql.swap_row(connection, people, before, {"role": role}) else ())
 
     @writes
     def end_logins(self, connection: Connection, person: str, told: Sequence[AuditRow]) -> None:
