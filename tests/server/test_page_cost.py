@@ -89,7 +89,7 @@ def fill(store: Store, topics: int) -> None:
     for rows in (links, found, groups):
         store.snapshots.save(rows)
     store.snapshots.save([overview_row(links, found, [], [], 1_700_000_000_000)])
-    store.snapshots.note([SeriesPoint(link_name(0), minute, 100.0, 1e5, 3) for minute in range(60)])
+    store.snapshots.note([SeriesPoint(link_name(0), minute, 100.0) for minute in range(60)])
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ class SnapshotWriter:
             return
         self._minute = minute
         points = [
-            SeriesPoint(view.link, minute, view.status.records_per_s, view.status.bytes_per_s, view.status.lag_records)
+            SeriesPoint(view.link, minute, view.status.records_per_s)
             for view in views
             if view.status is not None and view.runs
         ]

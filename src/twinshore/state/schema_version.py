@@ -14,7 +14,7 @@ from twinshore.config.errors import StoreError, StoreVersionError
 from twinshore.state.database import Database
 from twinshore.state.tables import metadata
 
-SCHEMA_VERSION = "0033"
+SCHEMA_VERSION = "0034"
 VERSION_TABLE = "twinshore_schema"
 _VERSION = Table(
     VERSION_TABLE,

@@ -143,10 +143,8 @@ class SnapshotRow:
 
 @dataclass(frozen=True, slots=True)
 class SeriesPoint:
-    """Rates of a link within one minute."""
+    """The rate of a link within one minute."""
 
     link: str
     minute: int
     records_per_s: float
-    bytes_per_s: float
-    lag_records: int
