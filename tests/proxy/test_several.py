@@ -41,6 +41,7 @@ from twinshore.proxy.server import (
     relay_log_line,
 )
 from twinshore.runtime.http import MetricsServer
+from twinshore.runtime.process import RestartPause
 
 pytestmark = pytest.mark.usefixtures("a_terminal")
 
@@ -119,12 +120,9 @@ def test_a_line_of_a_part_keeps_its_level_logger_and_fields(log_lines: LogLines)
     ]
 
 
-def test_a_part_that_has_ended_is_started_again_and_later_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
-) -> None:
-    monkeypatch.setattr(server, "RESTART_DELAY_MIN_S", 0.2)
+def test_a_part_that_has_ended_is_started_again_and_later_each_time(tmp_path: Path, log_lines: LogLines) -> None:
     with part(tmp_path) as one:
-        one._again_s = 0.2
+        one._restarts = RestartPause(0.2, 30, 60)
         for starts, again in ((2, "0.2"), (3, "0.4")):
             os.kill(one.pid, signal.SIGKILL)
             watched(one, lambda: one.pid == 0, "its end is seen")

@@ -156,7 +156,7 @@ def test_what_was_agreed_to_more_than_an_hour_ago_is_neither_approved_nor_done(s
         requests.approve(asked.id, "d", eve)
     assert refused.value.code == "server.approval-refused"
     worker = JobWorker(tmp_path, threading.Event())
-    worker._keep_snapshots = lambda: None  # type: ignore[method-assign]
+    worker._snapshots.keep = lambda: None  # type: ignore[method-assign]
     worker._turn(store)
     row = store.jobs.of(queued.id)
     assert row and (row.state, row.exit_code) == (JobState.FAILED, 2)

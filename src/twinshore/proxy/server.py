@@ -62,7 +62,7 @@ from twinshore.proxy.store_sync import MirrorLagPoller, ResetSync, StoreSync
 from twinshore.runtime.http import MetricsServer, bind_error
 from twinshore.runtime.live_settings import LiveSettings
 from twinshore.runtime.logging import LOG_FIELDS, JsonFormatter, write_log
-from twinshore.runtime.process import disable_hypothesis, on_shutdown_signal, shutdown_signals
+from twinshore.runtime.process import RestartPause, disable_hypothesis, on_shutdown_signal, shutdown_signals
 from twinshore.state.core.proxy_values import ProxyInstanceRow
 
 log = logging.getLogger(__name__)
@@ -466,8 +466,8 @@ class WorkerProcess:
         self.number, self.starts, self.port, self.serves = task.number, 0, 0, False
         self._task = pickle.dumps(task)
         self._child: subprocess.Popen[bytes] | None = None
-        self._since_s = self._heard_s = self._due_s = 0.0
-        self._again_s = RESTART_DELAY_MIN_S
+        self._heard_s = 0.0
+        self._restarts = RestartPause(RESTART_DELAY_MIN_S, RESTART_DELAY_MAX_S, RESTART_DELAY_RESET_S)
 
     @property
     def pid(self) -> int:
@@ -478,15 +478,16 @@ class WorkerProcess:
         """Start in a separate session, since the supervisor handles Ctrl-C."""
         command = [sys.executable, "-m", "twinshore.proxy"]
         pipe = subprocess.PIPE
-        self._since_s = steady_s()
+        now_s = steady_s()
+        self._restarts.begin(now_s)
         try:
             child = self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
         except OSError as error:  # the machine lacks resources now
-            again = self._comes_again(self._since_s)
+            again = self._restarts.end(now_s)
             log.warning(f"process {self.number} cannot be started: {error.strerror}; it is tried again in {again:g} s")
             return
         self.starts += 1
-        self._heard_s = self._since_s + WORKER_START_TIMEOUT_S - WORKER_STALL_TIMEOUT_S
+        self._heard_s = now_s + WORKER_START_TIMEOUT_S - WORKER_STALL_TIMEOUT_S
         threading.Thread(target=self._hear, args=(child,), name=f"part {self.number}", daemon=True).start()
         assert child.stdin is not None
         with suppress(OSError):  # it has ended already
@@ -497,7 +498,7 @@ class WorkerProcess:
         """Kill the worker if its loop stalls, and restart one that has ended."""
         now_s = steady_s()
         if self._child is None:
-            if now_s >= self._due_s:
+            if now_s >= self._restarts.due_s:
                 self.start()
         elif (code := self._child.poll()) is not None:
             self._is_gone(code, now_s)
@@ -507,18 +508,9 @@ class WorkerProcess:
 
     def _is_gone(self, code: int, now_s: float) -> None:
         self._let_go()
-        if now_s - self._since_s >= RESTART_DELAY_RESET_S:
-            self._again_s = RESTART_DELAY_MIN_S
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-        again = self._comes_again(now_s)
+        again = self._restarts.end(now_s)
         log.warning(f"process {self.number} has ended unasked, {how}: it is started again in {again:g} s")
-
-    def _comes_again(self, now_s: float) -> float:
-        """Schedule a restart, and return the delay in seconds."""
-        again_s = self._again_s
-        self._due_s = now_s + again_s
-        self._again_s = min(2 * again_s, RESTART_DELAY_MAX_S)
-        return again_s
 
     def _let_go(self) -> None:
         child, self._child, self.port, self.serves = self._child, None, 0, False

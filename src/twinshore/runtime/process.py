@@ -94,6 +94,25 @@ def on_shutdown_signal(stop: Callable[[], None]) -> None:
             signal.signal(number, lambda *_: run_outside_handler(stop))
 
 
+class RestartPause:
+    """When a child process that ended is started again: after `first_s`, then later each time, up to `most_s`, until
+    one has lasted for `lasting_s`. Times are the caller's.
+    """
+
+    def __init__(self, first_s: float, most_s: float, lasting_s: float) -> None:
+        self._first_s, self._most_s, self._lasting_s = first_s, most_s, lasting_s
+        self._next_s, self._begun_s, self.due_s = first_s, 0.0, 0.0
+
+    def begin(self, now_s: float) -> None:
+        self._begun_s = now_s
+
+    def end(self, now_s: float) -> float:
+        """Returns the pause after a child that ended now."""
+        pause_s = self._first_s if now_s - self._begun_s >= self._lasting_s else self._next_s
+        self.due_s, self._next_s = now_s + pause_s, min(2 * pause_s, self._most_s)
+        return pause_s
+
+
 @dataclass(slots=True)
 class StopRequest:
     """Whether the command was asked to end, and by which signal."""

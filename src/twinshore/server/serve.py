@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from twinshore.runtime.http import bind_error
 from twinshore.runtime.process import on_shutdown_signal
 from twinshore.server.accounts import Accounts
 from twinshore.server.web import Console
-from twinshore.server.worker import JobWorker
+from twinshore.server.worker import JobWorker, KeptProcess
 from twinshore.state.opening import open_or_create
 from twinshore.state.store import Store
 from twinshore.switch.pushes import SignalFreeServer, server_config
@@ -28,7 +26,6 @@ from twinshore.switch.pushes import SignalFreeServer, server_config
 log = logging.getLogger(__name__)
 
 BACKLOG, CONNECTIONS_MAX, SHUTDOWN_TIMEOUT_S = 256, 500, 3
-RESTART_PAUSE_S, RESTART_PAUSE_S_MAX = 0.2, 5.0
 DOOR_VARIABLE = "TWINSHORE_LISTENING_SOCKET"
 
 
@@ -94,53 +91,34 @@ def serve_both(settings_file: Path, settings: Settings) -> None:
         door.set_inheritable(True)
         with open_or_create(settings) as store:
             announce(serving, door, store)
-        children = [Child(role, settings_file, door) for role in ("--web", "--worker")]
+        children = [_role(role, settings_file, door) for role in ("--web", "--worker")]
         try:
             while not stop.wait(0.1):
                 for child in children:
                     child.keep()
         finally:
             for child in children:
-                child.end()
+                _end(child.process)
 
 
-class Child:
+def _role(role: str, settings_file: Path, door: socket.socket) -> KeptProcess[subprocess.Popen[bytes]]:
     """One role as a process."""
+    command = [sys.executable, "-m", "twinshore.cli", "serve", role, "--settings", str(settings_file)]
+    number = door.fileno()
+    environment, passed = ({DOOR_VARIABLE: str(number)}, [number]) if role == "--web" else ({}, [])
 
-    def __init__(self, role: str, settings_file: Path, door: socket.socket) -> None:
-        self._role, self._settings, self._door = role, settings_file, door
-        self._due_s, self._pause_s = 0.0, RESTART_PAUSE_S
-        self._process: subprocess.Popen[bytes] | None = None
-        self._started_s = 0.0
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, env=os.environ | environment, pass_fds=passed)
 
-    def keep(self) -> None:
-        """Starts the process if it does not run; one that dies at once, later each time."""
-        now_s = time.monotonic()
-        if self._process is not None and self._process.poll() is None:
-            if now_s - self._started_s > RESTART_PAUSE_S_MAX:
-                self._pause_s = RESTART_PAUSE_S
-            return
-        if self._process is not None:
-            log.warning(f"the {self._role[2:]} process ended with exit code {self._process.returncode}")
-            self._process = None
-            self._due_s = now_s + self._pause_s
-            self._pause_s = min(2 * self._pause_s, RESTART_PAUSE_S_MAX)
-        if now_s >= self._due_s:
-            self._start()
+    return KeptProcess(role[2:], start, subprocess.Popen.poll)
 
-    def _start(self) -> None:
-        command = [sys.executable, "-m", "twinshore.cli", "serve", self._role, "--settings", str(self._settings)]
-        number = self._door.fileno()
-        environment = {**os.environ, DOOR_VARIABLE: str(number)} if self._role == "--web" else {**os.environ}
-        self._started_s = time.monotonic()
-        self._process = subprocess.Popen(command, env=environment, pass_fds=[number] if self._role == "--web" else [])
 
-    def end(self) -> None:
-        if self._process is None or self._process.poll() is not None:
-            return
-        self._process.send_signal(signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(2 * SHUTDOWN_TIMEOUT_S)
-            return
-        self._process.kill()
-        self._process.wait()
+def _end(process: subprocess.Popen[bytes] | None) -> None:
+    if process is None or process.poll() is not None:
+        return
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(2 * SHUTDOWN_TIMEOUT_S)
+        return
+    process.kill()
+    process.wait()

@@ -193,8 +193,8 @@ class Console:
         except TwinshoreError as error:
             page = message_page("Not shown", error.message, error.hint, status_of(error))
         with self._lock:
-            key = caller.digest, _place(request)
-            self._kept[key] = KeptPage(caller, page, steady_s())
+            key = visit.caller.digest, _place(request)
+            self._kept[key] = KeptPage(visit.caller, page, steady_s())
             self._kept.move_to_end(key)
             while len(self._kept) > KEPT_PAGES:
                 self._kept.popitem(last=False)

@@ -11,16 +11,19 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.process import BaseProcess
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
+from typing import Generic, TypeVar
 
 from twinshore.config.errors import StoreError
 from twinshore.config.repeat_filter import RepeatFilter
 from twinshore.config.settings import load_settings
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.runtime.lease_keeper import GRACE_S, LEASE_S, SeenLease
+from twinshore.runtime.process import RestartPause
 from twinshore.server.core.jobs import age_fault, ended, orphaned, slots, taken
 from twinshore.server.job_process import REFUSED, job_lease, run_job
 from twinshore.server.snapshot_writer import write_snapshots
@@ -41,7 +44,31 @@ TAKEOVER_S = LEASE_S + GRACE_S
 # A job that was taken and has no lease yet: its process starts.
 START_TIMEOUT_S = 30.0
 CLEAN_INTERVAL_S = 3600.0
-RESTART_PAUSE_S = 5.0
+RESTART_PAUSE_S, RESTART_PAUSE_S_MAX = 0.2, 5.0
+T = TypeVar("T")
+
+
+class KeptProcess(Generic[T]):
+    """A process that is started again when it has ended. `exit_code`: of the process; None while it runs."""
+
+    def __init__(self, name: str, start: Callable[[], T], exit_code: Callable[[T], int | None]) -> None:
+        self.process: T | None = None
+        self._name, self._start, self._exit_code = name, start, exit_code
+        self._restarts = RestartPause(RESTART_PAUSE_S, RESTART_PAUSE_S_MAX, RESTART_PAUSE_S_MAX)
+
+    def keep(self) -> None:
+        """Starts the process if it does not run; one that dies at once, later each time."""
+        now_s = steady_s()
+        if self.process is not None:
+            code = self._exit_code(self.process)
+            if code is None:
+                return
+            log.warning(f"the {self._name} process ended with exit code {code}")
+            self.process = None
+            self._restarts.end(now_s)
+        if now_s >= self._restarts.due_s:
+            self._restarts.begin(now_s)
+            self.process = self._start()
 
 
 class JobWorker:
@@ -55,8 +82,8 @@ class JobWorker:
         self._forks.set_forkserver_preload([run_job.__module__, write_snapshots.__module__])
         self._jobs: dict[str, BaseProcess] = {}
         self._watches: dict[str, _Watched] = {}
-        self._snapshots: BaseProcess | None = None
-        self._snapshots_due_s = self._cleaned_s = 0.0
+        self._snapshots = KeptProcess("snapshots", self._start_snapshots, attrgetter("exitcode"))
+        self._cleaned_s = 0.0
         self._outage = RepeatFilter(log)
 
     def run(self) -> None:
@@ -69,11 +96,11 @@ class JobWorker:
                     self._outage.well("the store answers again")
                 except StoreError as error:
                     self._outage.say(error.message)
-        if self._snapshots is not None:
-            self._snapshots.terminate()
+        if self._snapshots.process is not None:
+            self._snapshots.process.terminate()
 
     def _turn(self, store: Store) -> None:
-        self._keep_snapshots()
+        self._snapshots.keep()
         for job in [job for job, process in self._jobs.items() if not process.is_alive()]:
             self._jobs.pop(job).join()
         rows = store.jobs.for_workers()
@@ -91,12 +118,8 @@ class JobWorker:
         if steady_s() - self._cleaned_s > CLEAN_INTERVAL_S and not store.jobs.remove_old(wall_ms()):
             self._cleaned_s = steady_s()
 
-    def _keep_snapshots(self) -> None:
-        if self._snapshots is not None and self._snapshots.is_alive():
-            return
-        if steady_s() >= self._snapshots_due_s:
-            self._snapshots_due_s = steady_s() + RESTART_PAUSE_S
-            self._snapshots = self._start(write_snapshots, self._settings, self.name, os.getpid())
+    def _start_snapshots(self) -> BaseProcess:
+        return self._start(write_snapshots, self._settings, self.name, os.getpid())
 
     def _take(self, store: Store, row: JobRow, readings: Mapping[str, SeenLease] = MappingProxyType({})) -> None:
         mine = store.jobs.swap(row, taken(row, self.name, wall_ms()))
