@@ -87,7 +87,7 @@ def test_ours_stands_before_both_clusters_and_measures_all_that_passes(tmp_path:
     url = f"sqlite:///{tmp_path}/store.db"
     guard_all(url)
     with open_store(url) as store:
-        _, breakers = store.proxies.breakers()
+        _, breakers = store.breakers.all()
     assert {(row.topic, row.client, str(row.kind), row.limits.any) for row in breakers} == {
         ("*", "*", "produce", True),
         ("*", "*", "fetch", True),

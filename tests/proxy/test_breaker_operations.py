@@ -57,7 +57,7 @@ def test_both_kinds_are_cut_at_once_and_the_audit_says_why(store: Store) -> None
     assert [(row.kind, row.topic, row.state) for row in rows] == [
         (kind, "orders", BreakerState.OPEN) for kind in (BreakerKind.PRODUCE, BreakerKind.FETCH)
     ]
-    assert store.proxies.revision() == 1
+    assert store.breakers.revision() == 1
     told = {(row.subject, row.after, row.actor, row.topic) for row in store.audit.rows("")}
     assert told == {
         ("produce orders", "open for 600 s, refuse: too much", "anna", "orders"),
@@ -71,7 +71,7 @@ def test_a_dry_run_changes_nothing(store: Store) -> None:
         (BreakerKind.PRODUCE, "app-7", BreakerPolicy.DROP)
     ]
     assert [mentions(one, "orders", "lost") for one in planned.shown] == [True]
-    assert store.proxies.breakers() == (0, ())
+    assert store.breakers.all() == (0, ())
 
 
 def test_a_breaker_of_names_that_nothing_had_says_so_and_cuts_all_the_same(store: Store) -> None:
@@ -91,7 +91,7 @@ def test_limits_stay_when_a_breaker_is_opened_and_go_when_it_is_closed(store: St
     for _ in act(plan_limits(guard, store, by="anna"), store, by="anna"):
         pass
     opened(store, OpenBreakers(PRODUCE, "now"))
-    ((_, rows),) = [store.proxies.breakers()]
+    ((_, rows),) = [store.breakers.all()]
     assert rows[0].limits == BreakerLimits(records_s=100)
     (step,) = act(plan_close(PRODUCE, store, by="bob"), store, by="bob")
     assert (step.row.state, step.row.limits) == (BreakerState.CLOSED, BreakerLimits())

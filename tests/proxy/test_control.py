@@ -69,10 +69,10 @@ def play(store: Store | None, scene: Callable[[Played], Awaitable[None]]) -> Non
 def test_it_takes_up_what_changes_and_says_that_it_has(store: Store) -> None:
     async def scene(played: Played) -> None:
         assert [row.revision for row in store.proxies.instances()] == [0]
-        assert store.proxies.change([OPEN], seen=0, told=[TOLD])
+        assert store.breakers.change([OPEN], seen=0, told=[TOLD])
         await played.until(lambda: played.box.cut(BreakerKind.PRODUCE, "orders", "app") == OPEN)
         await played.until(lambda: [row.revision for row in store.proxies.instances()] == [1])
-        assert store.proxies.change([replace(OPEN, state=BreakerState.CLOSED)], seen=1, told=[TOLD])
+        assert store.breakers.change([replace(OPEN, state=BreakerState.CLOSED)], seen=1, told=[TOLD])
         await played.until(lambda: played.box.cut(BreakerKind.PRODUCE, "orders", "app") is None)
 
     play(store, scene)
@@ -81,15 +81,15 @@ def test_it_takes_up_what_changes_and_says_that_it_has(store: Store) -> None:
 
 def test_what_was_dropped_is_on_the_ledger_within_a_second_and_grows_there(store: Store) -> None:
     async def scene(played: Played) -> None:
-        assert store.proxies.change([OPEN], seen=0, told=[TOLD])
+        assert store.breakers.change([OPEN], seen=0, told=[TOLD])
         await played.until(lambda: played.box.revision == 1)
         for count in (1, 2):
             played.box.answered(OPEN, 1, 5, 70)
             played.box.dropped(OPEN, "orders", "app", count, 5, 70)
             await played.until(lambda count=count: sum(row.records for row in store.proxies.drops()) == 5 * count)  # type: ignore[misc]
-        assert store.proxies.change([replace(OPEN, state=BreakerState.CLOSED)], seen=1, told=[TOLD])
+        assert store.breakers.change([replace(OPEN, state=BreakerState.CLOSED)], seen=1, told=[TOLD])
         await played.until(lambda: not played.box.drops)
-        assert store.proxies.change([OPEN], seen=2, told=[TOLD])
+        assert store.breakers.change([OPEN], seen=2, told=[TOLD])
         await played.until(lambda: played.box.revision == 3)
         played.box.dropped(OPEN, "orders", "app", 1, 1, 9)
 
@@ -100,7 +100,7 @@ def test_what_was_dropped_is_on_the_ledger_within_a_second_and_grows_there(store
 
 
 def test_a_store_that_is_away_is_said_once_and_breakers_stay(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert store.proxies.change([OPEN], seen=0, told=[TOLD])
+    assert store.breakers.change([OPEN], seen=0, told=[TOLD])
 
     def away(_: object) -> int:
         raise StoreError("the store is away")
@@ -130,7 +130,7 @@ def test_a_store_that_hangs_holds_up_no_breaker_that_closes_at_its_time(
 
     async def scene(played: Played) -> None:
         row = replace(OPEN, until_ms=wall_ms() + 1_500)
-        assert store.proxies.change([row], seen=0, told=[TOLD])
+        assert store.breakers.change([row], seen=0, told=[TOLD])
         await played.until(lambda: played.box.cut(BreakerKind.PRODUCE, "orders", "app") == row)
         with monkeypatch.context() as patch:
             patch.setattr(rows.ProxyStore, "revision", hang)
@@ -149,7 +149,7 @@ def test_a_process_that_starts_while_the_store_is_away(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines, remembers: bool
 ) -> None:
     limited = replace(OPEN, topic="bills", state=BreakerState.CLOSED, limits=BreakerLimits(bytes_s=5))
-    assert store.proxies.change([OPEN, limited], seen=0, told=[TOLD])
+    assert store.breakers.change([OPEN, limited], seen=0, told=[TOLD])
     memory = tmp_path / "breakers" if remembers else None
     monkeypatch.setattr(controls, "FIRST_SYNC_TIMEOUT_S", 1.2)
 
@@ -218,7 +218,7 @@ def test_without_a_store_there_are_no_breakers() -> None:
 
 def test_a_breaker_that_trips_is_said_and_told(store: Store) -> None:
     row = replace(OPEN, state=BreakerState.CLOSED, limits=BreakerLimits(records_s=10, above_s=1, quiet_s=1))
-    assert store.proxies.change([row], seen=0, told=[TOLD])
+    assert store.breakers.change([row], seen=0, told=[TOLD])
 
     async def scene(played: Played) -> None:
         async with asyncio.timeout(20):

@@ -258,7 +258,7 @@ def test_a_breaker_is_in_force_at_every_proxy_soon_and_one_that_was_killed_is_na
         )
         with open_store(url) as store:
             took_up_ms = max(one.seen_ms for one in store.proxies.instances())
-            assert took_up_ms - store.proxies.breakers()[1][0].since_ms < IN_FORCE_MS_MAX
+            assert took_up_ms - store.breakers.all()[1][0].since_ms < IN_FORCE_MS_MAX
         time.sleep(0.5)
         stood = count_of(east, "breaker-two")
         time.sleep(1)

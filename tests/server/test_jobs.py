@@ -213,7 +213,7 @@ def test_a_job_outlives_its_worker(stage: Stage, admin: Browser) -> None:
     worker.wait()
     assert stage.job(job.id, JobState.DONE).exit_code == 0
     process.wait(30)
-    assert [row.topic for row in stage.store.proxies.breakers()[1]] == ["orders", "orders"], "of producers, consumers"
+    assert [row.topic for row in stage.store.breakers.all()[1]] == ["orders", "orders"], "of producers, consumers"
 
 
 @pytest.mark.claim("platform", "jobs", OUTLIVES)

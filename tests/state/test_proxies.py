@@ -36,14 +36,14 @@ SERVES = ProxyInstanceRow("p1", "proxy a:19092", "a", 19092, 500, 0, 1_000)
 
 
 def test_of_two_changes_of_breakers_only_the_first_is_made(store: Store, open_another: Callable[[], Store]) -> None:
-    other = open_another().proxies
-    assert store.proxies.revision() == 0
-    assert store.proxies.change([OPEN], seen=0, told=[TOLD])
+    other = open_another().breakers
+    assert store.breakers.revision() == 0
+    assert store.breakers.change([OPEN], seen=0, told=[TOLD])
     assert not other.change([replace(OPEN, reason="mine")], seen=0, told=[TOLD])
-    assert other.breakers() == (1, (OPEN,))
+    assert other.all() == (1, (OPEN,))
     closed = replace(OPEN, state=BreakerState.CLOSED, until_ms=0, reason="all is well: \0")
     assert other.change([closed], seen=1, told=[TOLD])
-    assert store.proxies.breakers() == (2, (replace(closed, reason="all is well: \ufffd"),))
+    assert store.breakers.all() == (2, (replace(closed, reason="all is well: \ufffd"),))
     assert len(store.audit.rows("")) == 2, "what was not done is not told"
 
 

@@ -73,8 +73,7 @@ class ResetSync:
 
     def read(self, store: Store) -> _ResetHeard | None:
         """Read the resets, in a thread; None if unchanged."""
-        resets = store.proxy_resets
-        return None if resets.revision() == self._resets.revision else resets.all()
+        return store.proxy_resets.newer(self._resets.revision)
 
     def take(self, heard: _ResetHeard | None) -> None:
         if heard is not None and self._resets.take(heard[1], heard[0]):
@@ -107,6 +106,12 @@ class ResetSync:
 T = TypeVar("T")
 _Heard = tuple[int, tuple[proxy_values.BreakerRow, ...]]
 _MEMORY: Final = TypeAdapter(tuple[_Heard, LiveHeard])
+
+
+async def _repeat(work: Callable[[], None]) -> None:
+    while True:
+        work()
+        await asyncio.sleep(SYNC_INTERVAL_S)
 
 
 class StoreSync:
@@ -148,9 +153,7 @@ class StoreSync:
             and self._memory is not None
             and (kept := parse_memory(config_service.load_last_push(self._memory) or ""))
         ):
-            self._heard, self._live_heard = kept
-            self._breakers.take(self._heard[1], self._heard[0])
-            self._live.take(self._live_heard)
+            self._take(*kept)
             log.warning(f"breakers and live settings are as {self._memory} remembers them until the store answers")
         until_s = steady_s() + FIRST_SYNC_TIMEOUT_S
         while not self._breakers.known and steady_s() < until_s:
@@ -164,7 +167,7 @@ class StoreSync:
 
     async def run(self) -> None:
         """Run until cancelled. A store that hangs delays no breaker that opens or closes by itself."""
-        await asyncio.gather(self._ticks(), self._exchanges())
+        await asyncio.gather(_repeat(self._tick), self._exchanges())
 
     async def end(self) -> None:
         """Write the last counts, and that the process has ended."""
@@ -175,11 +178,6 @@ class StoreSync:
                     await self._exchange()
                     await self._call(partial(self._leave, self._store))
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-    async def _ticks(self) -> None:
-        while True:
-            self._tick()
-            await asyncio.sleep(SYNC_INTERVAL_S)
 
     async def _exchanges(self) -> None:
         while True:
@@ -205,23 +203,29 @@ class StoreSync:
             if self._store is None:
                 self._breakers.known = True
                 return
-            heard = await self._call(partial(_read, self._store, self._breakers.revision))
-            settings = await self._call(partial(self._live.read, self._store))
-            if heard is not None:
-                self._breakers.take(heard[1], heard[0])
-                self._heard = heard
-            if settings is not None:
-                self._live.take(settings)
-                self._live_heard = settings
+            heard, settings, resets = await self._call(partial(self._read, self._store))
+            self._take(heard, settings)
+            self._breakers.known = True
+            self._resets.take(resets)
             if heard is not None or settings is not None:
                 await self._call(partial(self._keep, (self._heard, self._live_heard)))
-            self._breakers.known = True
-            self._resets.take(await self._call(partial(self._resets.read, self._store)))
             await self._tell(self._store)
         except Exception as error:  # else no further breaker would be read
             self._repeat_filter.say(f"{describe_error(error)}: breakers and live settings stay as they are")
             return
         self._repeat_filter.well("the store answers again: breakers and live settings are as it says")
+
+    def _read(self, store: Store) -> tuple[_Heard | None, LiveHeard | None, _ResetHeard | None]:
+        """Read what is newer, in a thread."""
+        return store.breakers.newer(self._breakers.revision), self._live.read(store), self._resets.read(store)
+
+    def _take(self, heard: _Heard | None, settings: LiveHeard | None) -> None:
+        if heard is not None:
+            self._breakers.take(heard[1], heard[0])
+            self._heard = heard
+        if settings is not None:
+            self._live.take(settings)
+            self._live_heard = settings
 
     def _keep(self, heard: tuple[_Heard, LiveHeard]) -> None:
         if self._memory is None:
@@ -294,11 +298,6 @@ def parse_memory(text: str) -> tuple[_Heard, LiveHeard] | None:
         return None
 
 
-def _read(store: Store, known: int) -> _Heard | None:
-    """Read the breakers; None if unchanged."""
-    return None if store.proxies.revision() == known else store.proxies.breakers()
-
-
 # Checks take at most this part of the time, however many topics there are.
 POLL_TIME_FRACTION: Final = 0.2
 COPIES_INTERVAL_S: Final = 2.0
@@ -333,24 +332,22 @@ class MirrorLagPoller:
 
     async def run(self) -> None:
         """Run until cancelled. Lag also grows while a look hangs."""
-        await asyncio.gather(self._ticks(), self._looks())
+        await asyncio.gather(_repeat(self._tick), self._looks())
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         for side in self._sides.values():
             side.close()
 
-    async def _ticks(self) -> None:
-        while True:
-            self._follower_fetch.tick(steady_s(), self._seen())
-            await asyncio.sleep(SYNC_INTERVAL_S)
+    def _tick(self) -> None:
+        self._follower_fetch.tick(steady_s(), self._seen())
 
     async def _looks(self) -> None:
         while True:
             began_s = steady_s()
             if topics := frozenset(self._follower_fetch.wanted()):
                 await self._look(topics)
-                self._follower_fetch.tick(steady_s(), self._seen())
+                self._tick()
             await asyncio.sleep(max(SYNC_INTERVAL_S, (steady_s() - began_s) * (1 / POLL_TIME_FRACTION - 1)))
 
     async def _look(self, topics: frozenset[str]) -> None:

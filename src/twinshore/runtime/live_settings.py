@@ -50,7 +50,7 @@ class LiveSettings:
 
     def read(self, store: Store) -> LiveHeard | None:
         """Reads the rows, in any thread; None if unchanged."""
-        return None if store.settings.revision() == self.revision else store.settings.all()
+        return store.settings.newer(self.revision)
 
     def take(self, heard: LiveHeard | None) -> None:
         if heard is None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Generic
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Table, select
 
 from twinshore.state import sql
 from twinshore.state.core.values import AuditRow, LinkStateRow, LiveSettingRow
@@ -154,19 +155,33 @@ class Revisions(StorePart):
 SETTINGS_SUBJECT = "live settings"
 
 
-class LiveSettingStore(StorePart):
-    """Settings that count before the settings file. One revision for all."""
+class RevisedRows(StorePart, Generic[sql.R]):
+    """The rows of a table, with one revision for all."""
+
+    subject: str
+    kind: type[sql.R]
+    table: Table
 
     @reads
     def revision(self, connection: Connection) -> int:
-        return read_revision(connection, SETTINGS_SUBJECT)
+        return read_revision(connection, self.subject)
 
     @reads
-    def all(self, connection: Connection) -> tuple[int, tuple[LiveSettingRow, ...]]:
-        """Returns the revision and all rows. The rows may be newer, never older."""
+    def all(self, connection: Connection) -> tuple[int, tuple[sql.R, ...]]:
+        """Returns the revision and all rows, by key. The rows may be newer, never older."""
         # First the revision: a change between the two reads is then read again.
-        seen = read_revision(connection, SETTINGS_SUBJECT)
-        return seen, sql.read_rows(connection, LiveSettingRow, select(live_settings).order_by(live_settings.c.key))
+        seen = read_revision(connection, self.subject)
+        return seen, sql.read_rows(connection, self.kind, select(self.table).order_by(*self.table.primary_key))
+
+    def newer(self, known: int) -> tuple[int, tuple[sql.R, ...]] | None:
+        """As `all`; None if the revision is still `known`."""
+        return None if self.revision() == known else self.all()
+
+
+class LiveSettingStore(RevisedRows[LiveSettingRow]):
+    """Settings that count before the settings file."""
+
+    subject, kind, table = SETTINGS_SUBJECT, LiveSettingRow, live_settings
 
     @writes
     def change(

@@ -27,7 +27,7 @@ from twinshore.state.core.proxy_values import (
 )
 from twinshore.state.core.values import AuditRow
 from twinshore.state.database import StorePart, reads, writes
-from twinshore.state.log import SETTINGS_SUBJECT, advance_revision, read_revision
+from twinshore.state.log import SETTINGS_SUBJECT, RevisedRows, advance_revision
 from twinshore.state.tables import (
     ID_LENGTH,
     NAME_LENGTH,
@@ -51,26 +51,10 @@ RESETS_SUBJECT = "proxy resets"
 RESET_RETENTION_MS = 24 * 3600 * 1000
 
 
-class ProxyStore(StorePart):
-    """Circuit breakers, and the proxies that apply them."""
+class Breakers(RevisedRows[BreakerRow]):
+    """Circuit breakers."""
 
-    @reads
-    def revision(self, connection: Connection) -> int:
-        return read_revision(connection, BREAKERS_SUBJECT)
-
-    @reads
-    def changes(self, connection: Connection) -> int:
-        """Returns how often breakers or settings were changed."""
-        subjects = revisions.c.subject.in_([BREAKERS_SUBJECT, SETTINGS_SUBJECT])
-        return int(connection.scalar(select(func.sum(revisions.c.revision)).where(subjects)) or 0)
-
-    @reads
-    def breakers(self, connection: Connection) -> tuple[int, tuple[BreakerRow, ...]]:
-        """Returns the revision and all breakers. The breakers may be newer, never older."""
-        # First the revision: a change between the two reads is then read again.
-        seen = read_revision(connection, BREAKERS_SUBJECT)
-        query = select(proxy_breakers).order_by(proxy_breakers.c.topic, proxy_breakers.c.client, proxy_breakers.c.kind)
-        return seen, sql.read_rows(connection, BreakerRow, query)
+    subject, kind, table = BREAKERS_SUBJECT, BreakerRow, proxy_breakers
 
     @writes
     def change(
@@ -82,6 +66,16 @@ class ProxyStore(StorePart):
         sql.upsert(connection, proxy_breakers, [sql.values_of(row) for row in rows])
         log.add_audit_rows(connection, told)
         return True
+
+
+class ProxyStore(StorePart):
+    """The proxies, and what their breakers answered."""
+
+    @reads
+    def changes(self, connection: Connection) -> int:
+        """Returns how often breakers or settings were changed."""
+        subjects = revisions.c.subject.in_([BREAKERS_SUBJECT, SETTINGS_SUBJECT])
+        return int(connection.scalar(select(func.sum(revisions.c.revision)).where(subjects)) or 0)
 
     @reads
     def instances(self, connection: Connection) -> tuple[ProxyInstanceRow, ...]:
@@ -123,19 +117,10 @@ class ProxyStore(StorePart):
         connection.execute(delete(proxy_instances).where(proxy_instances.c.id == instance))
 
 
-class ProxyResets(StorePart):
-    """Offset resets: a row for each group, and reports of proxies that hold the group. One revision for all."""
+class ProxyResets(RevisedRows[ResetRow]):
+    """Offset resets: a row for each group, and reports of proxies that hold the group."""
 
-    @reads
-    def revision(self, connection: Connection) -> int:
-        return read_revision(connection, RESETS_SUBJECT)
-
-    @reads
-    def all(self, connection: Connection) -> tuple[int, tuple[ResetRow, ...]]:
-        """Returns the revision and all resets. The resets may be newer, never older."""
-        # First the revision: a change between the two reads is then read again.
-        seen = read_revision(connection, RESETS_SUBJECT)
-        return seen, sql.read_rows(connection, ResetRow, select(proxy_resets).order_by(proxy_resets.c.group))
+    subject, kind, table = RESETS_SUBJECT, ResetRow, proxy_resets
 
     @writes
     def change(self, connection: Connection, row: ResetRow, *, seen: int, rows: Sequence[AuditRow] = ()) -> bool:

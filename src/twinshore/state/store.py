@@ -20,7 +20,7 @@ from twinshore.state.mirrors import KeyCheckStore, OffsetRuns, Proofs, Twins
 from twinshore.state.monitoring import DelayStore
 from twinshore.state.platform import JobStore, PeopleStore, SnapshotStore
 from twinshore.state.progress import ProgressStore
-from twinshore.state.proxies import ProxyResets, ProxyStore, PushStore, TrafficStore
+from twinshore.state.proxies import Breakers, ProxyResets, ProxyStore, PushStore, TrafficStore
 from twinshore.state.schema_version import create_or_check_tables, has_tables
 from twinshore.state.switches import HomeStore, ReplicatedPrefixes, Switches, TopicsInSwitch, WriteBlockStore
 
@@ -92,6 +92,7 @@ class Store:
         self.replicated_prefixes = ReplicatedPrefixes(database)
         self.write_blocks = WriteBlockStore(database)
         self.pushes = PushStore(database)
+        self.breakers = Breakers(database)
         self.proxies = ProxyStore(database)
         self.traffic = TrafficStore(database)
         self.proxy_resets = ProxyResets(database)

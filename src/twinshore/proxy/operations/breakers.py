@@ -237,7 +237,7 @@ def _warning(policy: BreakerPolicy, selection: BreakerSelection) -> tuple[str, .
 
 
 def _known(store: Store) -> tuple[int, dict[tuple[str, str, BreakerKind], BreakerRow]]:
-    seen, rows = store.proxies.breakers()
+    seen, rows = store.breakers.all()
     return seen, {(row.topic, row.client, row.kind): row for row in rows}
 
 
@@ -247,7 +247,7 @@ def act(plan: Plan[BreakerStep], store: Store, *, by: str) -> Iterator[BreakerSt
     if not rows:
         return
     told = [_told(step, by) for step in plan.steps]
-    if not store.proxies.change(rows, seen=plan.steps[0].seen, told=told):
+    if not store.breakers.change(rows, seen=plan.steps[0].seen, told=told):
         raise RefusedError("proxy.breakers-changed")
     yield from plan.steps
 
@@ -261,7 +261,7 @@ def _told(step: BreakerStep, by: str) -> AuditRow:
 def wait_until_in_force(store: Store, within_s: float = IN_FORCE_TIMEOUT_S) -> str:
     """Wait until all proxies apply the current breakers and settings, or time is over. Describes how many do."""
     until_s = time.monotonic() + within_s
-    wanted, settings = store.proxies.revision(), store.settings.revision()
+    wanted, settings = store.breakers.revision(), store.settings.revision()
     while True:
         live = list_serving_proxies(store)
         behind = [row.name for row in live if row.revision < wanted or row.settings_revision < settings]
@@ -280,7 +280,7 @@ def list_breakers(store: Store, serving: Collection[str] | None = None) -> list[
     now_ms = wall_ms()
     live = {row.id for row in list_serving_proxies(store)} if serving is None else serving
     found = []
-    for row in store.proxies.breakers()[1]:
+    for row in store.breakers.all()[1]:
         ours = [count for count in counts if count.key == row.key]
         is_open = row.state is BreakerState.OPEN and (not row.until_ms or now_ms < row.until_ms)
         ended = row.state is not BreakerState.CLOSED and not is_open
