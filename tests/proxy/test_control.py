@@ -107,7 +107,7 @@ def test_a_store_that_is_away_is_said_once_and_breakers_stay(store: Store, monke
 
     async def scene(played: Played) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(rows.ProxyStore, "revision", away)
+            patch.setattr(rows.Breakers, "revision", away)
             await played.until(lambda: len(played.said) == 1)
             played.box.dropped(OPEN, "orders", "app", 0, 5, 70)
             await asyncio.sleep(3 * controls.SYNC_INTERVAL_S)
@@ -133,7 +133,7 @@ def test_a_store_that_hangs_holds_up_no_breaker_that_closes_at_its_time(
         assert store.breakers.change([row], seen=0, told=[TOLD])
         await played.until(lambda: played.box.cut(BreakerKind.PRODUCE, "orders", "app") == row)
         with monkeypatch.context() as patch:
-            patch.setattr(rows.ProxyStore, "revision", hang)
+            patch.setattr(rows.Breakers, "revision", hang)
             await played.until(lambda: played.box.cut(BreakerKind.PRODUCE, "orders", "app") is None)
             assert played.said == [], "it has not come back yet"
             hangs.set()
