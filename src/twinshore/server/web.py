@@ -145,10 +145,12 @@ class Console:
             self._form("/people/change", self._change_person),
         ]
         shown += [
-            Route("/login", self._login, methods=["GET", "POST"]),
+            Route("/login", self._ask_login, methods=["GET"]),
+            self._open_form("/login", self._log_in),
             Route(LOGIN_PATH, self._by_provider(self._begin_provider_login)),
             Route(CALLBACK_PATH, self._by_provider(self._end_provider_login)),
-            Route("/first-admin", self._first_admin, methods=["GET", "POST"]),
+            Route("/first-admin", self._ask_first_admin, methods=["GET"]),
+            self._open_form("/first-admin", self._make_first_admin),
             Mount("/static", StaticFiles(packages=[("twinshore.server", "static")])),
             Route(HEALTH_PATH, self._health),
             Route(f"{API}/openapi.json", self._openapi),
@@ -256,12 +258,18 @@ class Console:
     # -- forms
 
     def _form(self, path: str, work: Callable[..., Response]) -> Route:
+        """A form of a person who is logged in."""
+        return self._open_form(path, lambda request, form: self._take(request, form, work))
+
+    def _open_form(self, path: str, work: Callable[[Request, Form], Response]) -> Route:
         async def answer(request: Request) -> Response:
             try:
                 form = await read_form_body(request)
+                if not _is_same_origin(request):
+                    raise RefusedError("server.session-ended")
+                return await run_in_threadpool(work, request, form)
             except TwinshoreError as error:
                 return self._refuse(request, None, error)
-            return await run_in_threadpool(self._take, request, form, work)
 
         return Route(path, answer, methods=["POST"])
 
@@ -272,7 +280,7 @@ class Console:
             if caller is None:
                 return self._redirect("/login")
             visit = self._visit(request, caller)
-            if not is_csrf_right(caller, form.text("csrf")) or not _is_same_origin(request):
+            if not is_csrf_right(caller, form.text("csrf")):
                 raise RefusedError("server.session-ended")
             return work(request, visit, form, **request.path_params)
         except TwinshoreError as error:
@@ -380,30 +388,16 @@ class Console:
 
     # -- logins
 
-    async def _login(self, request: Request) -> Response:
-        if request.method == "GET":
-            return self._respond(request, self._login_page("", _own_path(request.query_params.get("next"))), None)
-        return await self._log_in_with(request, self._log_in)
+    async def _ask_login(self, request: Request) -> Response:
+        return self._respond(request, self._login_page("", _own_path(request.query_params.get("next"))), None)
 
-    async def _first_admin(self, request: Request) -> Response:
-        if request.method == "GET":
-            secret = request.query_params.get("secret", "")
-            is_live = await run_in_threadpool(self._accounts.is_first_admin_link, secret)
-            if not is_live:
-                sentence = "This link has ended, or there is an admin already."
-                hint = "`twinshore serve` prints a new one when it starts and there is no admin"
-                return self._respond(request, message_page("The first admin", sentence, hint, 403), None)
+    async def _ask_first_admin(self, request: Request) -> Response:
+        secret = request.query_params.get("secret", "")
+        if await run_in_threadpool(self._accounts.is_first_admin_link, secret):
             return self._respond(request, account_pages.first_admin_page(secret), None)
-        return await self._log_in_with(request, self._make_first_admin)
-
-    async def _log_in_with(self, request: Request, work: Callable[[Request, Form], Response]) -> Response:
-        try:
-            form = await read_form_body(request)
-            if not _is_same_origin(request):
-                raise RefusedError("server.session-ended")
-            return await run_in_threadpool(work, request, form)
-        except TwinshoreError as error:
-            return self._refuse(request, None, error)
+        sentence = "This link has ended, or there is an admin already."
+        hint = "`twinshore serve` prints a new one when it starts and there is no admin"
+        return self._respond(request, message_page("The first admin", sentence, hint, 403), None)
 
     def _log_in(self, request: Request, form: Form) -> Response:
         address, next_ = _address(request), _own_path(form.text("next"))
