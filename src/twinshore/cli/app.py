@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from twinshore.config.model import Plan, PlanStep
     from twinshore.config.settings import Settings
+    from twinshore.state.store import Store
 
 VERBS = (
     "lab",
@@ -234,6 +235,28 @@ def load_settings_file(path: Path) -> Settings:
     return load_settings(path, os.environ)
 
 
+@contextmanager
+def existing_store(path: Path, none: str = "state.no-store") -> Iterator[tuple[Settings, Store]]:
+    """The settings with the store's links, and the store. Raises ConfigError without one, with the code `none`."""
+    from twinshore.state.opening import open_existing
+
+    settings = load_cli_settings(path)
+    with open_existing(settings, none) as store:
+        yield settings, store
+
+
+@contextmanager
+def any_store(path: Path, *, creates: bool = False, links: bool = False) -> Iterator[tuple[Settings, Store]]:
+    """The settings of the file, with `links` those of the store too, and the store. `creates` makes a missing one; else
+    an empty temporary one takes its place.
+    """
+    from twinshore.state.opening import open_to_change
+
+    settings = load_cli_settings(path) if links else load_settings_file(path)
+    with open_to_change(settings, dry_run=not creates) as store:
+        yield settings, store
+
+
 def print_page(rows: Sequence[R], words: Callable[[R], str], *, last: int, none: str) -> None:
     """Prints the newest `last` rows, one per line, and how to see older ones."""
     for row in rows[:last]:
@@ -255,10 +278,13 @@ def print_result(
         typer.echo(escape_line(line))
 
 
-def write_text_file(path: Path, text: str) -> None:
-    """Raises ConfigError if the file cannot be written."""
+def write_text_file(path: Path, text: str, *, replaces: bool = True) -> None:
+    """Raises ConfigError if the file cannot be written; unless it `replaces` one, also if there is one."""
     try:
-        path.write_text(text, encoding="utf-8")
+        with path.open("w" if replaces else "x", encoding="utf-8") as out:
+            out.write(text)
+    except FileExistsError as error:
+        raise ConfigError("cli.output-exists", path=str(path)) from error
     except OSError as error:
         raise ConfigError("cli.unwritable-file", path=str(path), cause=error.strerror) from error
 

@@ -14,6 +14,7 @@ import typer
 from twinshore.cli import options
 from twinshore.cli.app import (
     build_table,
+    existing_store,
     get_operator_name,
     load_cli_settings,
     open_console,
@@ -60,10 +61,8 @@ def show(
     if context.invoked_subcommand:
         return
     from twinshore.monitoring.operations import read_delays
-    from twinshore.state.opening import open_existing
 
-    loaded = load_cli_settings(settings)
-    with open_existing(loaded, "monitoring.no-store") as store:
+    with existing_store(settings, "monitoring.no-store") as (loaded, store):
         found = read_delays(link, topic, loaded, store, clock=wall_ms)
     if json_output:
         typer.echo(json.dumps(found.as_values()))
@@ -99,9 +98,8 @@ def forget(
 ) -> None:
     """Removes a monitor, or a watch-watchers, that will not come back, so that it raises no alarm."""
     from twinshore.monitoring.operations import ForgetWatcher, act, plan
-    from twinshore.state.opening import open_existing
 
-    with open_existing(load_cli_settings(settings), "monitoring.no-store") as store:
+    with existing_store(settings, "monitoring.no-store") as (_, store):
         planned = plan(ForgetWatcher(name), store)
         run_steps(planned, act(planned, store, by=get_operator_name()), dry_run=False)
 
@@ -120,11 +118,9 @@ def check(
     or if no monitor would raise an alarm.
     """
     from twinshore.monitoring import operations as checks
-    from twinshore.state.opening import open_existing
 
     checks.check_item(item)
-    loaded = load_cli_settings(settings)
-    with open_existing(loaded, "monitoring.no-store") as store:
+    with existing_store(settings, "monitoring.no-store") as (loaded, store):
         if discovery:
             typer.echo(checks.read_zabbix_discovery(link, loaded, store))
             return
@@ -151,10 +147,8 @@ def alarms(
     if context.invoked_subcommand:
         return
     from twinshore.monitoring.operations import describe_alarm_durations, read_alarm_history
-    from twinshore.state.opening import open_existing
 
-    loaded = load_cli_settings(settings)
-    with open_existing(loaded, "monitoring.no-store") as store:
+    with existing_store(settings, "monitoring.no-store") as (loaded, store):
         rows = read_alarm_history(link, loaded, store, limit=limit)
         words = describe_alarm_durations(rows, loaded, store, clock=wall_ms)
     whens = [time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(row.raised_ms / 1000)) for row in rows]
@@ -187,9 +181,8 @@ def silence(
 
 def _mark(mark: AlarmMark, settings: Path) -> None:
     from twinshore.monitoring.operations import act_mark, plan_mark
-    from twinshore.state.opening import open_existing
 
-    with open_existing(load_cli_settings(settings), "monitoring.no-store") as store:
+    with existing_store(settings, "monitoring.no-store") as (_, store):
         planned = plan_mark(mark, store)
         run_steps(planned, act_mark(planned, store, by=get_operator_name()), dry_run=False)
 

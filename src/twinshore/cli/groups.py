@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli import options
-from twinshore.cli.app import build_table, get_operator_name, load_cli_settings, open_console, print_result, run_steps
+from twinshore.cli.app import build_table, existing_store, get_operator_name, open_console, print_result, run_steps
 
 if TYPE_CHECKING:
     from twinshore.groups.view import GroupView
@@ -37,15 +37,13 @@ def show(
     json_output: bool = options.JSON,
 ) -> None:
     """Shows consumer groups on both sides of links, and their difference in records and seconds. Asks both clusters."""
-    from twinshore.state.opening import open_existing
 
     if context.invoked_subcommand is not None:
         return
     from twinshore.groups.operations import check_pattern, read_group_views, view_as_values, view_remarks
 
     check_pattern(group)
-    loaded = load_cli_settings(settings)
-    with open_existing(loaded) as store:
+    with existing_store(settings) as (loaded, store):
         views, silent = read_group_views(group, link, loaded, store)
     if json_output:
         values = [view_as_values(view, partitions=partitions) for view in views]
@@ -66,10 +64,8 @@ def translate(
     """Translates an offset, or a group's offsets, to the other side. With --topic it asks the store, no cluster."""
     from twinshore.groups.operations import TranslationRequest
     from twinshore.groups.operations import translate_offsets as translated
-    from twinshore.state.opening import open_existing
 
-    loaded = load_cli_settings(settings)
-    with open_existing(loaded) as store:
+    with existing_store(settings) as (loaded, store):
         places = translated(TranslationRequest(what, topic, partition, back, link), loaded, store)
     print_result(
         {"offsets": [result.as_values() for result in places]},
@@ -92,10 +88,8 @@ def move(
     Exit code 1: an offset was refused, or a group with other offsets was left alone.
     """
     from twinshore.groups.operations import MoveGroupOffsets, move_groups, plan_move
-    from twinshore.state.opening import open_existing
 
-    loaded = load_cli_settings(settings)
-    with open_existing(loaded) as store:
+    with existing_store(settings) as (loaded, store):
         planned = plan_move(MoveGroupOffsets(group, link, back, lower), loaded, store)
         steps = run_steps(planned, move_groups(planned, loaded, store, by=get_operator_name()), dry_run=dry_run)
     if any(step.refused for step in steps):

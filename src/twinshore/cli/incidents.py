@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from twinshore.cli import options
-from twinshore.cli.app import load_cli_settings, print_page
+from twinshore.cli.app import existing_store, print_page
 
 KIND = typer.Option("", "--kind", help='Only this kind, such as "stale dropped".')
 TOPIC = typer.Option("", "--topic", help="Only this source topic.")
@@ -38,10 +38,8 @@ def incidents(
     """
     from twinshore.replication.operations.incident_admin import describe_incident, incident_values
     from twinshore.replication.operations.incident_admin import list_incidents as found
-    from twinshore.state.opening import open_existing
 
-    loaded = load_cli_settings(settings)
-    with open_existing(loaded) as store:
+    with existing_store(settings) as (loaded, store):
         rows = found(link, loaded, store, kind=kind, topic=topic, open_only=open_only, before=before, last=last + 1)
     if json_output:
         typer.echo(json.dumps([incident_values(row) for row in rows[:last]], indent=2))
@@ -68,10 +66,8 @@ def audit(
     """
     from twinshore.replication.operations.twins import describe_change, read_audit
     from twinshore.state.log import AuditFilter
-    from twinshore.state.opening import open_existing
 
-    loaded = load_cli_settings(settings)
-    with open_existing(loaded) as store:
+    with existing_store(settings) as (loaded, store):
         wanted = AuditFilter(tuple(link), kind, by, topic, group, before)
         rows = read_audit(wanted, loaded, store, last=last + 1)
     if json_output:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli import options
-from twinshore.cli.app import get_operator_name, load_cli_settings, print_result, run_steps
+from twinshore.cli.app import any_store, get_operator_name, load_cli_settings, print_result, run_steps
 from twinshore.kafka.clock import wall_ms
 
 if TYPE_CHECKING:
@@ -207,10 +207,8 @@ def recover(link: str = LINK, settings: Path = options.SETTINGS, dry_run: bool =
 def homes(settings: Path = options.SETTINGS, link: list[str] = options.LINKS, json_output: bool = options.JSON) -> None:
     """Shows the home of each topic that a pair of links can replicate both ways, and the topics without a home."""
     from twinshore.replication.operations.homes import list_homes
-    from twinshore.state.opening import open_or_temporary
 
-    loaded = load_cli_settings(settings)
-    with open_or_temporary(loaded) as store:
+    with any_store(settings, links=True) as (loaded, store):
         found = list_homes(link, loaded, store)
     lines = []
     for entry in found.topics:
@@ -233,20 +231,16 @@ def home(
     Refused if a link already replicates the topic: then only a switch can move it.
     """
     from twinshore.replication.operations.homes import act, plan
-    from twinshore.state.opening import open_to_change
 
-    loaded = load_cli_settings(settings)
-    with open_to_change(loaded, dry_run=dry_run) as store:
+    with any_store(settings, creates=not dry_run, links=True) as (loaded, store):
         planned = plan(topic, cluster, link, loaded, store)
         run_steps(planned, act(planned, store, by=get_operator_name()), dry_run=dry_run)
 
 
 def _change_links(path: Path, asked: AskedOfLinks, *, dry_run: bool) -> None:
     from twinshore.replication.operations.link_admin import act, plan
-    from twinshore.state.opening import open_to_change
 
-    settings = load_cli_settings(path)
-    with open_to_change(settings, dry_run=dry_run) as store:
+    with any_store(path, creates=not dry_run, links=True) as (settings, store):
         planned = plan(asked, settings, store)
         run_steps(planned, act(planned, settings, store, by=get_operator_name()), dry_run=dry_run)
 

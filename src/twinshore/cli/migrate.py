@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli import options
-from twinshore.config.errors import ConfigError
+from twinshore.cli.app import write_text_file
 
 if TYPE_CHECKING:
     from twinshore.config.import_mirrormaker import Proposal
@@ -38,7 +38,7 @@ def mm2(file: Path = FILE, output: Path | None = OUTPUT, json_output: bool = opt
 
     proposal = propose(read_text_file(file), "standard input" if str(file) == "-" else file.name)
     if output is not None:
-        _write(output, proposal.text)
+        write_text_file(output, proposal.text, replaces=False)
     if json_output:
         typer.echo(json.dumps(asdict(proposal), indent=2))
         return
@@ -57,13 +57,3 @@ def _report(proposal: Proposal) -> list[str]:
         *(f"{finding.fate}: {finding.key} ({finding.place}): {finding.sentence}" for finding in proposal.findings),
         *(f"to do: {step}" for step in proposal.steps),
     ]
-
-
-def _write(output: Path, text: str) -> None:
-    try:
-        with output.open("x", encoding="utf-8") as out:
-            out.write(text)
-    except FileExistsError as error:
-        raise ConfigError("cli.output-exists", path=str(output)) from error
-    except OSError as error:
-        raise ConfigError("cli.unwritable-file", path=str(output), cause=error.strerror) from error

@@ -9,7 +9,15 @@ from pathlib import Path
 import typer
 
 from twinshore.cli import options
-from twinshore.cli.app import get_operator_name, load_cli_settings, print_result, run_steps, server_log
+from twinshore.cli.app import (
+    any_store,
+    existing_store,
+    get_operator_name,
+    load_cli_settings,
+    print_result,
+    run_steps,
+    server_log,
+)
 from twinshore.cli.switch import run_plan
 from twinshore.runtime.process import exit_on_interrupt
 
@@ -76,10 +84,8 @@ def plan(
     Exit code 2: a cluster does not answer, so the plan of its links is unknown.
     """
     from twinshore.replication.operations.run_plan import plan_run
-    from twinshore.state.opening import open_or_temporary
 
-    loaded = load_cli_settings(settings)
-    with open_or_temporary(loaded) as store:
+    with any_store(settings, links=True) as (loaded, store):
         found = plan_run(link, loaded, store, rate_bytes_s=rate_mb_s * 1e6)
     lines = found.sentences() if details else found.lines()
     print_result(found.as_values(), lines, as_json=json_output, indent=2)
@@ -99,10 +105,8 @@ def forget(
     the link. If several links have the topic, give --link.
     """
     from twinshore.replication.operations.twins import act_forget, plan_forget
-    from twinshore.state.opening import open_existing
 
-    loaded = load_cli_settings(settings)
-    with open_existing(loaded) as store:
+    with existing_store(settings) as (loaded, store):
         planned = plan_forget(topic, link, loaded, store)
         run_steps(planned, act_forget(planned, loaded, store, by=get_operator_name(), tell=typer.echo), dry_run=dry_run)
 
@@ -119,10 +123,8 @@ def resume(
     Refused if the command sees that the cause persists.
     """
     from twinshore.replication.operations.incident_admin import act, plan
-    from twinshore.state.opening import open_existing
 
-    loaded = load_cli_settings(settings)
-    with open_existing(loaded) as store:
+    with existing_store(settings) as (loaded, store):
         planned = plan(topic, partition, link, loaded, store)
         run_steps(planned, act(planned, store, by=get_operator_name()), dry_run=dry_run)
 
@@ -142,12 +144,9 @@ def recreate(
     twin holds other records and is never deleted. With several links in the settings, give --link.
     """
     from twinshore.replication.operations.twins import act_recreate, plan_recreate
-    from twinshore.state.opening import open_existing
 
-    loaded = load_cli_settings(settings)
-    chosen = loaded.only(link)
-    with open_existing(loaded) as store:
-        planned = plan_recreate(topic, chosen, loaded, store, even_unreplicated=even_unreplicated)
+    with existing_store(settings) as (loaded, store):
+        planned = plan_recreate(topic, loaded.only(link), loaded, store, even_unreplicated=even_unreplicated)
         run_steps(planned, act_recreate(planned, store, by=get_operator_name()), dry_run=dry_run)
 
 
@@ -163,11 +162,9 @@ def keep(
     A running mirror obeys at once: it checks right before each deletion.
     """
     from twinshore.replication.operations.twins import act_keep, plan_keep
-    from twinshore.state.opening import open_existing
 
-    loaded = load_cli_settings(settings)
-    links = [loaded.only(link).name] if undo else link
-    with open_existing(loaded) as store:
+    with existing_store(settings) as (loaded, store):
+        links = [loaded.only(link).name] if undo else link
         plan = plan_keep(topic, links, loaded, store, every=every, undo=undo)
         run_steps(plan, act_keep(plan, store, by=get_operator_name()), dry_run=False)
 
@@ -184,12 +181,9 @@ def delete(
     settings, give --link.
     """
     from twinshore.replication.operations.twins import act_delete, plan_delete
-    from twinshore.state.opening import open_existing
 
-    loaded = load_cli_settings(settings)
-    chosen = loaded.only(link)
-    with open_existing(loaded) as store:
-        plan = plan_delete(topic, chosen, loaded, store)
+    with existing_store(settings) as (loaded, store):
+        plan = plan_delete(topic, loaded.only(link), loaded, store)
         run_steps(plan, act_delete(plan, store, by=get_operator_name()), dry_run=dry_run)
 
 
@@ -209,10 +203,8 @@ def offset_map(
     that has one.
     """
     from twinshore.replication.operations.run_plan import OffsetQuery, look_up_offsets
-    from twinshore.state.opening import open_or_temporary
 
-    loaded = load_cli_settings(settings)
-    with open_or_temporary(loaded) as store:
+    with any_store(settings, links=True) as (loaded, store):
         query = OffsetQuery(
             topic, partition, source_offset=source_offset, target_offset=target_offset, most=most, links=link
         )
@@ -234,10 +226,8 @@ def records(
     Exit code 1: the two sides differ.
     """
     from twinshore.proof.operations import RecordPairRequest, show_record_pairs
-    from twinshore.state.opening import open_existing
 
-    loaded = load_cli_settings(settings)
-    with open_existing(loaded) as store:
+    with existing_store(settings) as (loaded, store):
         request = RecordPairRequest(topic, partition, offset, link, values=values)
         found = show_record_pairs(request, loaded, store, by=get_operator_name())
     lines = [line for pair in found for line in pair.lines(values=values)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from twinshore.cli import options
-from twinshore.cli.app import get_operator_name, load_cli_settings, print_result, run_steps
+from twinshore.cli.app import any_store, existing_store, get_operator_name, load_cli_settings, print_result, run_steps
 
 SECONDS_MAX = 86_400.0
 TOPICS = typer.Argument(None, help="Topics, or regular expressions for whole topic names.")
@@ -76,9 +76,7 @@ def set_level(
         parse_read,
         plan,
     )
-    from twinshore.state.opening import open_to_change
 
-    loaded = load_cli_settings(settings)
     request = ProtectionRequest(
         tuple(topics or ()),
         parse_level(level, as_settings=as_settings),
@@ -90,7 +88,7 @@ def set_level(
         parse_read(read),
         as_settings,
     )
-    with open_to_change(loaded, dry_run=dry_run) as store:
+    with any_store(settings, creates=not dry_run, links=True) as (loaded, store):
         planned = plan(request, loaded, store)
         run_steps(planned, act(planned, loaded, store, by=get_operator_name()), dry_run=dry_run)
 
@@ -122,9 +120,7 @@ def show(
 def explain(topic: str = TOPIC, settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Says why writes to a protected topic wait, which clients mix topics, and what a forced switch would lose now."""
     from twinshore.replication.operations.protection import explain as read
-    from twinshore.state.opening import open_existing
 
-    loaded = load_cli_settings(settings)
-    with open_existing(loaded) as store:
+    with existing_store(settings) as (loaded, store):
         found = read(topic, loaded, store)
     print_result(found.as_values(), found.lines(), as_json=json_output)

@@ -11,6 +11,7 @@ import typer
 
 from twinshore.cli import advise, options
 from twinshore.cli.app import (
+    any_store,
     confirm_and_run,
     get_operator_name,
     load_settings_file,
@@ -98,11 +99,10 @@ def open_breaker(
         plan_open,
         select_breakers,
     )
-    from twinshore.state.opening import open_to_change
 
     selection = select_breakers(topic, client, produce=produce, fetch=fetch)
     breakers = OpenBreakers(selection, reason, parse_policy(policy), parse_seconds(lasts) if lasts else 0)
-    with open_to_change(load_settings_file(settings), dry_run=dry_run) as store:
+    with any_store(settings, creates=not dry_run) as (_, store):
         _carry_out(plan_open(breakers, store, by=get_operator_name()), store, dry_run=dry_run)
 
 
@@ -132,13 +132,12 @@ def limit(
         plan_limits,
         select_breakers,
     )
-    from twinshore.state.opening import open_to_change
 
     limits = build_limits(records_s, bytes_s, latency_ms, above_s, quiet_s)
     set_breaker_limits = SetBreakerLimits(
         select_breakers(topic, client, produce=produce, fetch=fetch), limits, reason, parse_policy(policy)
     )
-    with open_to_change(load_settings_file(settings), dry_run=dry_run) as store:
+    with any_store(settings, creates=not dry_run) as (_, store):
         _carry_out(plan_limits(set_breaker_limits, store, by=get_operator_name()), store, dry_run=dry_run)
 
 
@@ -152,9 +151,8 @@ def close(
 ) -> None:
     """Closes a breaker and removes its limits. Clients continue where they were."""
     from twinshore.proxy.operations.breakers import plan_close, select_breakers
-    from twinshore.state.opening import open_or_temporary
 
-    with open_or_temporary(load_settings_file(settings)) as store:
+    with any_store(settings) as (_, store):
         selection = select_breakers(topic, client, produce=produce, fetch=fetch)
         _carry_out(plan_close(selection, store, by=get_operator_name()), store, dry_run=dry_run)
 
@@ -162,9 +160,8 @@ def close(
 def list_breakers(settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Shows all breakers: state, reason, author, and the number of requests that each answered."""
     from twinshore.proxy.operations.breakers import list_breakers
-    from twinshore.state.opening import open_or_temporary
 
-    with open_or_temporary(load_settings_file(settings)) as store:
+    with any_store(settings) as (_, store):
         found = list_breakers(store)
     print_result(found, map(_breaker_in_words, found), as_json=json_output, none="none")
 
@@ -182,9 +179,8 @@ def drops(settings: Path = options.SETTINGS, json_output: bool = options.JSON) -
     from dataclasses import asdict
 
     from twinshore.proxy.operations.breakers import list_dropped_records
-    from twinshore.state.opening import open_or_temporary
 
-    with open_or_temporary(load_settings_file(settings)) as store:
+    with any_store(settings) as (_, store):
         found = list_dropped_records(store)
     lines = (
         f"{row.topic}, partitions {row.partitions}, of client {row.client}: {count_phrase(row.records, 'record')},"
@@ -218,10 +214,9 @@ def traffic(
     Reads the store. Proxies report to it every [proxy] traffic_every_s seconds.
     """
     from twinshore.proxy.operations.traffic import parse_query, query_traffic
-    from twinshore.state.opening import open_or_temporary
 
     query = parse_query(by, sort, last, topic, client, page, size)
-    with open_or_temporary(load_settings_file(settings)) as store:
+    with any_store(settings) as (_, store):
         found = query_traffic(query, store)
     print_result(found.as_values(), found.sentences(), as_json=json_output)
 
@@ -246,7 +241,6 @@ def offsets(
     Members wait for some seconds, rejoin and read on from the new offsets. No client restarts.
     """
     from twinshore.proxy.operations.reset_offsets import act, parse_reset_request, plan
-    from twinshore.state.opening import open_to_change
 
     request = parse_reset_request(
         group,
@@ -260,9 +254,8 @@ def offsets(
         undo=undo,
         gather_s=gather_s,
     )
-    loaded = load_settings_file(settings)
     changes = request.target is not None or request.unfinished_action is not None
-    with open_to_change(loaded, dry_run=dry_run or not changes) as store:
+    with any_store(settings, creates=changes and not dry_run) as (loaded, store):
         planned = plan(request, loaded, store)
         confirm_and_run(planned, act(request, planned, loaded, store, get_operator_name()), yes=yes, dry_run=dry_run)
 
@@ -316,9 +309,8 @@ def plan(topics: list[str] = TOPICS, settings: Path = options.SETTINGS, json_out
 def list_proxies(settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Shows the proxies, their start times, and which have not read the latest breakers."""
     from twinshore.proxy.operations.breakers import list_proxy_instances
-    from twinshore.state.opening import open_or_temporary
 
-    with open_or_temporary(load_settings_file(settings)) as store:
+    with any_store(settings) as (_, store):
         found = list_proxy_instances(store)
     lines = (
         f"{one['name']} on {one['host']}: {one['status']}, since {format_time(one['started_ms'])},"
@@ -388,8 +380,6 @@ def remove_user(name: str = NAME, settings: Path = options.SETTINGS, dry_run: bo
     A user of that name in [proxy] users_file counts again.
     """
     from twinshore.proxy.operations.run import plan_no_user
-    from twinshore.state.opening import open_or_temporary
 
-    loaded = load_settings_file(settings)
-    with open_or_temporary(loaded) as store:
+    with any_store(settings) as (loaded, store):
         run_change(plan_no_user(name, loaded, store), store, dry_run=dry_run)

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from twinshore.cli import options
-from twinshore.cli.app import get_operator_name, load_settings_file, print_result, run_steps, server_log
+from twinshore.cli.app import any_store, get_operator_name, load_settings_file, print_result, run_steps, server_log
 from twinshore.config.sentences import escape_line, format_time
 
 APP = typer.Argument(help="The application's name, as its clients give it.", metavar="APP")
@@ -35,21 +35,19 @@ def set_push(
     Refused if clients would reject the settings, or if they hold a secret: the store keeps no secrets.
     """
     from twinshore.config.settings import read_text_file
-    from twinshore.state.opening import open_to_change
     from twinshore.switch.pushes import SetPush, apply_push, plan_set
 
     text = read_text_file(file)
-    with open_to_change(load_settings_file(settings), dry_run=dry_run) as store:
+    with any_store(settings, creates=not dry_run) as (_, store):
         plan = plan_set(SetPush(app, text), store)
         run_steps(plan, apply_push(plan, store, by=get_operator_name()), dry_run=dry_run)
 
 
 def show(app: str = APP, settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Shows the settings pushed to an application."""
-    from twinshore.state.opening import open_or_temporary
     from twinshore.switch.pushes import read_pushes
 
-    with open_or_temporary(load_settings_file(settings)) as store:
+    with any_store(settings) as (_, store):
         (found,) = read_pushes(store, app)
     if json_output:
         typer.echo(json.dumps(found))
@@ -60,10 +58,9 @@ def show(app: str = APP, settings: Path = options.SETTINGS, json_output: bool = 
 
 def list_pushes(settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Lists the applications with pushed settings, since when, and who pushed them."""
-    from twinshore.state.opening import open_or_temporary
     from twinshore.switch.pushes import read_pushes
 
-    with open_or_temporary(load_settings_file(settings)) as store:
+    with any_store(settings) as (_, store):
         found = read_pushes(store)
     print_result(found, map(_said, found), as_json=json_output, none="none")
 
@@ -74,29 +71,26 @@ def _said(found: dict[str, Any]) -> str:
 
 def remove(app: str = APP, settings: Path = options.SETTINGS, dry_run: bool = options.DRY_RUN) -> None:
     """Removes an application's pushed settings. Running clients keep them; one that starts uses the last it saved."""
-    from twinshore.state.opening import open_or_temporary
     from twinshore.switch.pushes import apply_push, plan_remove
 
-    with open_or_temporary(load_settings_file(settings)) as store:
+    with any_store(settings) as (_, store):
         plan = plan_remove(app, store)
         run_steps(plan, apply_push(plan, store, by=get_operator_name()), dry_run=dry_run)
 
 
 def token(app: str = APP, settings: Path = options.SETTINGS, may_push: bool = MAY_PUSH) -> None:
     """Creates a token for an application's clients and prints it, this once."""
-    from twinshore.state.opening import open_or_create
     from twinshore.switch.pushes import NewToken, make_token
 
-    with open_or_create(load_settings_file(settings)) as store:
+    with any_store(settings, creates=True) as (_, store):
         typer.echo(make_token(NewToken(app, may_push), store, by=get_operator_name()))
 
 
 def tokens(settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Lists the valid tokens, each by the first characters of its digest."""
-    from twinshore.state.opening import open_or_temporary
     from twinshore.switch.pushes import read_tokens
 
-    with open_or_temporary(load_settings_file(settings)) as store:
+    with any_store(settings) as (_, store):
         found = read_tokens(store)
     lines = [
         f"{one['token']}: {one['app']}, {one['may']}, made by {one['made_by']}, {format_time(one['made_ms'])}"
@@ -107,10 +101,9 @@ def tokens(settings: Path = options.SETTINGS, json_output: bool = options.JSON) 
 
 def revoke(beginning: str = BEGINNING, settings: Path = options.SETTINGS, dry_run: bool = options.DRY_RUN) -> None:
     """Revokes a token, within a second."""
-    from twinshore.state.opening import open_or_temporary
     from twinshore.switch import pushes
 
-    with open_or_temporary(load_settings_file(settings)) as store:
+    with any_store(settings) as (_, store):
         plan = pushes.plan_revoke(beginning, store)
         run_steps(plan, pushes.revoke(plan, store, by=get_operator_name()), dry_run=dry_run)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from twinshore.cli import options
-from twinshore.cli.app import get_operator_name, load_settings_file, print_lines, print_result, run_steps
+from twinshore.cli.app import any_store, get_operator_name, print_lines, print_result, run_steps
 
 if TYPE_CHECKING:
     from twinshore.config.model import Plan
@@ -35,10 +35,8 @@ def show(prefix: str = PREFIX, settings: Path = options.SETTINGS, json_output: b
     Secrets are hidden. `twinshore link list` shows links.
     """
     from twinshore.runtime.live_settings import list_settings
-    from twinshore.state.opening import open_or_temporary
 
-    loaded = load_settings_file(settings)
-    with open_or_temporary(loaded) as store:
+    with any_store(settings) as (loaded, store):
         found = list_settings(loaded, store, os.environ, prefix)
     values = [asdict(one) for one in found]
     print_result(values, (one.sentence() for one in found), as_json=json_output, none="none")
@@ -55,20 +53,16 @@ def set_value(
     docs/settings.md marks the settings that are live.
     """
     from twinshore.runtime.live_settings import plan_set
-    from twinshore.state.opening import open_to_change
 
-    loaded = load_settings_file(settings)
-    with open_to_change(loaded, dry_run=dry_run) as store:
+    with any_store(settings, creates=not dry_run) as (loaded, store):
         run_change(plan_set(key, value, loaded, store, by=get_operator_name()), store, dry_run=dry_run)
 
 
 def unset(key: str = KEY, settings: Path = options.SETTINGS, dry_run: bool = options.DRY_RUN) -> None:
     """Removes a value, so that the settings file counts again."""
     from twinshore.runtime.live_settings import plan_unset
-    from twinshore.state.opening import open_or_temporary
 
-    loaded = load_settings_file(settings)
-    with open_or_temporary(loaded) as store:
+    with any_store(settings) as (loaded, store):
         run_change(plan_unset(key, loaded, store), store, dry_run=dry_run)
 
 

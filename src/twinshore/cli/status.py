@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli import options
-from twinshore.cli.app import build_table, load_cli_settings, open_console, print_result
+from twinshore.cli.app import build_table, existing_store, load_cli_settings, open_console, print_result
 from twinshore.config.sentences import escape_line
 from twinshore.kafka.clock import wall_ms
 
@@ -50,10 +50,8 @@ def status(
     """
     from twinshore.monitoring.link_status import read_link_views
     from twinshore.replication.operations.link_admin import list_link_remarks
-    from twinshore.state.opening import open_existing
 
-    loaded = load_cli_settings(settings)
-    with open_existing(loaded) as store:
+    with existing_store(settings) as (loaded, store):
 
         def seen() -> Seen:
             views = read_link_views(store, loaded, link, clock=wall_ms, topics=topics)

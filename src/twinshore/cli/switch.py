@@ -13,6 +13,7 @@ import typer
 from twinshore.cli import options
 from twinshore.cli.app import (
     confirm_and_run,
+    existing_store,
     get_operator_name,
     load_cli_settings,
     load_settings_file,
@@ -79,7 +80,6 @@ def plan(
     link: list[str] = options.LINKS,
 ) -> None:
     """Shows the steps of a switch, what blocks it, and which records would be lost. Changes nothing."""
-    from twinshore.state.opening import open_existing
     from twinshore.switch.operations.dispatch import plan_switch
     from twinshore.switch.operations.plan import SwitchPlanRequest
 
@@ -102,8 +102,7 @@ def plan(
         with storeless.open_store_or_cluster(request, load_settings_file(settings)) as (known, where):
             print_plan(storeless.plan(request, known, where, by=get_operator_name()), steps=True)
         return
-    loaded = load_cli_settings(settings)
-    with open_existing(loaded) as store:
+    with existing_store(settings) as (loaded, store):
         print_plan(plan_switch(request, loaded, store, by=get_operator_name()), steps=True)
 
 
@@ -190,11 +189,10 @@ def drill(
 
 def status(which: str = WHICH, settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Shows the open switches, or one switch with its history."""
-    from twinshore.state.opening import open_existing
     from twinshore.switch.operations.show import find_switch, list_switches, mark_lifeless
     from twinshore.switch.operations.waves import describe_waves
 
-    with open_existing(load_cli_settings(settings)) as store:
+    with existing_store(settings) as (_, store):
         found = [find_switch(store, which)] if which else list_switches(store, open_only=True)
         found = mark_lifeless(store, found)
         waves = [] if which else describe_waves(store)
@@ -205,10 +203,9 @@ def status(which: str = WHICH, settings: Path = options.SETTINGS, json_output: b
 
 def history(settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:
     """Lists all switches, newest first."""
-    from twinshore.state.opening import open_existing
     from twinshore.switch.operations.show import list_switches
 
-    with open_existing(load_cli_settings(settings)) as store:
+    with existing_store(settings) as (_, store):
         found = list_switches(store)
     lines = [view.sentence() for view in found]
     print_result([view.as_values() for view in found], lines, as_json=json_output, none="no switch was started yet")
@@ -216,11 +213,9 @@ def history(settings: Path = options.SETTINGS, json_output: bool = options.JSON)
 
 def resume(which: str = WHICH, settings: Path = options.SETTINGS) -> None:
     """Continues a switch whose process ended, from its current step, and the waves after it."""
-    from twinshore.state.opening import open_existing
     from twinshore.switch.operations.waves import resume as go_on
 
-    loaded = load_cli_settings(settings)
-    with open_existing(loaded) as store, asks() as caller:
+    with existing_store(settings) as (loaded, store), asks() as caller:
         ended(go_on(which, loaded, store, caller))
 
 
@@ -229,11 +224,9 @@ def rollback(which: str = WHICH, settings: Path = options.SETTINGS) -> None:
 
     Refused after the point of no return.
     """
-    from twinshore.state.opening import open_existing
     from twinshore.switch.operations.run import roll_back
 
-    loaded = load_cli_settings(settings)
-    with open_existing(loaded) as store, asks() as caller:
+    with existing_store(settings) as (loaded, store), asks() as caller:
         typer.echo(escape_line(roll_back(which, loaded, store, caller).verdict()))
 
 
@@ -244,12 +237,10 @@ def free(
 
     Another switch can then move the topics, and clients go to the topics' home.
     """
-    from twinshore.state.opening import open_existing
     from twinshore.switch.operations.freeing import free_claims
     from twinshore.switch.operations.freeing import plan as plan_free
 
-    loaded = load_cli_settings(settings)
-    with open_existing(loaded) as store:
+    with existing_store(settings) as (loaded, store):
         plan = plan_free(which, loaded, store)
         confirm_and_run(plan, free_claims(plan, loaded, by=get_operator_name()), yes=yes, dry_run=dry_run)
 
@@ -267,12 +258,10 @@ def run_plan(
     groups of proxy clients move too.
     """
     from twinshore.proxy.operations import groups_move as groups_home
-    from twinshore.state.opening import open_existing
     from twinshore.switch.operations.dispatch import run_switch_plan
     from twinshore.switch.operations.run import require_writable_store
 
-    loaded = load_cli_settings(settings)
-    with open_existing(loaded) as store:
+    with existing_store(settings) as (loaded, store):
         require_writable_store(store)
         switch_plan = plan(asked, loaded, store, by=get_operator_name())
         print_plan(switch_plan, steps=dry_run)
@@ -415,16 +404,14 @@ def reinject(
 
     Keeps keys, values, headers and timestamps; the header `twinshore-rescued` gives the original partition and offset.
     """
-    from twinshore.state.opening import open_existing
     from twinshore.switch.operations.rescued import ReplayRequest, replay_records
     from twinshore.switch.operations.rescued import plan as plan_reinject
     from twinshore.switch.operations.returning import rescue_folder
 
-    loaded = load_cli_settings(settings)
-    where = rescue_folder(loaded, folder)
-    # A bare name is one of the folder where the folder has it; a platform's job reads nothing else.
     is_job = bool(verb_caller.name)
-    files = [where / file if not file.parent.name and (is_job or (where / file).exists()) else file for file in files]
-    with open_existing(loaded) as store:
+    with existing_store(settings) as (loaded, store):
+        where = rescue_folder(loaded, folder)
+        # A bare name is one of the folder where the folder has it; a platform's job reads nothing else.
+        files = [where / one if not one.parent.name and (is_job or (where / one).exists()) else one for one in files]
         plan = plan_reinject(ReplayRequest(files, to, uncommitted), loaded, store)
         confirm_and_run(plan, replay_records(plan, loaded, store, by=get_operator_name()), yes=yes, dry_run=dry_run)
