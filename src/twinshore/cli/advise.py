@@ -23,24 +23,6 @@ if TYPE_CHECKING:
 
 TOPICS = typer.Option([], "--topic", help="Only topics whose whole name matches this regular expression; repeatable.")
 SINCE = typer.Option(None, "--since", help="Earlier --json output of this cluster: show new and resolved findings.")
-APART = typer.Option(10.0, "--apart", min=0, help="Seconds between the two checks of groups.")
-WITHIN = typer.Option(60.0, "--within", min=1, help="Timeout in seconds for all requests of a check.")
-FIX = typer.Option(False, "--fix", help="Show the topic settings that are safe to change automatically.")
-YES = typer.Option(False, "--yes", help="With --fix: change them, and read them back.")
-LOSS = typer.Option(
-    "none", "--loss", help="Tolerated loss of acknowledged records: none, few (a failed leader's last), any."
-)
-ORDER = typer.Option("key", "--order", help="key: records of a key stay in order; any: they need not.")
-DUPLICATES = typer.Option(
-    "few", "--duplicates", help="none: no record is processed twice; few: some are, after a fault."
-)
-LATENCY = typer.Option("normal", "--latency", help="low: milliseconds count; normal: throughput counts.")
-AVAILABILITY = typer.Option(
-    "one",
-    "--availability",
-    help="Writes go on with a broker down (one), with the last replica (last), or need not (none).",
-)
-REPLICAS = typer.Option(3, "--replicas", help="Possible replicas of each partition.")
 
 
 def register(app: typer.Typer) -> None:
@@ -57,12 +39,12 @@ def advise(
     topic: list[str] = TOPICS,
     policy: Path | None = options.POLICY,
     since: Path | None = SINCE,
-    apart: float = APART,
-    within: float = WITHIN,
+    apart: float = typer.Option(10.0, "--apart", min=0, help="Seconds between the two checks of groups."),
+    within: float = typer.Option(60.0, "--within", min=1, help="Timeout in seconds for all requests of a check."),
     everything: bool = options.ALL_FINDINGS,
     html: Path | None = options.HTML,
-    fix: bool = FIX,
-    yes: bool = YES,
+    fix: bool = typer.Option(False, "--fix", help="Show the topic settings that are safe to change automatically."),
+    yes: bool = typer.Option(False, "--yes", help="With --fix: change them, and read them back."),
     json_output: bool = options.JSON,
 ) -> None:
     """Checks a live cluster: what is at risk, when, and which command fixes it.
@@ -97,12 +79,20 @@ def advise(
 
 
 def settings_for(
-    loss: str = LOSS,
-    order: str = ORDER,
-    duplicates: str = DUPLICATES,
-    latency: str = LATENCY,
-    availability: str = AVAILABILITY,
-    replicas: int = REPLICAS,
+    loss: str = typer.Option(
+        "none", "--loss", help="Tolerated loss of acknowledged records: none, few (a failed leader's last), any."
+    ),
+    order: str = typer.Option("key", "--order", help="key: records of a key stay in order; any: they need not."),
+    duplicates: str = typer.Option(
+        "few", "--duplicates", help="none: no record is processed twice; few: some are, after a fault."
+    ),
+    latency: str = typer.Option("normal", "--latency", help="low: milliseconds count; normal: throughput counts."),
+    availability: str = typer.Option(
+        "one",
+        "--availability",
+        help="Writes go on with a broker down (one), with the last replica (last), or need not (none).",
+    ),
+    replicas: int = typer.Option(3, "--replicas", help="Possible replicas of each partition."),
     json_output: bool = options.JSON,
 ) -> None:
     """Derives the settings of a producer, topic and consumer from an application's needs, each with a reason.
@@ -130,19 +120,15 @@ def _mended(advice: AdviceResult, cluster: Cluster, *, yes: bool) -> int:
     return advice.policy.exit_code(find_unmended(advice.advice, steps), advice.advice.unseen)
 
 
-LAST = typer.Option("1h", "--last", help="How far back to look: 10m, 1h, 1d.")
-HERE = typer.Option(False, "--here", help="Run in this process, without Spark.")
-
-
 def register_audit(proxy: typer.Typer) -> None:
     proxy.command("client-audit")(audit)
 
 
 def audit(
-    last: str = LAST,
+    last: str = typer.Option("1h", "--last", help="How far back to look: 10m, 1h, 1d."),
     policy: Path | None = options.POLICY,
     html: Path | None = options.HTML,
-    here: bool = HERE,
+    here: bool = typer.Option(False, "--here", help="Run in this process, without Spark."),
     everything: bool = options.ALL_FINDINGS,
     settings: Path = options.SETTINGS,
     json_output: bool = options.JSON,

@@ -68,7 +68,6 @@ EXIT_CODES = {
 }
 INTERNAL_ERROR_EXIT_CODE = 70
 PIPE_COLUMNS = 1000
-SHELL = typer.Argument(help="bash, zsh or fish.")
 EXIT_CODES_HELP = (
     "Exit codes: 0 success; 1 negative result; 2 not done, or unknown; 70 internal error; 130, 143 stopped by a signal."
 )
@@ -119,7 +118,7 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def completion(shell: Shell = SHELL) -> None:
+def completion(shell: Shell = typer.Argument(help="bash, zsh or fish.")) -> None:
     """Prints the completion script for this shell."""
     from typer._completion_shared import get_completion_script
 

@@ -14,10 +14,7 @@ from twinshore.cli.app import build_table, existing_store, get_operator_name, op
 if TYPE_CHECKING:
     from twinshore.groups.view import GroupView
 
-GROUP = typer.Option(".*", "--group", help="Regular expression for whole group names.")
-PARTITIONS = typer.Option(False, "--partitions", help="Also show each partition's committed offsets.")
 BACK = typer.Option(False, "--back", help="From the target to the source.")
-TOPIC = typer.Option("", "--topic", help="The topic, by its name on the side of the offset.")
 
 
 def register(app: typer.Typer) -> None:
@@ -32,8 +29,8 @@ def show(
     context: typer.Context,
     settings: Path = options.SETTINGS,
     link: list[str] = options.LINKS,
-    group: str = GROUP,
-    partitions: bool = PARTITIONS,
+    group: str = typer.Option(".*", "--group", help="Regular expression for whole group names."),
+    partitions: bool = typer.Option(False, "--partitions", help="Also show each partition's committed offsets."),
     json_output: bool = options.JSON,
 ) -> None:
     """Shows consumer groups on both sides of links, and their difference in records and seconds. Asks both clusters."""
@@ -56,7 +53,7 @@ def translate(
     what: str = typer.Argument(help="A group, or an offset of --topic and --partition."),
     settings: Path = options.SETTINGS,
     link: list[str] = options.LINKS,
-    topic: str = TOPIC,
+    topic: str = typer.Option("", "--topic", help="The topic, by its name on the side of the offset."),
     partition: int = options.PARTITION,
     back: bool = BACK,
     json_output: bool = options.JSON,

@@ -11,25 +11,15 @@ import typer
 from twinshore.cli import options
 from twinshore.cli.app import existing_store, print_page
 
-KIND = typer.Option("", "--kind", help='Only this kind, such as "stale dropped".')
-TOPIC = typer.Option("", "--topic", help="Only this source topic.")
-OPEN = typer.Option(False, "--open", help="Only open incidents.")
-BY = typer.Option("", "--by", help='Only changes by this operator, or by "the mirror".')
-KIND_OF_CHANGE = typer.Option(
-    "", "--kind", help='Only this kind, such as acl, twin, control, group or "topic setting".'
-)
-CHANGED = typer.Option("", "--topic", help="Only this topic, by its name on the changed cluster.")
-GROUP = typer.Option("", "--group", help="Only this consumer group.")
-
 
 def incidents(
     settings: Path = options.SETTINGS,
     link: list[str] = options.LINKS,
     last: int = options.LAST,
     before: int = options.BEFORE,
-    kind: str = KIND,
-    topic: str = TOPIC,
-    open_only: bool = OPEN,
+    kind: str = typer.Option("", "--kind", help='Only this kind, such as "stale dropped".'),
+    topic: str = typer.Option("", "--topic", help="Only this source topic."),
+    open_only: bool = typer.Option(False, "--open", help="Only open incidents."),
     json_output: bool = options.JSON,
 ) -> None:
     """Shows the incident log: what made twins differ from their sources, with offsets; also closed incidents.
@@ -54,10 +44,12 @@ def audit(
     link: list[str] = options.LINKS,
     last: int = options.LAST,
     before: int = options.BEFORE,
-    by: str = BY,
-    kind: str = KIND_OF_CHANGE,
-    topic: str = CHANGED,
-    group: str = GROUP,
+    by: str = typer.Option("", "--by", help='Only changes by this operator, or by "the mirror".'),
+    kind: str = typer.Option(
+        "", "--kind", help='Only this kind, such as acl, twin, control, group or "topic setting".'
+    ),
+    topic: str = typer.Option("", "--topic", help="Only this topic, by its name on the changed cluster."),
+    group: str = typer.Option("", "--group", help="Only this consumer group."),
     json_output: bool = options.JSON,
 ) -> None:
     """Shows what links changed on their targets besides records: settings, ACLs, quotas, users, deleted twins.

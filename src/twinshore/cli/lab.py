@@ -15,15 +15,9 @@ from twinshore.cli import options
 from twinshore.cli.app import print_result
 
 DIR = typer.Option(None, "--dir", help="Folder of the clusters; default: in Twinshore's cache.")
-CLUSTERS = typer.Option("east,west", "--clusters", help="Cluster names, separated by commas.")
 NAMED = typer.Argument(help="Names of clusters that `lab up` started.", metavar="CLUSTER...")
 ONLY = typer.Option("", "--clusters", help="Only these clusters, separated by commas.")
-BROKERS = typer.Option(1, "--brokers", help="Brokers per cluster: 1 or 3.")
-VERSION = typer.Option("", "--version", help="Kafka version; default: the newest tested one.")
-FILLED = typer.Option("east", "--cluster", help="The cluster to write to.")
-TOPIC = typer.Option("orders", "--topic", help="The topic; created if missing.")
 RECORDS = typer.Option(10_000, "--records", min=0, max=100_000_000, help="Number of records; 0: only create the topic.")
-PARTITIONS = typer.Option(4, "--partitions", min=1, max=1_000, help="Partitions of a new topic.")
 
 
 def register(app: typer.Typer) -> None:
@@ -39,9 +33,9 @@ def register(app: typer.Typer) -> None:
 
 
 def up(
-    clusters: str = CLUSTERS,
-    brokers: int = BROKERS,
-    version: str = VERSION,
+    clusters: str = typer.Option("east,west", "--clusters", help="Cluster names, separated by commas."),
+    brokers: int = typer.Option(1, "--brokers", help="Brokers per cluster: 1 or 3."),
+    version: str = typer.Option("", "--version", help="Kafka version; default: the newest tested one."),
     dir: Path | None = DIR,
     as_json: bool = options.JSON,
     dry_run: bool = options.DRY_RUN,
@@ -71,10 +65,10 @@ def up(
 
 
 def fill(
-    cluster: str = FILLED,
-    topic: str = TOPIC,
+    cluster: str = typer.Option("east", "--cluster", help="The cluster to write to."),
+    topic: str = typer.Option("orders", "--topic", help="The topic; created if missing."),
     records: int = RECORDS,
-    partitions: int = PARTITIONS,
+    partitions: int = typer.Option(4, "--partitions", min=1, max=1_000, help="Partitions of a new topic."),
     dir: Path | None = DIR,
 ) -> None:
     """Appends records to a topic of a lab cluster."""

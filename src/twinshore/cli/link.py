@@ -18,20 +18,12 @@ if TYPE_CHECKING:
 
 LINK = typer.Argument(help="The link, such as `east->west`.")
 TOPICS = typer.Option([], "--topic", help="Regular expression for whole topic names; repeatable.")
-ADMITTED = typer.Option([], "--topics", help="Topics to replicate; repeatable.")
-EXCLUDED = typer.Option([], "--exclude", help="Topics to exclude; repeatable.")
-GROUPS = typer.Option([], "--groups", help="Consumer groups to replicate; repeatable.")
-EXCLUDED_GROUPS = typer.Option([], "--exclude-groups", help="Consumer groups to exclude; repeatable.")
 NAMES = typer.Option([], "--name", help="Only this value, by its name in `link list`; repeatable.")
-NEW = typer.Argument(help="`source->target`, with the clusters' names from the settings.")
 VALUES = typer.Argument(None, help='Values as in the settings, such as `topics=["orders.*"]`.', metavar="NAME=VALUE...")
 UNSET = typer.Option([], "--unset", help="Value to set back to its default, such as `groups.enabled`; repeatable.")
-AS_SETTINGS = typer.Option(False, "--as-settings", help="Take all values from the settings file.")
 DRY_RECOVER = typer.Option(
     False, "--dry-run", help="Show what would be restored, and which store has the link; change nothing."
 )
-PAIR = typer.Option([], "--link", help="One of the two links, if the cluster is in several pairs.")
-EVERY = typer.Option(False, "--all", help="Resume the link and all of its topics.")
 
 
 def register(app: typer.Typer) -> None:
@@ -84,7 +76,7 @@ def pause(
 def resume(
     link: str = LINK,
     topic: list[str] = TOPICS,
-    every: bool = EVERY,
+    every: bool = typer.Option(False, "--all", help="Resume the link and all of its topics."),
     settings: Path = options.SETTINGS,
     dry_run: bool = options.DRY_RUN,
 ) -> None:
@@ -122,10 +114,10 @@ def priority(
 
 def filter_names(
     link: str = LINK,
-    topics: list[str] = ADMITTED,
-    exclude: list[str] = EXCLUDED,
-    groups: list[str] = GROUPS,
-    exclude_groups: list[str] = EXCLUDED_GROUPS,
+    topics: list[str] = typer.Option([], "--topics", help="Topics to replicate; repeatable."),
+    exclude: list[str] = typer.Option([], "--exclude", help="Topics to exclude; repeatable."),
+    groups: list[str] = typer.Option([], "--groups", help="Consumer groups to replicate; repeatable."),
+    exclude_groups: list[str] = typer.Option([], "--exclude-groups", help="Consumer groups to exclude; repeatable."),
     settings: Path = options.SETTINGS,
     dry_run: bool = options.DRY_RUN,
 ) -> None:
@@ -145,7 +137,7 @@ def reset(
 
 
 def add(
-    link: str = NEW,
+    link: str = typer.Argument(help="`source->target`, with the clusters' names from the settings."),
     values: list[str] | None = VALUES,
     settings: Path = options.SETTINGS,
     dry_run: bool = options.DRY_RUN,
@@ -164,7 +156,7 @@ def set_values(
     link: str = LINK,
     values: list[str] | None = VALUES,
     unset: list[str] = UNSET,
-    as_settings: bool = AS_SETTINGS,
+    as_settings: bool = typer.Option(False, "--as-settings", help="Take all values from the settings file."),
     settings: Path = options.SETTINGS,
     dry_run: bool = options.DRY_RUN,
 ) -> None:
@@ -223,7 +215,7 @@ def home(
     topic: str = typer.Argument(help="The topic."),
     cluster: str = typer.Argument(help="The cluster where the topic is written."),
     settings: Path = options.SETTINGS,
-    link: list[str] = PAIR,
+    link: list[str] = typer.Option([], "--link", help="One of the two links, if the cluster is in several pairs."),
     dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Sets the home of a topic that has none, or that holds records on both sides.

@@ -21,28 +21,8 @@ from twinshore.cli.app import (
 from twinshore.cli.switch import run_plan
 from twinshore.runtime.process import exit_on_interrupt
 
-DETAILS = typer.Option(False, "--details", help="Show each step, with every setting, ACL, quota and user.")
 STOPPED = typer.Option(None, "--partition", min=0, help="Only this partition; default: all stopped partitions.")
-RATE_MB_S = typer.Option(
-    0.0, "--rate-mb-s", min=0, help="Throughput for estimates; 0: as measured on the link, or else 50."
-)
-KEPT = typer.Argument("", help="The source topic.")
-EVERY = typer.Option(False, "--all", help="All topics of the link, also future ones.")
-UNDO = typer.Option(False, "--undo", help="Allow deletion by policies again, after the full delay.")
-UNREPLICATED = typer.Option(
-    False,
-    "--even-unreplicated",
-    help="Also delete the records that the link did not replicate, as the plan shows them.",
-)
-SOURCE_OFFSET = typer.Option(None, "--source-offset", help="Find this source offset on the target.")
-TARGET_OFFSET = typer.Option(None, "--target-offset", help="Find this target offset on the source.")
-MOST = typer.Option(
-    20, "--most", help="Without an offset: number of offset runs to show, the last ones.", min=1, max=100_000
-)
-OFFSET = typer.Option(..., "--offset", help="The record's offset on the source.", min=0)
 VALUES = typer.Option(False, "--values", help="Show keys, values and headers too, which may be confidential.")
-REBUILT = typer.Argument(help="The link of the twins, as east->west or east..west.", metavar="LINK")
-TOPICS = typer.Argument(help="Topic names.", metavar="TOPIC...")
 ANYWAY = typer.Option(False, "--anyway", help="Even if consumer groups have members there, or clients write there.")
 
 
@@ -75,9 +55,11 @@ def run(settings: Path = options.SETTINGS, link: list[str] = options.LINKS, dry_
 def plan(
     settings: Path = options.SETTINGS,
     link: list[str] = options.LINKS,
-    details: bool = DETAILS,
+    details: bool = typer.Option(False, "--details", help="Show each step, with every setting, ACL, quota and user."),
     json_output: bool = options.JSON,
-    rate_mb_s: float = RATE_MB_S,
+    rate_mb_s: float = typer.Option(
+        0.0, "--rate-mb-s", min=0, help="Throughput for estimates; 0: as measured on the link, or else 50."
+    ),
 ) -> None:
     """Shows what `mirror run` would do, with a line for each topic, and how long it would take. Changes nothing.
 
@@ -133,7 +115,11 @@ def recreate(
     topic: str = typer.Argument(help="The source topic that was recreated, or whose twin was deleted."),
     settings: Path = options.SETTINGS,
     link: list[str] = options.LINKS,
-    even_unreplicated: bool = UNREPLICATED,
+    even_unreplicated: bool = typer.Option(
+        False,
+        "--even-unreplicated",
+        help="Also delete the records that the link did not replicate, as the plan shows them.",
+    ),
     dry_run: bool = options.DRY_RUN,
 ) -> None:
     """Lets the running mirror replace a topic's twin: it deletes the old twin with all its records and creates a new
@@ -151,11 +137,11 @@ def recreate(
 
 
 def keep(
-    topic: str = KEPT,
+    topic: str = typer.Argument("", help="The source topic."),
     settings: Path = options.SETTINGS,
     link: list[str] = options.LINKS,
-    every: bool = EVERY,
-    undo: bool = UNDO,
+    every: bool = typer.Option(False, "--all", help="All topics of the link, also future ones."),
+    undo: bool = typer.Option(False, "--undo", help="Allow deletion by policies again, after the full delay."),
 ) -> None:
     """Protects a topic's twin from deletion by any policy or agreement, until you run it with --undo.
 
@@ -190,9 +176,11 @@ def delete(
 def offset_map(
     topic: str = typer.Argument(help="The source topic."),
     partition: int = options.PARTITION,
-    source_offset: int | None = SOURCE_OFFSET,
-    target_offset: int | None = TARGET_OFFSET,
-    most: int = MOST,
+    source_offset: int | None = typer.Option(None, "--source-offset", help="Find this source offset on the target."),
+    target_offset: int | None = typer.Option(None, "--target-offset", help="Find this target offset on the source."),
+    most: int = typer.Option(
+        20, "--most", help="Without an offset: number of offset runs to show, the last ones.", min=1, max=100_000
+    ),
     settings: Path = options.SETTINGS,
     link: list[str] = options.LINKS,
     json_output: bool = options.JSON,
@@ -215,7 +203,7 @@ def offset_map(
 def records(
     topic: str = typer.Argument(help="The source topic."),
     partition: int = options.PARTITION,
-    offset: int = OFFSET,
+    offset: int = typer.Option(..., "--offset", help="The record's offset on the source.", min=0),
     values: bool = VALUES,
     settings: Path = options.SETTINGS,
     link: list[str] = options.LINKS,
@@ -237,8 +225,8 @@ def records(
 
 
 def rebuild(
-    link: str = REBUILT,
-    topics: list[str] = TOPICS,
+    link: str = typer.Argument(help="The link of the twins, as east->west or east..west.", metavar="LINK"),
+    topics: list[str] = typer.Argument(help="Topic names.", metavar="TOPIC..."),
     folder: Path = options.RESCUE_FOLDER,
     anyway: bool = ANYWAY,
     settings: Path = options.SETTINGS,

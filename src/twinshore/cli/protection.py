@@ -12,32 +12,10 @@ from twinshore.cli.app import any_store, existing_store, get_operator_name, load
 SECONDS_MAX = 86_400.0
 TOPICS = typer.Argument(None, help="Topics, or regular expressions for whole topic names.")
 TOPIC = typer.Argument(help="The topic.")
-LEVEL = typer.Option("", "--level", help="async, sync or strict.")
-ALONE_AFTER = typer.Option(
-    None,
-    "--alone-after",
-    min=3.0,
-    max=SECONDS_MAX,
-    help="sync: seconds to wait for the twin before the home alone acknowledges; at first 5.",
-)
-LOSS = typer.Option(
-    None,
-    "--loss-at-most",
-    min=0.0,
-    max=SECONDS_MAX,
-    help="async: refuse writes while the twin is so many seconds behind; 0: never, as at first.",
-)
-TWIN = typer.Option(None, "--twin", help="The cluster whose twin counts, if there are several.")
 READ = typer.Option(
     None, "--read", help="home, as at first: consumers read all that the home has. both: only what home and twin have."
 )
-AFTER_FAILOVER = typer.Option(
-    None,
-    "--after-failover",
-    help="Until a forced switch's new home has a twin: it acknowledges `alone`, as at first, or writes `wait`.",
-)
 FROM_SETTINGS = typer.Option(False, "--as-settings", help="Take levels from the settings file, for all that it names.")
-AS_SETTINGS = typer.Option(False, "--as-settings", help="Print them as sections of a settings file.")
 EVEN_WEAK = typer.Option(False, "--even-weak", help="Also if the loss of one broker may lose records of the twin.")
 
 
@@ -51,12 +29,28 @@ def register(app: typer.Typer) -> None:
 
 def set_level(
     topics: list[str] | None = TOPICS,
-    level: str = LEVEL,
-    alone_after: float | None = ALONE_AFTER,
-    loss_at_most: float | None = LOSS,
-    twin: str | None = TWIN,
+    level: str = typer.Option("", "--level", help="async, sync or strict."),
+    alone_after: float | None = typer.Option(
+        None,
+        "--alone-after",
+        min=3.0,
+        max=SECONDS_MAX,
+        help="sync: seconds to wait for the twin before the home alone acknowledges; at first 5.",
+    ),
+    loss_at_most: float | None = typer.Option(
+        None,
+        "--loss-at-most",
+        min=0.0,
+        max=SECONDS_MAX,
+        help="async: refuse writes while the twin is so many seconds behind; 0: never, as at first.",
+    ),
+    twin: str | None = typer.Option(None, "--twin", help="The cluster whose twin counts, if there are several."),
     read: str | None = READ,
-    after_failover: str | None = AFTER_FAILOVER,
+    after_failover: str | None = typer.Option(
+        None,
+        "--after-failover",
+        help="Until a forced switch's new home has a twin: it acknowledges `alone`, as at first, or writes `wait`.",
+    ),
     as_settings: bool = FROM_SETTINGS,
     even_weak: bool = EVEN_WEAK,
     settings: Path = options.SETTINGS,
@@ -95,7 +89,7 @@ def set_level(
 
 def show(
     topics: list[str] | None = TOPICS,
-    as_settings: bool = AS_SETTINGS,
+    as_settings: bool = typer.Option(False, "--as-settings", help="Print them as sections of a settings file."),
     settings: Path = options.SETTINGS,
     json_output: bool = options.JSON,
 ) -> None:

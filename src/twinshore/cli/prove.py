@@ -21,23 +21,6 @@ if TYPE_CHECKING:
     from twinshore.proof.rounds import ProofReport
 
 AGAIN = typer.Option(False, "--again", help="Start at the beginning of the logs, not where the last proof ended.")
-SAMPLE = typer.Option(
-    0.0, "--sample", min=0, max=1, help="Compare only this fraction of offsets, such as 0.05; 0: all."
-)
-SEED = typer.Option(0, "--seed", min=0, help="Seed of the sample; 0: a new sample each time.")
-WAY = typer.Option(
-    "", "--mode", help="Comparison: exact, offset-map, compacted or content; default: chosen for each topic."
-)
-THROTTLE = typer.Option(
-    -1.0, "--throttle", help="MB/s to read from both clusters together; default: as in the settings."
-)
-DIGEST = typer.Option(True, "--digest/--no-digest", help="Compute a digest of the records.")
-CONTINUOUS = typer.Option(False, "--continuous", help="Repeat until stopped.")
-EVERY = typer.Option(0.0, "--every", min=0, help="Seconds between rounds; default: as in the settings.")
-BEHIND = typer.Option(
-    -1, "--behind-max", help="Exit code 2 if the source is ahead by more offsets than this; use 0 before a switch."
-)
-HERE = typer.Option(False, "--here", help="Run in this process, without Spark: faster for few records.")
 ALL = typer.Option(False, "--all", help="Also show identical partitions, with offsets, records and digests.")
 METRICS = typer.Option(0, "--metrics-port", min=0, max=65535, help="Serve /metrics and /health on this port.")
 
@@ -51,16 +34,24 @@ def prove(
     link: list[str] = options.LINKS,
     topic: list[str] = options.TOPICS,
     again: bool = AGAIN,
-    sample: float = SAMPLE,
-    seed: int = SEED,
-    way: str = WAY,
-    throttle: float = THROTTLE,
-    digest: bool = DIGEST,
-    continuous: bool = CONTINUOUS,
-    every: float = EVERY,
-    here: bool = HERE,
+    sample: float = typer.Option(
+        0.0, "--sample", min=0, max=1, help="Compare only this fraction of offsets, such as 0.05; 0: all."
+    ),
+    seed: int = typer.Option(0, "--seed", min=0, help="Seed of the sample; 0: a new sample each time."),
+    way: str = typer.Option(
+        "", "--mode", help="Comparison: exact, offset-map, compacted or content; default: chosen for each topic."
+    ),
+    throttle: float = typer.Option(
+        -1.0, "--throttle", help="MB/s to read from both clusters together; default: as in the settings."
+    ),
+    digest: bool = typer.Option(True, "--digest/--no-digest", help="Compute a digest of the records."),
+    continuous: bool = typer.Option(False, "--continuous", help="Repeat until stopped."),
+    every: float = typer.Option(0.0, "--every", min=0, help="Seconds between rounds; default: as in the settings."),
+    here: bool = typer.Option(False, "--here", help="Run in this process, without Spark: faster for few records."),
     metrics_port: int = METRICS,
-    behind_max: int = BEHIND,
+    behind_max: int = typer.Option(
+        -1, "--behind-max", help="Exit code 2 if the source is ahead by more offsets than this; use 0 before a switch."
+    ),
     everything: bool = ALL,
     json_output: bool = options.JSON,
 ) -> None:

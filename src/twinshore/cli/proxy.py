@@ -33,32 +33,8 @@ POLICY = typer.Option(
     "refuse", "--policy", help="refuse: producers retry. drop: producers get success, and the records are lost."
 )
 REASON = typer.Option(..., "--reason", help="Reason, shown to other operators.")
-FOR = typer.Option("", "--for", help="Close by itself after this time: 90s, 10m, 2h.")
-RECORDS_S = typer.Option(0, "--records-s", help="Open above this many produced records per second.")
-BYTES_S = typer.Option(0, "--bytes-s", help="Open above this many bytes per second.")
-LATENCY_MS = typer.Option(0, "--latency-ms", help="Open if brokers take longer to answer producers.")
-ABOVE_S = typer.Option(5, "--above-s", help="Seconds above a limit before it opens.")
-QUIET_S = typer.Option(30, "--quiet-s", help="Seconds below half of every limit before it closes.")
-BY = typer.Option(
-    "topic", "--by", help="Group by topic, client, cluster, way (proxy to cluster), or flow (all of these)."
-)
 SORT = typer.Option("bytes", "--sort", help="Sort by bytes, requests, records, errors or latency; largest first.")
-LAST = typer.Option("5m", "--last", help="How far back to look: 90s, 5m, 2h.")
-TOPIC = typer.Option("*", "--topic", help="Only this topic, or a prefix followed by `*`.")
-PAGE = typer.Option(1, "--page", help="Page number.", min=1)
-SIZE = typer.Option(20, "--lines", help="Lines per page.", min=1)
-GROUP = typer.Argument(help="The consumer group.", metavar="GROUP")
-RESET_TOPIC = typer.Option(
-    [], "--topic", help="Only this topic, or these partitions of it, such as orders:0,2; repeatable."
-)
-EARLIEST = typer.Option(False, "--to-earliest", help="To the beginning of each partition.")
-LATEST = typer.Option(False, "--to-latest", help="To the end of each partition.")
-OFFSET = typer.Option(None, "--to-offset", min=0, help="To this offset.")
 TIME = typer.Option("", "--to-time", help="To the first record at or after this time, such as 2026-11-26T10:00:00Z.")
-SHIFT = typer.Option(None, "--shift-by", help="Forward by this many offsets; backward if negative.")
-RESUME = typer.Option(False, "--resume", help="Finish an unfinished reset.")
-UNDO = typer.Option(False, "--undo", help="Undo an unfinished reset: restore the earlier offsets.")
-GATHER_S = typer.Option(10.0, "--gather-s", min=0.0, help="Seconds to wait for members to rejoin.")
 NAME = typer.Argument(..., metavar="NAME", help="The user name with which clients log in.")
 TOPICS = typer.Argument(None, metavar="[TOPIC]...", help="Also show which cluster serves these topics, and why.")
 PASSWORD_FILE = typer.Option(..., "--password-file", help="File with the password.")
@@ -84,7 +60,7 @@ def open_breaker(
     fetch: bool = FETCH,
     policy: str = POLICY,
     reason: str = REASON,
-    lasts: str = FOR,
+    lasts: str = typer.Option("", "--for", help="Close by itself after this time: 90s, 10m, 2h."),
     settings: Path = options.SETTINGS,
     dry_run: bool = options.DRY_RUN,
 ) -> None:
@@ -113,11 +89,11 @@ def limit(
     fetch: bool = FETCH,
     policy: str = POLICY,
     reason: str = REASON,
-    records_s: int = RECORDS_S,
-    bytes_s: int = BYTES_S,
-    latency_ms: int = LATENCY_MS,
-    above_s: int = ABOVE_S,
-    quiet_s: int = QUIET_S,
+    records_s: int = typer.Option(0, "--records-s", help="Open above this many produced records per second."),
+    bytes_s: int = typer.Option(0, "--bytes-s", help="Open above this many bytes per second."),
+    latency_ms: int = typer.Option(0, "--latency-ms", help="Open if brokers take longer to answer producers."),
+    above_s: int = typer.Option(5, "--above-s", help="Seconds above a limit before it opens."),
+    quiet_s: int = typer.Option(30, "--quiet-s", help="Seconds below half of every limit before it closes."),
     settings: Path = options.SETTINGS,
     dry_run: bool = options.DRY_RUN,
 ) -> None:
@@ -199,13 +175,15 @@ def _carry_out(plan: Plan[BreakerStep], store: Any, *, dry_run: bool) -> None:
 
 
 def traffic(
-    by: str = BY,
+    by: str = typer.Option(
+        "topic", "--by", help="Group by topic, client, cluster, way (proxy to cluster), or flow (all of these)."
+    ),
     sort: str = SORT,
-    last: str = LAST,
-    topic: str = TOPIC,
+    last: str = typer.Option("5m", "--last", help="How far back to look: 90s, 5m, 2h."),
+    topic: str = typer.Option("*", "--topic", help="Only this topic, or a prefix followed by `*`."),
     client: str = options.CLIENT,
-    page: int = PAGE,
-    size: int = SIZE,
+    page: int = typer.Option(1, "--page", help="Page number.", min=1),
+    size: int = typer.Option(20, "--lines", help="Lines per page.", min=1),
     settings: Path = options.SETTINGS,
     json_output: bool = options.JSON,
 ) -> None:
@@ -222,16 +200,18 @@ def traffic(
 
 
 def offsets(
-    group: str = GROUP,
-    topic: list[str] = RESET_TOPIC,
-    to_earliest: bool = EARLIEST,
-    to_latest: bool = LATEST,
-    to_offset: int | None = OFFSET,
+    group: str = typer.Argument(help="The consumer group.", metavar="GROUP"),
+    topic: list[str] = typer.Option(
+        [], "--topic", help="Only this topic, or these partitions of it, such as orders:0,2; repeatable."
+    ),
+    to_earliest: bool = typer.Option(False, "--to-earliest", help="To the beginning of each partition."),
+    to_latest: bool = typer.Option(False, "--to-latest", help="To the end of each partition."),
+    to_offset: int | None = typer.Option(None, "--to-offset", min=0, help="To this offset."),
     to_time: str = TIME,
-    shift_by: int | None = SHIFT,
-    resume: bool = RESUME,
-    undo: bool = UNDO,
-    gather_s: float = GATHER_S,
+    shift_by: int | None = typer.Option(None, "--shift-by", help="Forward by this many offsets; backward if negative."),
+    resume: bool = typer.Option(False, "--resume", help="Finish an unfinished reset."),
+    undo: bool = typer.Option(False, "--undo", help="Undo an unfinished reset: restore the earlier offsets."),
+    gather_s: float = typer.Option(10.0, "--gather-s", min=0.0, help="Seconds to wait for members to rejoin."),
     settings: Path = options.SETTINGS,
     dry_run: bool = options.DRY_RUN,
     yes: bool = options.YES,

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from twinshore.runtime.live_settings import SettingStep
 
 KEY = typer.Argument(help='As in `proxy.new_topics`, or `proxy.new_topics_by_name."billing-*"`.', metavar="KEY")
-VALUE = typer.Argument(help="As in the settings file; text may stand without quotes.", metavar="VALUE")
 PREFIX = typer.Argument("", help="Only keys that begin so.", metavar="[PREFIX]")
 
 
@@ -44,7 +43,7 @@ def show(prefix: str = PREFIX, settings: Path = options.SETTINGS, json_output: b
 
 def set_value(
     key: str = KEY,
-    value: str = VALUE,
+    value: str = typer.Argument(help="As in the settings file; text may stand without quotes.", metavar="VALUE"),
     settings: Path = options.SETTINGS,
     dry_run: bool = options.DRY_RUN,
 ) -> None:

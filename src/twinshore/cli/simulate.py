@@ -11,16 +11,8 @@ from twinshore.cli import options
 from twinshore.cli.app import load_cli_settings, print_result, write_text_file
 
 NAME = typer.Argument("", help="The story; default: list all.")
-REPLICAS = typer.Option(3, "--replicas", help="Replicas of the partition.")
 RECORDS = typer.Option(2, "--records", help="Records to send; more take much longer.")
-ACKS = typer.Option("all", "--acks", help="The producer's acks: 0, 1, all.")
-MIN_INSYNC = typer.Option(1, "--min-insync", help="The topic's min.insync.replicas.")
-UNCLEAN = typer.Option(False, "--unclean/--clean", help="Unclean leader election.")
 FLUSH = typer.Option("never", "--flush", help="Flush to disk: never (before a power failure), each (record, at once).")
-TRUNCATION = typer.Option(
-    "epoch", "--truncation", help="How followers truncate logs: epoch, or high-watermark (before KIP-101)."
-)
-ELR = typer.Option(False, "--elr/--no-elr", help="Eligible leader replicas (KIP-966).")
 IDEMPOTENCE = typer.Option(
     None, "--idempotence/--no-idempotence", help="Default: on with acks=all and retries, as in clients."
 )
@@ -37,11 +29,7 @@ RESET = typer.Option("none", "--reset", help="Its auto.offset.reset: earliest, l
 FAULT = typer.Option(
     [], "--fault", help="Only these faults: crash, power, cut, slow, answer, reader, rest, retention; repeatable."
 )
-HARM = typer.Option([], "--harm", help="Only this harm: lost, twice, reordered; repeatable.")
 FAULTS = typer.Option(2, "--faults", help="Maximum number of faults.")
-AWAY = typer.Option(0, "--away", help="Replicas that are down and out of sync at the start.")
-TOPIC = typer.Argument(help="The topic.")
-ACKS_SAID = typer.Option("", "--acks", help="The producer's acks: 0, 1, all; default: each of them.")
 HTML = typer.Option(None, "--html", help="Also write an HTML page to this file, to step through by keyboard.")
 STATES = typer.Option(
     200_000, "--states", min=1, help="Maximum number of states to explore; it keeps at most ten times as many."
@@ -73,24 +61,26 @@ def story(name: str = NAME, html: Path | None = HTML, json_output: bool = option
 
 
 def explore(
-    replicas: int = REPLICAS,
+    replicas: int = typer.Option(3, "--replicas", help="Replicas of the partition."),
     records: int = RECORDS,
-    acks: str = ACKS,
-    min_insync: int = MIN_INSYNC,
-    unclean: bool = UNCLEAN,
+    acks: str = typer.Option("all", "--acks", help="The producer's acks: 0, 1, all."),
+    min_insync: int = typer.Option(1, "--min-insync", help="The topic's min.insync.replicas."),
+    unclean: bool = typer.Option(False, "--unclean/--clean", help="Unclean leader election."),
     flush: str = FLUSH,
-    truncation: str = TRUNCATION,
-    elr: bool = ELR,
+    truncation: str = typer.Option(
+        "epoch", "--truncation", help="How followers truncate logs: epoch, or high-watermark (before KIP-101)."
+    ),
+    elr: bool = typer.Option(False, "--elr/--no-elr", help="Eligible leader replicas (KIP-966)."),
     idempotence: bool | None = IDEMPOTENCE,
     retries: bool = RETRIES,
     in_flight: bool = IN_FLIGHT,
     commit: str = COMMIT,
     reset: str = RESET,
     fault: list[str] = FAULT,
-    harm: list[str] = HARM,
+    harm: list[str] = typer.Option([], "--harm", help="Only this harm: lost, twice, reordered; repeatable."),
     faults: int = FAULTS,
     states: int = STATES,
-    away: int = AWAY,
+    away: int = typer.Option(0, "--away", help="Replicas that are down and out of sync at the start."),
     html: Path | None = HTML,
     json_output: bool = options.JSON,
 ) -> None:
@@ -116,10 +106,10 @@ def explore(
 
 
 def topic(
-    name: str = TOPIC,
+    name: str = typer.Argument(help="The topic."),
     settings: Path = options.SETTINGS,
     cluster: str = options.CLUSTER,
-    acks: str = ACKS_SAID,
+    acks: str = typer.Option("", "--acks", help="The producer's acks: 0, 1, all; default: each of them."),
     idempotence: bool | None = IDEMPOTENCE,
     retries: bool = RETRIES,
     in_flight: bool = IN_FLIGHT,

@@ -11,7 +11,6 @@ from twinshore.cli.app import load_settings_file, print_result, run_steps
 
 FOLDER = typer.Argument(help="The `spool` folder of a FailoverProducer.", metavar="DIR")
 TOPIC = typer.Option(..., "--topic", help="The topic.")
-FIRST = typer.Option("", "--first", help="The cluster for topics whose home no cluster knows.")
 PAST_DAMAGE = typer.Option(False, "--past-damage", help="Skip what cannot be read, and continue with the rest.")
 WITHIN_S = typer.Option(60.0, "--within-s", help="Timeout in seconds until brokers have acknowledged all records.")
 YES = typer.Option(False, "--yes", help="Delete; without it, only show what would be deleted.")
@@ -40,7 +39,7 @@ def send(
     folder: Path = FOLDER,
     settings: Path = options.SETTINGS,
     topics: list[str] = options.TOPICS,
-    first: str = FIRST,
+    first: str = typer.Option("", "--first", help="The cluster for topics whose home no cluster knows."),
     past_damage: bool = PAST_DAMAGE,
     within_s: float = WITHIN_S,
     dry_run: bool = options.DRY_RUN,

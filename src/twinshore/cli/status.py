@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     Seen = tuple[list[LinkView], list[LinkRemark]]
 
-WATCH = typer.Option(False, "--watch", help="Refresh every second until Ctrl-C.")
-TOPICS = typer.Option(False, "--topics", help="Also show each topic's offsets.")
 
 EVERY_S = 1.0
 
@@ -40,9 +38,9 @@ def register(app: typer.Typer) -> None:
 def status(
     settings: Path = options.SETTINGS,
     link: list[str] = options.LINKS,
-    topics: bool = TOPICS,
+    topics: bool = typer.Option(False, "--topics", help="Also show each topic's offsets."),
     json_output: bool = options.JSON,
-    watch: bool = WATCH,
+    watch: bool = typer.Option(False, "--watch", help="Refresh every second until Ctrl-C."),
 ) -> None:
     """Shows the rate, lag, latency and incidents of each link, from the store.
 

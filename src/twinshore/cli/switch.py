@@ -47,14 +47,9 @@ FORCE = typer.Option(False, "--force", help="The old home does not answer: switc
 HOLD_S = typer.Option(
     model.WRITE_PAUSE_S, "--hold-s", help="Seconds that writers may wait before the switch rolls back."
 )
-GROUPS = typer.Option(False, "--groups", help="Move all groups of proxy clients too, in the same pause.")
 ALIVE = typer.Option("", "--alive", help="With --force --yes: the old home's name, to switch although it answers.")
 WHICH = typer.Argument("", help="First characters of the switch's id; default: the open switch.")
 UNKNOWN = typer.Argument("", help="First characters of the switch's id; optional if only one is unknown.")
-OLD = typer.Option(..., "--old", help="The old home of a forced switch, now back.")
-MAPPED = typer.Option(
-    False, "--mapped", help="Delete nothing: twins continue behind the records that were not replicated."
-)
 
 
 def register(app: typer.Typer) -> None:
@@ -117,7 +112,7 @@ def run(
     of: str = OF,
     producer: str = PRODUCER,
     without_data: bool = BARE,
-    groups: bool = GROUPS,
+    groups: bool = typer.Option(False, "--groups", help="Move all groups of proxy clients too, in the same pause."),
     settings: Path = options.SETTINGS,
     link: list[str] = options.LINKS,
     yes: bool = options.YES,
@@ -155,9 +150,11 @@ def run(
 
 def failback(
     topics: list[str] = NAMED,
-    old: str = OLD,
+    old: str = typer.Option(..., "--old", help="The old home of a forced switch, now back."),
     folder: Path = options.RESCUE_FOLDER,
-    mapped: bool = MAPPED,
+    mapped: bool = typer.Option(
+        False, "--mapped", help="Delete nothing: twins continue behind the records that were not replicated."
+    ),
     settings: Path = options.SETTINGS,
     link: list[str] = options.LINKS,
     yes: bool = options.YES,
@@ -335,8 +332,6 @@ def ended(ended: SwitchView) -> None:
 
 FILE = typer.Argument(..., help="A file of rescued records.", metavar="FILE")
 FILES = typer.Argument(..., help="Files of rescued records, or their names in the folder.", metavar="FILE...")
-TO_TOPIC = typer.Option("", "--to", help="Write to this topic, at its home; default: the original topic.")
-UNCOMMITTED = typer.Option(False, "--uncommitted", help="Also records of transactions that did not commit.")
 LIMIT = typer.Option(10, "--limit", help="Number of records to show.")
 
 
@@ -393,8 +388,8 @@ def show(file: Path = FILE, limit: int = LIMIT, json_output: bool = options.JSON
 
 def reinject(
     files: list[Path] = FILES,
-    to: str = TO_TOPIC,
-    uncommitted: bool = UNCOMMITTED,
+    to: str = typer.Option("", "--to", help="Write to this topic, at its home; default: the original topic."),
+    uncommitted: bool = typer.Option(False, "--uncommitted", help="Also records of transactions that did not commit."),
     settings: Path = options.SETTINGS,
     folder: Path = options.RESCUE_FOLDER,
     yes: bool = options.YES,
