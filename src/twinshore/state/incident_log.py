@@ -158,16 +158,9 @@ class IncidentLog(StorePart):
     @reads
     def page(self, connection: Connection, wanted: IncidentFilter, *, limit: int = 100) -> tuple[IncidentRow, ...]:
         """Returns the newest matching rows, newest first. For the next page, set `before` to the last row's id."""
-        query = select(incidents).order_by(incidents.c.id.desc()).limit(limit)
-        if wanted.links:
-            query = query.where(incidents.c.link.in_(wanted.links))
-        for name in ("kind", "topic", "effect", "side"):
-            if value := getattr(wanted, name):
-                query = query.where(incidents.c[name] == str(value))
+        query = sql.newest(incidents, wanted, "kind", "topic", "effect", "side", limit=limit)
         if wanted.open_only:
             query = query.where(incidents.c.closed_ms.is_(None))
-        if wanted.before:
-            query = query.where(incidents.c.id < wanted.before)
         return tuple(_incident_row(row) for row in connection.execute(query).mappings())
 
     @reads

@@ -68,14 +68,7 @@ class Audit(StorePart):
     @reads
     def page(self, connection: Connection, wanted: AuditFilter, *, limit: int = 100) -> tuple[AuditRow, ...]:
         """Returns the newest matching rows. For the next page, set `before` to the last row's id."""
-        query = select(audit).order_by(audit.c.id.desc()).limit(limit)
-        if wanted.links:
-            query = query.where(audit.c.link.in_(wanted.links))
-        values = sql.values_of(wanted)  # names are cut as stored ones
-        for name in filter(values.get, ("kind", "actor", "topic", "group")):
-            query = query.where(audit.c[name] == values[name])
-        if wanted.before:
-            query = query.where(audit.c.id < wanted.before)
+        query = sql.newest(audit, wanted, "kind", "actor", "topic", "group", limit=limit)
         return sql.read_rows(connection, AuditRow, query)
 
 

@@ -195,15 +195,12 @@ class Twins(StorePart):
         """Returns these topics' exact twin partitions that are not stopped, and are written beyond the log that was
         there before. Fast for few topics.
         """
-        found: list[TwinRow] = []
         same = [positions.c[name] == twins.c[name] for name in PARTITION]
         written = or_(twins.c.inherited_end == 0, positions.c.to_offset > twins.c.inherited_end)
         mapped = exists().where(offset_runs.c.link == twins.c.link, offset_runs.c.topic == twins.c.topic)
         on = (twins.c.link == link, positions.c.state == PartitionState.FLOWING.value, written, ~mapped)
-        for some in sql.chunks(sorted(set(topics))):
-            query = select(twins).join(positions, and_(*same)).where(twins.c.topic.in_(some), *on)
-            found += sql.read_rows(connection, TwinRow, query.order_by(twins.c.topic, twins.c.partition))
-        return tuple(found)
+        query = select(twins).join(positions, and_(*same)).where(*on).order_by(twins.c.topic, twins.c.partition)
+        return sql.read_among(connection, TwinRow, query, twins.c.topic, topics)
 
     def active(self, link: str) -> tuple[TwinRow, ...]:
         """Returns the link's twin partitions without archived ones."""
@@ -212,10 +209,8 @@ class Twins(StorePart):
     @reads
     def of_target_topics(self, connection: Connection, target_topic_ids: Iterable[str]) -> tuple[TwinRow, ...]:
         """Returns twin partitions with these target topic ids, of any link, without archived ones."""
-        found: list[TwinRow] = []
-        for some in sql.chunks(sorted(set(target_topic_ids))):
-            query = select(twins).where(twins.c.target_topic_id.in_(some)).order_by(*twins.primary_key)
-            found += sql.read_rows(connection, TwinRow, query)
+        query = select(twins).order_by(*twins.primary_key)
+        found = sql.read_among(connection, TwinRow, query, twins.c.target_topic_id, target_topic_ids)
         archived = {(link, topic) for link in {row.link for row in found} for topic in _archived(connection, link)}
         return tuple(row for row in found if (row.link, row.topic) not in archived)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from sqlalchemy import Column, Connection, Index, Select, and_, case, delete, func, insert, or_, select
+from sqlalchemy import Column, Connection, Index, and_, case, delete, func, insert, or_, select
 
 from twinshore.state import log, sql
 from twinshore.state.core.platform_values import (
@@ -272,12 +271,9 @@ class JobStore(StorePart):
     def page(self, connection: Connection, wanted: JobFilter, *, limit: int = 50) -> tuple[JobRow, ...]:
         """Returns the newest matching jobs."""
         query = select(jobs).order_by(jobs.c.created_ms.desc(), jobs.c.id.desc()).limit(limit)
+        query = sql.narrowed(query, jobs, wanted, "requested_by", "operation")
         if wanted.states:
             query = query.where(jobs.c.state.in_(wanted.states))
-        if wanted.requested_by:
-            query = query.where(jobs.c.requested_by == wanted.requested_by)
-        if wanted.operation:
-            query = query.where(jobs.c.operation == wanted.operation)
         if wanted.before:
             after = select(jobs.c.created_ms).where(jobs.c.id == wanted.before).scalar_subquery()
             older = or_(jobs.c.created_ms < after, and_(jobs.c.created_ms == after, jobs.c.id < wanted.before))
@@ -367,8 +363,10 @@ class SnapshotStore(StorePart):
     def page(self, connection: Connection, wanted: SnapshotFilter, *, limit: int = 50) -> tuple[SnapshotRow, ...]:
         """Returns matching snapshots, the worst first."""
         columns = snapshots.c
-        query = _matching(select(snapshots), wanted)
+        query = sql.narrowed(select(snapshots), snapshots, wanted, "kind", "link", "state")
         query = query.order_by(columns.rank.desc(), columns.lag.desc(), columns.subject_digest).limit(limit)
+        if wanted.search:
+            query = query.where(columns.subject.contains(wanted.search, autoescape=True))
         if wanted.after is not None:
             rank, lag, digest = wanted.after
             later = or_(
@@ -391,13 +389,3 @@ class SnapshotStore(StorePart):
     def series(self, connection: Connection, link: str, since_minute: int) -> tuple[SeriesPoint, ...]:
         query = select(series).where(series.c.link == link, series.c.minute >= since_minute)
         return sql.read_rows(connection, SeriesPoint, query.order_by(series.c.minute))
-
-
-def _matching(query: Select[Any], wanted: SnapshotFilter) -> Select[Any]:
-    conditions: Mapping[str, str] = {"kind": wanted.kind, "link": wanted.link, "state": wanted.state}
-    for name, value in conditions.items():
-        if value:
-            query = query.where(snapshots.c[name] == value)
-    if wanted.search:
-        query = query.where(snapshots.c.subject.contains(wanted.search, autoescape=True))
-    return query

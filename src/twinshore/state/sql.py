@@ -10,7 +10,7 @@ from functools import cache
 from operator import itemgetter
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from sqlalchemy import Connection, Executable, Insert, RowMapping, Table
+from sqlalchemy import ColumnElement, Connection, Executable, Insert, RowMapping, Select, Table, select
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from twinshore.config.errors import StoreError
@@ -96,6 +96,30 @@ def read_rows(connection: Connection, kind: type[R], query: Executable) -> tuple
 def read_row(connection: Connection, kind: type[R], query: Executable) -> R | None:
     """The only row of the query; None without one."""
     return next(iter(read_rows(connection, kind, query)), None)
+
+
+def read_among(
+    connection: Connection, kind: type[R], query: Select[Any], column: ColumnElement[str], values: Iterable[str]
+) -> tuple[R, ...]:
+    """The query's rows whose column has one of these values; of very many some after the others, in order."""
+    queries = [query.where(column.in_(some)) for some in chunks(sorted(set(values)))]
+    return tuple(row for one in queries for row in read_rows(connection, kind, one))
+
+
+def narrowed(query: Select[Any], table: Table, wanted: Any, *names: str) -> Select[Any]:
+    """The query for rows whose columns are as `wanted` has them, where that is not empty."""
+    values = values_of(wanted)  # names are cut as stored ones
+    for name in filter(values.get, names):
+        query = query.where(table.c[name] == values[name])
+    return query
+
+
+def newest(table: Table, wanted: Any, *names: str, limit: int) -> Select[Any]:
+    """Selects the newest rows, as `narrowed`, and by the `links` and older than the id `before` of `wanted`."""
+    query = narrowed(select(table).order_by(table.c.id.desc()).limit(limit), table, wanted, *names)
+    if wanted.links:
+        query = query.where(table.c.link.in_(wanted.links))
+    return query.where(table.c.id < wanted.before) if wanted.before else query
 
 
 def swap_row(connection: Connection, table: Table, seen: Row, values: Row) -> bool:

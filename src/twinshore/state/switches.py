@@ -150,11 +150,8 @@ class ReplicatedPrefixes(StorePart):
 
 def lock_homes(connection: Connection, pair: str, topics: Iterable[str]) -> dict[str, HomeRow]:
     """Returns these topics' homes, locked until the transaction ends."""
-    found: dict[str, HomeRow] = {}
-    for some in sql.chunks(sorted(set(topics))):
-        query = select(homes).where(homes.c.pair == pair, homes.c.topic.in_(some)).order_by(homes.c.topic)
-        found |= {row.topic: row for row in sql.read_rows(connection, HomeRow, query.with_for_update())}
-    return found
+    query = select(homes).where(homes.c.pair == pair).order_by(homes.c.topic).with_for_update()
+    return {row.topic: row for row in sql.read_among(connection, HomeRow, query, homes.c.topic, topics)}
 
 
 class HomeStore(StorePart):
@@ -168,11 +165,8 @@ class HomeStore(StorePart):
     @reads
     def everywhere(self, connection: Connection, topics: Iterable[str]) -> tuple[HomeRow, ...]:
         """Returns the topics' homes in every pair, by topic and pair."""
-        found: list[HomeRow] = []
-        for some in sql.chunks(sorted(set(topics))):
-            query = select(homes).where(homes.c.topic.in_(some)).order_by(homes.c.topic, homes.c.pair)
-            found += sql.read_rows(connection, HomeRow, query)
-        return tuple(found)
+        query = select(homes).order_by(homes.c.topic, homes.c.pair)
+        return sql.read_among(connection, HomeRow, query, homes.c.topic, topics)
 
     @reads
     def version(self, connection: Connection, pair: str) -> int:
@@ -314,10 +308,9 @@ def _unknown_home(change: HomeChange) -> HomeRow:
 def _held(connection: Connection, places: Sequence[tuple[str, str]]) -> Iterable[TopicInSwitch]:
     """Yields these topics' rows, locked until the transaction ends."""
     for pair in sorted({pair for pair, _ in places}):
-        for some in sql.chunks(sorted({topic for of, topic in places if of == pair})):
-            query = select(topics_in_switch).where(topics_in_switch.c.pair == pair, topics_in_switch.c.topic.in_(some))
-            query = query.order_by(topics_in_switch.c.topic)
-            yield from sql.read_rows(connection, TopicInSwitch, query.with_for_update())
+        topics = {topic for of, topic in places if of == pair}
+        query = select(topics_in_switch).where(topics_in_switch.c.pair == pair).order_by(topics_in_switch.c.topic)
+        yield from sql.read_among(connection, TopicInSwitch, query.with_for_update(), topics_in_switch.c.topic, topics)
 
 
 def _pairs(connection: Connection, switch_id: str) -> set[str]:
