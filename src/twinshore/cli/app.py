@@ -206,14 +206,13 @@ R = TypeVar("R", bound=_Row)
 
 def load_cli_settings(path: Path, *, logs: bool = False) -> Settings:
     """The settings with the store's links. Waits are reported on stderr, unless the verb `logs` them."""
-    from twinshore.config.settings import load_settings
     from twinshore.replication.operations.link_admin import with_stored_links
 
     if not logs:
         from twinshore.runtime.wait_report import report_waits
 
         report_waits(lambda sentence: typer.echo(sentence, err=True), watched=sys.stderr.isatty())
-    return with_stored_links(load_settings(path, os.environ))
+    return with_stored_links(load_settings_file(path))
 
 
 @contextmanager
@@ -256,10 +255,20 @@ def any_store(path: Path, *, creates: bool = False, links: bool = False) -> Iter
         yield settings, store
 
 
-def print_page(rows: Sequence[R], words: Callable[[R], str], *, last: int, none: str) -> None:
-    """Prints the newest `last` rows, one per line, and how to see older ones."""
-    for row in rows[:last]:
-        typer.echo(escape_line(words(row)))
+def print_page(
+    rows: Sequence[R],
+    words: Callable[[R], str],
+    values: Callable[[R], object],
+    *,
+    last: int,
+    none: str,
+    as_json: bool,
+) -> None:
+    """Prints the newest `last` rows as JSON, or one per line and how to see older ones."""
+    if as_json:
+        typer.echo(json.dumps([values(row) for row in rows[:last]], indent=2))
+        return
+    print_lines(map(words, rows[:last]))
     if not rows:
         typer.echo(none)
     elif len(rows) > last:
@@ -273,8 +282,7 @@ def print_result(
     if as_json:
         typer.echo(json.dumps(values, indent=indent))
         return
-    for line in list(lines) or ([none] if none else []):
-        typer.echo(escape_line(line))
+    print_lines(list(lines) or ([none] if none else []))
 
 
 def write_text_file(path: Path, text: str, *, replaces: bool = True) -> None:

@@ -37,12 +37,10 @@ TRIED = typer.Option(None, "--settings", help="Use this file's [delay]; default:
 def register(app: typer.Typer) -> None:
     delay = typer.Typer(invoke_without_command=True)
     delay.callback()(show)
-    for verb in (watch, watch_watchers, forget, check, simulate):
-        delay.command(verb.__name__.replace("_", "-"))(verb)
+    options.add_verbs(delay, watch, watch_watchers, forget, check, simulate)
     listed = typer.Typer(invoke_without_command=True)
     listed.callback()(alarms)
-    listed.command("acknowledge")(acknowledge)
-    listed.command("silence")(silence)
+    options.add_verbs(listed, acknowledge, silence)
     delay.add_typer(listed, name="alarms")
     webhook = typer.Typer(help="The webhook that gets the alarms.")
     webhook.command("test")(webhook_test)

@@ -20,8 +20,7 @@ BACK = typer.Option(False, "--back", help="From the target to the source.")
 def register(app: typer.Typer) -> None:
     groups = typer.Typer()
     groups.callback(invoke_without_command=True)(show)
-    groups.command("translate")(translate)
-    groups.command("move")(move)
+    options.add_verbs(groups, translate, move)
     app.add_typer(groups, name="groups")
 
 
@@ -34,7 +33,6 @@ def show(
     json_output: bool = options.JSON,
 ) -> None:
     """Shows consumer groups on both sides of links, and their difference in records and seconds. Asks both clusters."""
-
     if context.invoked_subcommand is not None:
         return
     from twinshore.groups.operations import check_pattern, read_group_views, view_as_values, view_remarks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -31,12 +30,9 @@ def incidents(
 
     with existing_store(settings) as (loaded, store):
         rows = found(link, loaded, store, kind=kind, topic=topic, open_only=open_only, before=before, last=last + 1)
-    if json_output:
-        typer.echo(json.dumps([incident_values(row) for row in rows[:last]], indent=2))
-        return
     narrowed = link or kind or topic or open_only or before
     none = "the incident log has no such entry" if narrowed else "the incident log is empty"
-    print_page(rows, describe_incident, last=last, none=none)
+    print_page(rows, describe_incident, incident_values, last=last, none=none, as_json=json_output)
 
 
 def audit(
@@ -62,12 +58,9 @@ def audit(
     with existing_store(settings) as (loaded, store):
         wanted = AuditFilter(tuple(link), kind, by, topic, group, before)
         rows = read_audit(wanted, loaded, store, last=last + 1)
-    if json_output:
-        typer.echo(json.dumps([asdict(row) for row in rows[:last]], indent=2))
-        return
-    print_page(rows, describe_change, last=last, none="nothing has been changed besides records")
+    none = "nothing has been changed besides records"
+    print_page(rows, describe_change, asdict, last=last, none=none, as_json=json_output)
 
 
 def register(app: typer.Typer) -> None:
-    app.command("audit")(audit)
-    app.command("incidents")(incidents)
+    options.add_verbs(app, audit, incidents)

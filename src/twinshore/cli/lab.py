@@ -22,14 +22,9 @@ RECORDS = typer.Option(10_000, "--records", min=0, max=100_000_000, help="Number
 
 def register(app: typer.Typer) -> None:
     lab = typer.Typer(help="Real Kafka clusters on this machine, for experiments.", no_args_is_help=True)
-    lab.command("up")(up)
-    lab.command("fill")(fill)
-    lab.command("stop")(stop)
-    lab.command("start")(start)
-    lab.command("down")(down)
-    lab.command("status")(status)
+    options.add_verbs(lab, up, fill, stop, start, down, status)
     app.add_typer(lab, name="lab")
-    app.command("demo")(demo)
+    options.add_verbs(app, demo)
 
 
 def up(

@@ -28,15 +28,12 @@ DRY_RECOVER = typer.Option(
 
 def register(app: typer.Typer) -> None:
     link = typer.Typer(help="Show links, and change them while they run.", no_args_is_help=True)
-    for verb in (pause, resume, throttle, priority, reset, homes, home):
-        link.command(verb.__name__)(verb)
+    options.add_verbs(link, pause, resume, throttle, priority, reset, homes, home)
     link.command("list")(list_links)
     link.command("filter")(filter_names)
-    link.command("recover")(recover)
-    link.command("add")(add)
+    options.add_verbs(link, recover, add)
     link.command("set")(set_values)
-    link.command("reverse")(reverse)
-    link.command("remove")(remove)
+    options.add_verbs(link, reverse, remove)
     app.add_typer(link, name="link")
 
 

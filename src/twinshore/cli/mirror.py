@@ -28,8 +28,7 @@ ANYWAY = typer.Option(False, "--anyway", help="Even if consumer groups have memb
 
 def register(app: typer.Typer) -> None:
     mirror = typer.Typer(help="Replicate topics from one cluster to another, offset by offset.", no_args_is_help=True)
-    for verb in (run, plan, forget, recreate, keep, delete, resume, offset_map, records, rebuild):
-        mirror.command(verb.__name__.replace("_", "-"))(verb)
+    options.add_verbs(mirror, run, plan, forget, recreate, keep, delete, resume, offset_map, records, rebuild)
     app.add_typer(mirror, name="mirror")
 
 
@@ -130,9 +129,12 @@ def recreate(
     twin holds other records and is never deleted. With several links in the settings, give --link.
     """
     from twinshore.replication.operations.twins import act_recreate, plan_recreate
+    from twinshore.state.opening import open_existing
 
-    with existing_store(settings) as (loaded, store):
-        planned = plan_recreate(topic, loaded.only(link), loaded, store, even_unreplicated=even_unreplicated)
+    loaded = load_cli_settings(settings)
+    chosen = loaded.only(link)
+    with open_existing(loaded) as store:
+        planned = plan_recreate(topic, chosen, loaded, store, even_unreplicated=even_unreplicated)
         run_steps(planned, act_recreate(planned, store, by=get_operator_name()), dry_run=dry_run)
 
 
@@ -148,9 +150,11 @@ def keep(
     A running mirror obeys at once: it checks right before each deletion.
     """
     from twinshore.replication.operations.twins import act_keep, plan_keep
+    from twinshore.state.opening import open_existing
 
-    with existing_store(settings) as (loaded, store):
-        links = [loaded.only(link).name] if undo else link
+    loaded = load_cli_settings(settings)
+    links = [loaded.only(link).name] if undo else link
+    with open_existing(loaded) as store:
         plan = plan_keep(topic, links, loaded, store, every=every, undo=undo)
         run_steps(plan, act_keep(plan, store, by=get_operator_name()), dry_run=False)
 
@@ -167,9 +171,12 @@ def delete(
     settings, give --link.
     """
     from twinshore.replication.operations.twins import act_delete, plan_delete
+    from twinshore.state.opening import open_existing
 
-    with existing_store(settings) as (loaded, store):
-        plan = plan_delete(topic, loaded.only(link), loaded, store)
+    loaded = load_cli_settings(settings)
+    chosen = loaded.only(link)
+    with open_existing(loaded) as store:
+        plan = plan_delete(topic, chosen, loaded, store)
         run_steps(plan, act_delete(plan, store, by=get_operator_name()), dry_run=dry_run)
 
 

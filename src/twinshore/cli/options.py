@@ -1,7 +1,8 @@
-"""The options that verbs share."""
+"""The options that verbs share, and their names."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import typer
@@ -23,3 +24,9 @@ BEFORE = typer.Option(0, "--before", min=0, help="Only entries older than this i
 LAST = typer.Option(50, "--last", min=1, max=10_000, help="Number of entries, newest first.")
 CLIENT = typer.Option("*", "--client", help="Only this client id, or a prefix followed by `*`.")
 TOPICS = typer.Option([], "--topic", help="Only this topic; repeatable.")
+
+
+def add_verbs(group: typer.Typer, *verbs: Callable[..., None]) -> None:
+    """Adds verbs that are named as their functions."""
+    for verb in verbs:
+        group.command(verb.__name__.replace("_", "-"))(verb)

@@ -22,8 +22,7 @@ EVEN_WEAK = typer.Option(False, "--even-weak", help="Also if the loss of one bro
 def register(app: typer.Typer) -> None:
     protection = typer.Typer(help="Have topics acknowledged by both sides.", no_args_is_help=True)
     protection.command("set")(set_level)
-    protection.command("show")(show)
-    protection.command("explain")(explain)
+    options.add_verbs(protection, show, explain)
     app.add_typer(protection, name="protection")
 
 

@@ -46,10 +46,9 @@ NEW_PASSWORD = typer.Option(
 def register_breaker(proxy: typer.Typer) -> None:
     breaker = typer.Typer(help="Circuit breakers: proxies answer clients in place of brokers.")
     breaker.command("open")(open_breaker)
-    breaker.command("close")(close)
-    breaker.command("limit")(limit)
+    options.add_verbs(breaker, close, limit)
     breaker.command("list")(list_breakers)
-    breaker.command("drops")(drops)
+    options.add_verbs(breaker, drops)
     proxy.add_typer(breaker, name="breaker", no_args_is_help=True)
 
 
@@ -242,14 +241,12 @@ def offsets(
 
 def register(app: typer.Typer) -> None:
     proxy = typer.Typer(help="Serve several clusters at one address.", no_args_is_help=True)
-    proxy.command("run")(run)
-    proxy.command("plan")(plan)
+    options.add_verbs(proxy, run, plan)
     proxy.command("list")(list_proxies)
     register_breaker(proxy)
-    proxy.command("traffic")(traffic)
+    options.add_verbs(proxy, traffic)
     advise.register_audit(proxy)
-    proxy.command("groups")(groups)
-    proxy.command("offsets")(offsets)
+    options.add_verbs(proxy, groups, offsets)
     users = typer.Typer(help="Users with which clients log in at the proxy.")
     users.command("print")(print_user)
     users.command("set")(set_user)

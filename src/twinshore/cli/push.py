@@ -21,8 +21,7 @@ BEGINNING = typer.Argument(help="First characters of the token's digest, as `pus
 def register(app: typer.Typer) -> None:
     push = typer.Typer(help="Push settings to clients of the client library.", no_args_is_help=True)
     push.command("set")(set_push)
-    for verb in (show, remove, token, tokens, revoke, serve):
-        push.command(verb.__name__)(verb)
+    options.add_verbs(push, show, remove, token, tokens, revoke, serve)
     push.command("list")(list_pushes)
     app.add_typer(push, name="push")
 

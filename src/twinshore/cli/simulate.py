@@ -38,9 +38,7 @@ STATES = typer.Option(
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Simulates how a Kafka partition keeps or loses a record.", no_args_is_help=True)
-    group.command("story")(story)
-    group.command("explore")(explore)
-    group.command("topic")(topic)
+    options.add_verbs(group, story, explore, topic)
     app.add_typer(group, name="simulate")
 
 

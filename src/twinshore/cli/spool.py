@@ -18,8 +18,7 @@ YES = typer.Option(False, "--yes", help="Delete; without it, only show what woul
 
 def register(app: typer.Typer) -> None:
     spool = typer.Typer(help="Records that producers of the client library keep on disk.", no_args_is_help=True)
-    for verb in (show, send, drop):
-        spool.command(verb.__name__)(verb)
+    options.add_verbs(spool, show, send, drop)
     app.add_typer(spool, name="spool")
 
 

@@ -31,8 +31,7 @@ EVERY_S = 1.0
 
 
 def register(app: typer.Typer) -> None:
-    app.command("status")(status)
-    app.command("topology")(topology)
+    options.add_verbs(app, status, topology)
 
 
 def status(

@@ -54,8 +54,7 @@ UNKNOWN = typer.Argument("", help="First characters of the switch's id; optional
 
 def register(app: typer.Typer) -> None:
     switch = typer.Typer(help="Move topics, or one consumer group, to another home and back.", no_args_is_help=True)
-    for verb in (plan, run, status, resume, rollback, failback, drill, history, free):
-        switch.command(verb.__name__)(verb)
+    options.add_verbs(switch, plan, run, status, resume, rollback, failback, drill, history, free)
     switch.add_typer(rescue_verbs(), name="rescue")
     app.add_typer(switch, name="switch")
 
@@ -338,9 +337,7 @@ LIMIT = typer.Option(10, "--limit", help="Number of records to show.")
 def rescue_verbs() -> typer.Typer:
     found = typer.Typer(help="Records that fail-backs saved.", no_args_is_help=True)
     found.command("list")(list_files)
-    found.command("export")(export)
-    found.command("show")(show)
-    found.command("reinject")(reinject)
+    options.add_verbs(found, export, show, reinject)
     return found
 
 
