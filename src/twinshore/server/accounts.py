@@ -20,6 +20,7 @@ from twinshore.server.core.access import (
     Caller,
     login_wait_ms,
     password_fault,
+    require,
     session_caller,
     token_caller,
 )
@@ -229,8 +230,7 @@ class Accounts:
 
     def add_token(self, caller: Caller, name: str, role: Role, days: int) -> str:
         """Returns the token, which is shown once."""
-        if not caller.may(role):
-            raise RefusedError("server.not-allowed", name=caller.name, role=caller.role, needed=role)
+        require(caller, role)
         if not name or len(name) > 100 or not 1 <= days <= TOKEN_DAYS_MAX:
             why = f"needs a name, and 1 to {TOKEN_DAYS_MAX} days"
             raise ConfigError("server.wrong-value", name="token", why=why)

@@ -11,12 +11,12 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from twinshore import __version__
-from twinshore.config.errors import CodedError, ConfigError, TwinshoreError
+from twinshore.config.errors import CodedError, ConfigError, RefusedError, TwinshoreError
 from twinshore.server.core.access import Caller
 from twinshore.server.core.catalogue import Operation, Parameter, ValueKind
 from twinshore.server.core.jobs import JobPlan
 from twinshore.server.requests import JobRequests, job_command, may_see
-from twinshore.server.verbs import operation_of, operations
+from twinshore.server.verbs import operations
 from twinshore.state.core.platform_values import JobRow, JobState, SnapshotKind, SnapshotRow
 from twinshore.state.platform import JobFilter, SnapshotFilter, digest_of
 from twinshore.state.store import Store
@@ -100,9 +100,7 @@ class Api:
         return JSONResponse({"name": call.caller.name, "role": str(call.caller.role), "by": call.caller.by})
 
     def ask(self, call: ApiCall) -> Response:
-        key = call.key
-        one = operation_of(call.path["operation"])
-        row = self._requests.ask(one.name, call.body, call.caller, key)
+        row = self._requests.ask(call.path["operation"], call.body, call.caller, call.key)
         return JSONResponse(job_values(row), 202, {"Location": f"{API}/jobs/{row.id}"})
 
     def overview(self, _: ApiCall) -> Response:
@@ -165,14 +163,12 @@ class Api:
         job = call.path["job"]
         try:
             return JSONResponse(job_values(change(job)), 202)
-        except ConfigError:
-            raise
-        except TwinshoreError as error:
-            if isinstance(error, CodedError) and error.code == "server.job-not-planned":
-                row = self._requests.job(job, call.caller)
-                plan = asdict(JobPlan.from_json(row.plan)) if row.plan else None
-                return problem(409, error, plan=plan, digest=row.digest)
-            raise
+        except RefusedError as error:
+            if error.code != "server.job-not-planned":
+                raise
+            row = self._requests.job(job, call.caller)
+            plan = asdict(JobPlan.from_json(row.plan)) if row.plan else None
+            return problem(409, error, plan=plan, digest=row.digest)
 
 
 def _limit(query: Mapping[str, str]) -> int:

@@ -64,20 +64,17 @@ class Platform:
 
     def ask(self, method: str, path: str, body: object = None, key: str = "") -> Any:
         """Returns the answer. Raises RefusedError for what the platform refuses, ConfigError if it is silent."""
-        request = urllib.request.Request(f"{self._server}{API}{path}", method=method)
-        request.add_header("Accept", "application/json")
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if self._token:
-            request.add_header("Authorization", f"Bearer {self._token}")
+            headers["Authorization"] = f"Bearer {self._token}"
         if key:
-            request.add_header("Idempotency-Key", key)
-        data = None
-        if body is not None:
-            data = json.dumps(body).encode()
-            request.add_header("Content-Type", "application/json")
+            headers["Idempotency-Key"] = key
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self._server}{API}{path}", data, headers, method=method)
         try:
             # The token goes nowhere else than to the server that was named.
             https = urllib.request.HTTPSHandler(context=ssl.create_default_context())
-            with urllib.request.build_opener(NoRedirects, https).open(request, data, TIMEOUT_S) as answer:
+            with urllib.request.build_opener(NoRedirects, https).open(request, timeout=TIMEOUT_S) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             raise self._refused(error) from error

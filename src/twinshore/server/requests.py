@@ -10,7 +10,7 @@ from typing import Any
 
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.kafka.clock import wall_ms
-from twinshore.server.core.access import Caller, approval_fault, may_cancel, needs_approval
+from twinshore.server.core.access import Caller, approval_fault, may_cancel, needs_approval, require
 from twinshore.server.core.catalogue import Effect, Operation, Role, command_line
 from twinshore.server.core.jobs import JobPlan, age_fault, applied, apply_fault, approved, cancelled, has_ended, planned
 from twinshore.server.verbs import operation_of, operations
@@ -34,7 +34,7 @@ class JobRequests:
         request sent again makes no second job.
         """
         operation = operation_of(path)
-        self.check_role(operation, caller)
+        require(caller, operation.rule.role)
         line = command_line(operation.words(arguments))  # refuses what the verb does not take
         is_reading = operation.effect(arguments) is Effect.READS
         open_jobs = JobFilter(FOR_WORKERS, caller.name)
@@ -59,16 +59,11 @@ class JobRequests:
             raise RefusedError("server.key-used", job=found.id)
         return found
 
-    def check_role(self, operation: Operation, caller: Caller) -> None:
-        needed = operation.rule.role
-        if not caller.may(needed):
-            raise RefusedError("server.not-allowed", name=caller.name, role=caller.role, needed=needed)
-
     def apply(self, job: str, digest: str, reason: str, caller: Caller) -> JobRow:
         """Agrees to the plan of this digest."""
         row = self.job(job, caller)
         operation, now_ms = operation_of(row.operation), wall_ms()
-        self.check_role(operation, caller)
+        require(caller, operation.rule.role)
         if fault := apply_fault(row, digest, now_ms):
             raise RefusedError("server.job-not-planned", job=job, why=fault)
         asks = needs_approval(operation.effect(json.loads(row.arguments)), four_eyes=self._four_eyes)
@@ -101,7 +96,7 @@ class JobRequests:
         if row is None:
             raise ConfigError("server.no-job", job=job)
         if not may_see(caller, row):
-            self.check_role(operation_of(row.operation), caller)
+            require(caller, operation_of(row.operation).rule.role)
         return row
 
     def _swap(self, row: JobRow, now: JobRow, caller: Caller, outcome: str) -> JobRow:
@@ -134,7 +129,8 @@ def read_form(operation: Operation, form: Mapping[str, list[str]]) -> dict[str, 
     for parameter in operation.parameters:
         texts = [text for text in form.get(parameter.name, []) if text.strip()]
         if parameter.kind == "flag":
-            found[parameter.name] = bool(texts)
+            if bool(texts) != bool(parameter.default):  # one that is as by default is not given
+                found[parameter.name] = bool(texts)
             continue
         if parameter.is_many:
             texts = [word for text in texts for word in text.split("\n") if word.strip()]
@@ -144,6 +140,4 @@ def read_form(operation: Operation, form: Mapping[str, list[str]]) -> dict[str, 
             raise ConfigError("server.wrong-value", name=parameter.name, why="must be a number") from None
         if values:
             found[parameter.name] = values if parameter.is_many else values[0]
-    flags = {one.name: one for one in operation.parameters if one.kind == "flag"}
-    # A flag that is as by default is not given.
-    return {name: value for name, value in found.items() if name not in flags or value != bool(flags[name].default)}
+    return found

@@ -28,7 +28,7 @@ from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.server import account_pages, job_pages, pages, report_pages
 from twinshore.server.accounts import Accounts, read_role
 from twinshore.server.api import API, KEY_CHARS_MAX, Api, ApiCall, openapi, problem
-from twinshore.server.core.access import SESSION_MS, Caller, is_csrf_right
+from twinshore.server.core.access import SESSION_MS, Caller, is_csrf_right, require
 from twinshore.server.core.catalogue import JSON, Role
 from twinshore.server.core.oidc import CALLBACK_PATH, LOGIN_MS, LOGIN_PATH, LoginAttempt
 from twinshore.server.html import Markup, tag
@@ -365,11 +365,11 @@ class Console:
     # -- people
 
     def _people_page(self, visit: Visit) -> Page:
-        _require(visit.caller, Role.ADMIN)
+        require(visit.caller, Role.ADMIN)
         return account_pages.people_page(visit)
 
     def _add_person(self, request: Request, visit: Visit, form: Form) -> Response:
-        _require(visit.caller, Role.ADMIN)
+        require(visit.caller, Role.ADMIN)
         try:
             role = read_role(form.text("role"))
             self._accounts.add_person(form.text("name"), form.secret("password"), role, visit.caller)
@@ -379,7 +379,7 @@ class Console:
 
     def _change_person(self, request: Request, visit: Visit, form: Form) -> Response:
         del request
-        _require(visit.caller, Role.ADMIN)
+        require(visit.caller, Role.ADMIN)
         role = read_role(form.text("role")) if form.text("role") else None
         enabled = {"0": False, "1": True}.get(form.text("enabled"))
         self._accounts.change_person(form.text("name"), visit.caller, role=role, enabled=enabled)
@@ -531,11 +531,6 @@ class Console:
         except StoreError as error:
             return JSONResponse({"ok": False, "says": error.message}, 503)
         return JSONResponse({"ok": True, "says": "ok"})
-
-
-def _require(caller: Caller, role: Role) -> None:
-    if not caller.may(role):
-        raise RefusedError("server.not-allowed", name=caller.name, role=caller.role, needed=role)
 
 
 # Any, because starlette and uvicorn have other types for the same.

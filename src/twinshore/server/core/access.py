@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass
 
+from twinshore.config.errors import RefusedError
 from twinshore.server.core.catalogue import Effect, Role, lower_role
 from twinshore.state.core.platform_values import JobRow, JobState, PersonRow, SessionRow, TokenRow
 
@@ -32,6 +33,12 @@ class Caller:
 
     def may(self, role: Role) -> bool:
         return self.role.covers(role)
+
+
+def require(caller: Caller, role: Role) -> None:
+    """Raises RefusedError for a caller who has not the rights of this role."""
+    if not caller.may(role):
+        raise RefusedError("server.not-allowed", name=caller.name, role=caller.role, needed=role)
 
 
 def session_caller(row: SessionRow | None, person: PersonRow | None) -> Caller | None:
