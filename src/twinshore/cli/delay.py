@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -62,12 +61,9 @@ def show(
 
     with existing_store(settings, "monitoring.no-store") as (loaded, store):
         found = read_delays(link, topic, loaded, store, clock=wall_ms)
-    if json_output:
-        typer.echo(json.dumps(found.as_values()))
-        return
-    _table(found.topics())
-    for sentence in found.sentences():
-        typer.echo(sentence)
+    if not json_output:
+        _table(found.topics())
+    print_result(found.as_values(), found.sentences(), as_json=json_output)
 
 
 def watch(settings: Path = options.SETTINGS, link: list[str] = options.LINKS) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,11 +39,10 @@ def show(
     check_pattern(group)
     with existing_store(settings) as (loaded, store):
         views, silent = read_group_views(group, link, loaded, store)
-    if json_output:
-        values = [view_as_values(view, partitions=partitions) for view in views]
-        typer.echo(json.dumps({"groups": values, "silent": silent}))
-        return
-    _table(views, [*silent, *view_remarks(views)], partitions=partitions)
+    if not json_output:
+        _table(views, [*silent, *view_remarks(views)], partitions=partitions)
+    values = [view_as_values(view, partitions=partitions) for view in views]
+    print_result({"groups": values, "silent": silent}, (), as_json=json_output)
 
 
 def translate(

@@ -10,7 +10,7 @@ import typer
 
 from twinshore.cli import options
 from twinshore.cli.app import any_store, get_operator_name, load_settings_file, print_result, run_steps, server_log
-from twinshore.config.sentences import escape_line, format_time
+from twinshore.config.sentences import format_time
 
 APP = typer.Argument(help="The application's name, as its clients give it.", metavar="APP")
 FILE = typer.Argument(help="File with the settings, a JSON object; `-` reads standard input.", metavar="FILE")
@@ -48,11 +48,8 @@ def show(app: str = APP, settings: Path = options.SETTINGS, json_output: bool = 
 
     with any_store(settings) as (_, store):
         (found,) = read_pushes(store, app)
-    if json_output:
-        typer.echo(json.dumps(found))
-        return
-    typer.echo(escape_line(_said(found)))
-    typer.echo(json.dumps(json.loads(found["push"]), indent=2))
+    pushed = json.dumps(json.loads(found["push"]), indent=2)
+    print_result(found, [_said(found), *pushed.splitlines()], as_json=json_output)
 
 
 def list_pushes(settings: Path = options.SETTINGS, json_output: bool = options.JSON) -> None:

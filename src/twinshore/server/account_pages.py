@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twinshore.server.core.access import PASSWORD_CHARS_MIN, TOKEN_DAYS_MAX
+from twinshore.server.core.access import PASSWORD_CHARS_MIN, TOKEN_DAYS_MAX, require
 from twinshore.server.core.catalogue import Role
 from twinshore.server.html import Child, Markup, button, field, link, render, table, tag
 from twinshore.server.job_pages import roles_up_to
@@ -105,6 +105,7 @@ def account_page(visit: Visit, fresh: str = "", fault: str = "") -> Page:
 
 def people_page(visit: Visit, fault: str = "") -> Page:
     """Who may log in, and as what."""
+    require(visit.caller, Role.ADMIN)
     rows: list[list[Child]] = []
     for person in visit.store.people.all():
         is_self = person.name == visit.caller.name

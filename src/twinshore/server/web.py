@@ -130,7 +130,7 @@ class Console:
             self._page("/jobs", job_pages.jobs_page),
             self._page("/jobs/{job}", lambda visit, job: job_pages.job_page(visit, job, self._requests)),
             self._page("/account", account_pages.account_page),
-            self._page("/people", self._people_page),
+            self._page("/people", account_pages.people_page),
             self._page("/device", account_pages.device_page),
         ]
         shown += [
@@ -363,10 +363,6 @@ class Console:
         return self._redirect("/account")
 
     # -- people
-
-    def _people_page(self, visit: Visit) -> Page:
-        require(visit.caller, Role.ADMIN)
-        return account_pages.people_page(visit)
 
     def _add_person(self, request: Request, visit: Visit, form: Form) -> Response:
         require(visit.caller, Role.ADMIN)
