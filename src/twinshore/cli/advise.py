@@ -55,26 +55,20 @@ def advise(
     """
     if context.invoked_subcommand:
         return
-    from twinshore.advisor.operations.advice_on_cluster import (
-        AdviceRequest,
-        advice_as_values,
-        advise_on_cluster,
-        describe_result,
-        render_advice,
-        select_cluster,
-    )
+    from twinshore.advisor.operations import advice_on_cluster as operations
 
     if json_output and fix:
         raise ConfigError("cli.fix-with-json")
     if yes and not fix:
         raise ConfigError("cli.yes-without-fix")
     loaded = load_cli_settings(settings)
-    request = AdviceRequest(cluster, tuple(topic), policy, since, apart, within)
-    advice = advise_on_cluster(request, loaded, clock=wall_ms, wait=time.sleep)
+    request = operations.AdviceRequest(cluster, tuple(topic), policy, since, apart, within)
+    advice = operations.advise_on_cluster(request, loaded, clock=wall_ms, wait=time.sleep)
     if html is not None:
-        write_text_file(html, render_advice(advice))
-    print_result(advice_as_values(advice), describe_result(advice, everything=everything), as_json=json_output)
-    code = _mended(advice, select_cluster(cluster, loaded), yes=yes) if fix else advice.exit_code
+        write_text_file(html, operations.render_advice(advice))
+    lines = operations.describe_result(advice, everything=everything)
+    print_result(operations.advice_as_values(advice), lines, as_json=json_output)
+    code = _mended(advice, operations.select_cluster(cluster, loaded), yes=yes) if fix else advice.exit_code
     raise typer.Exit(code)
 
 
@@ -138,22 +132,18 @@ def audit(
     A Spark job sums the traffic in the store. Exit code 0: no findings; 1: findings at or above the policy's fail_at
     (warning, without a policy); 2: no findings, but some data was missing.
     """
-    from twinshore.advisor.operations.client_audits import (
-        ClientAuditRequest,
-        audit_as_values,
-        audit_clients,
-        describe_audit,
-        render_audit,
-    )
+    from twinshore.advisor.operations import client_audits
     from twinshore.proxy.operations.breakers import parse_seconds
 
     with catch_stop_request() as request:
-        look = ClientAuditRequest(parse_seconds(last, "--last"), policy, here)
+        look = client_audits.ClientAuditRequest(parse_seconds(last, "--last"), policy, here)
         tell = partial(typer.echo, err=True)
-        answer = audit_clients(look, load_settings_file(settings), clock=wall_ms, stop=request.stop, tell=tell)
+        loaded = load_settings_file(settings)
+        answer = client_audits.audit_clients(look, loaded, clock=wall_ms, stop=request.stop, tell=tell)
         if answer is None:
             raise typer.Exit(request.exit_code)
     if html is not None:
-        write_text_file(html, render_audit(answer))
-    print_result(audit_as_values(answer), describe_audit(answer, everything=everything), as_json=json_output)
+        write_text_file(html, client_audits.render_audit(answer))
+    lines = client_audits.describe_audit(answer, everything=everything)
+    print_result(client_audits.audit_as_values(answer), lines, as_json=json_output)
     raise typer.Exit(answer.exit_code)

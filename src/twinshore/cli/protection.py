@@ -61,29 +61,22 @@ def set_level(
     --alone-after and that is written down. strict: home and twin have it, else the write is refused. Options that
     are not given stay as they are.
     """
-    from twinshore.replication.operations.protection import (
-        ProtectionRequest,
-        act,
-        parse_after_failover,
-        parse_level,
-        parse_read,
-        plan,
-    )
+    from twinshore.replication.operations import protection
 
-    request = ProtectionRequest(
+    request = protection.ProtectionRequest(
         tuple(topics or ()),
-        parse_level(level, as_settings=as_settings),
+        protection.parse_level(level, as_settings=as_settings),
         alone_after,
         twin,
-        parse_after_failover(after_failover),
+        protection.parse_after_failover(after_failover),
         loss_at_most,
         even_weak,
-        parse_read(read),
+        protection.parse_read(read),
         as_settings,
     )
     with any_store(settings, creates=not dry_run, links=True) as (loaded, store):
-        planned = plan(request, loaded, store)
-        run_steps(planned, act(planned, loaded, store, by=get_operator_name()), dry_run=dry_run)
+        planned = protection.plan(request, loaded, store)
+        run_steps(planned, protection.act(planned, loaded, store, by=get_operator_name()), dry_run=dry_run)
 
 
 def show(

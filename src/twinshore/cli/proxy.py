@@ -67,18 +67,13 @@ def open_breaker(
 
     With --policy drop, producers get success, and their records are lost.
     """
-    from twinshore.proxy.operations.breakers import (
-        OpenBreakers,
-        parse_policy,
-        parse_seconds,
-        plan_open,
-        select_breakers,
-    )
+    from twinshore.proxy.operations import breakers
 
-    selection = select_breakers(topic, client, produce=produce, fetch=fetch)
-    breakers = OpenBreakers(selection, reason, parse_policy(policy), parse_seconds(lasts) if lasts else 0)
+    selection = breakers.select_breakers(topic, client, produce=produce, fetch=fetch)
+    given = breakers.parse_policy(policy), breakers.parse_seconds(lasts) if lasts else 0
+    request = breakers.OpenBreakers(selection, reason, *given)
     with any_store(settings, creates=not dry_run) as (_, store):
-        _carry_out(plan_open(breakers, store, by=get_operator_name()), store, dry_run=dry_run)
+        _carry_out(breakers.plan_open(request, store, by=get_operator_name()), store, dry_run=dry_run)
 
 
 def limit(
@@ -100,20 +95,13 @@ def limit(
 
     Each proxy measures its own traffic, summed over all topics and clients that the breaker matches.
     """
-    from twinshore.proxy.operations.breakers import (
-        SetBreakerLimits,
-        build_limits,
-        parse_policy,
-        plan_limits,
-        select_breakers,
-    )
+    from twinshore.proxy.operations import breakers
 
-    limits = build_limits(records_s, bytes_s, latency_ms, above_s, quiet_s)
-    set_breaker_limits = SetBreakerLimits(
-        select_breakers(topic, client, produce=produce, fetch=fetch), limits, reason, parse_policy(policy)
-    )
+    limits = breakers.build_limits(records_s, bytes_s, latency_ms, above_s, quiet_s)
+    selection = breakers.select_breakers(topic, client, produce=produce, fetch=fetch)
+    request = breakers.SetBreakerLimits(selection, limits, reason, breakers.parse_policy(policy))
     with any_store(settings, creates=not dry_run) as (_, store):
-        _carry_out(plan_limits(set_breaker_limits, store, by=get_operator_name()), store, dry_run=dry_run)
+        _carry_out(breakers.plan_limits(request, store, by=get_operator_name()), store, dry_run=dry_run)
 
 
 def close(

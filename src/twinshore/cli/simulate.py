@@ -86,21 +86,15 @@ def explore(
 
     Exit code 0: none within the limits; 1: found, and shown; 2: more states than --states.
     """
-    from twinshore.advisor.core.simulator.explore import (
-        ExplorationRequest,
-        exit_code,
-        exploration_as_values,
-        render_exploration,
-        run_exploration,
-        sentences_of,
-    )
+    from twinshore.advisor.core.simulator import explore as simulator
 
     words = (flush, truncation, elr, idempotence, retries, in_flight, commit, tuple(fault), tuple(harm), faults, states)
-    found = run_exploration(ExplorationRequest(replicas, records, acks, min_insync, unclean, *words, away, reset))
+    request = simulator.ExplorationRequest(replicas, records, acks, min_insync, unclean, *words, away, reset)
+    found = simulator.run_exploration(request)
     if html is not None:
-        write_text_file(html, render_exploration(found))
-    print_result(exploration_as_values(found), sentences_of(found), as_json=json_output)
-    raise typer.Exit(exit_code(found))
+        write_text_file(html, simulator.render_exploration(found))
+    print_result(simulator.exploration_as_values(found), simulator.sentences_of(found), as_json=json_output)
+    raise typer.Exit(simulator.exit_code(found))
 
 
 def topic(
@@ -125,20 +119,14 @@ def topic(
     Exit code 0: none within the limits; 1: found; 2: more states than --states.
     """
     from twinshore.advisor.core.simulator.explore import ExplorationRequest
-    from twinshore.advisor.operations.settings_advice import (
-        describe_losses,
-        exit_code,
-        find_losses,
-        losses_as_values,
-        render_losses,
-    )
+    from twinshore.advisor.operations import settings_advice
 
     request = ExplorationRequest(
         records=records, acks=acks, idempotent=idempotence, retries=retries, in_flight=in_flight, reset=reset
     )
     request = replace(request, commit=commit, kinds=tuple(fault), faults_max=faults, states_max=states)
-    found = find_losses(cluster, name, request, load_cli_settings(settings))
+    found = settings_advice.find_losses(cluster, name, request, load_cli_settings(settings))
     if html is not None:
-        write_text_file(html, render_losses(found))
-    print_result(losses_as_values(found), describe_losses(found), as_json=json_output)
-    raise typer.Exit(exit_code(found))
+        write_text_file(html, settings_advice.render_losses(found))
+    print_result(settings_advice.losses_as_values(found), settings_advice.describe_losses(found), as_json=json_output)
+    raise typer.Exit(settings_advice.exit_code(found))
