@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -126,49 +126,46 @@ def _after(visit: Visit) -> tuple[int, int, str] | None:
         return None
 
 
-def _snapshots(visit: Visit, kind: SnapshotKind) -> tuple[tuple[SnapshotRow, ...], Markup | None]:
-    wanted = SnapshotFilter(kind, visit.text("link"), visit.text("state"), visit.text("search"), _after(visit))
-    found = visit.store.snapshots.page(wanted, limit=PAGE_SIZE)
-    if not found:
-        return found, None
-    last = found[-1]
-    place = f"{last.rank},{last.lag},{digest_of(last.subject)}"
-    return found, next_page(visit, "after", place, len(found))
-
-
 def _narrow(visit: Visit, *names: str) -> Markup:
     inputs = [field(name.capitalize(), name, value=visit.text(name)) for name in names]
     return filters(visit, inputs)
 
 
-def _listed(visit: Visit, title: str, found: Sequence[SnapshotRow], shown: Child, fixed: Child) -> Page:
-    things, bad = title.lower(), sum(1 for row in found if row.rank >= BEHIND)
+# What a list shows of a snapshot, by its row and values.
+_Cells = Callable[[SnapshotRow, Mapping[str, Any]], list[Child]]
+
+
+def _list_page(
+    visit: Visit, kind: SnapshotKind, heads: Sequence[str], cells: _Cells, *narrow: str, none: str, more: Child = None
+) -> Page:
+    """The snapshots of a kind, the worst first."""
+    wanted = SnapshotFilter(kind, visit.text("link"), visit.text("state"), visit.text("search"), _after(visit))
+    found = visit.store.snapshots.page(wanted, limit=PAGE_SIZE)
+    rows = [[*cells(row, json.loads(row.value)), as_of(row.at_ms, visit.now_ms)] for row in found]
+    things, bad = f"{kind}s", sum(1 for row in found if row.rank >= BEHIND)
     lead = f"{bad} of the {things} shown need a look." if bad else f"All {things} shown are fine."
-    return judged(visit, Page(title, lead if found else f"No {things}.", shown, fixed), found)
+    place = f"{found[-1].rank},{found[-1].lag},{digest_of(found[-1].subject)}" if found else ""
+    shown = table([*heads, "Seen"], rows, none=none, caption=things.capitalize())
+    fixed = render(_narrow(visit, *narrow), next_page(visit, "after", place, len(found)), more)
+    return judged(visit, Page(things.capitalize(), lead if found else f"No {things}.", shown, fixed), found)
 
 
 def links_page(visit: Visit) -> Page:
     """Which links are there, and how are they?"""
-    found, more = _snapshots(visit, SnapshotKind.LINK)
-    rows: list[list[Child]] = []
-    for row in found:
-        values = json.loads(row.value)
-        rate = amount(values.get("records_per_s"))
-        rows.append(
-            [
-                link(path_to("links", row.link), row.link),
-                badge(row.rank, row.state),
-                amount(row.lag),
-                seconds(values["recovery_point_s"]),
-                rate,
-                values["says"],
-                as_of(row.at_ms, visit.now_ms),
-            ]
-        )
-    heads = ["Link", "State", "#Behind", "#Oldest missing", "#Records/s", "Says", "Seen"]
+
+    def cells(row: SnapshotRow, values: Mapping[str, Any]) -> list[Child]:
+        return [
+            link(path_to("links", row.link), row.link),
+            badge(row.rank, row.state),
+            amount(row.lag),
+            seconds(values["recovery_point_s"]),
+            amount(values.get("records_per_s")),
+            values["says"],
+        ]
+
+    heads = ["Link", "State", "#Behind", "#Oldest missing", "#Records/s", "Says"]
     add = link(path_to("do", "link-add"), "Add a link") if visit.caller.may(Role.ADMIN) else None
-    shown = table(heads, rows, caption="Links")
-    return _listed(visit, "Links", found, shown, render(_narrow(visit, "search"), more, add))
+    return _list_page(visit, SnapshotKind.LINK, heads, cells, "search", none="none", more=add)
 
 
 def link_page(visit: Visit, name: str) -> Page:
@@ -209,24 +206,19 @@ def link_page(visit: Visit, name: str) -> Page:
 
 def topics_page(visit: Visit) -> Page:
     """Which topics are there, the worst first?"""
-    found, more = _snapshots(visit, SnapshotKind.TOPIC)
-    rows: list[list[Child]] = []
-    for row in found:
-        values = json.loads(row.value)
-        rows.append(
-            [
-                _topic_link(row.subject),
-                badge(row.rank, row.state),
-                str(values["partitions"]),
-                amount(row.lag),
-                seconds(values["recovery_point_s"]),
-                when(values["proven_ms"]),
-                as_of(row.at_ms, visit.now_ms),
-            ]
-        )
-    heads = ["Topic", "State", "#Partitions", "#Behind", "#Oldest missing", "Compared", "Seen"]
-    shown = table(heads, rows, none="no such topic", caption="Topics")
-    return _listed(visit, "Topics", found, shown, render(_narrow(visit, "search", "link", "state"), more))
+
+    def cells(row: SnapshotRow, values: Mapping[str, Any]) -> list[Child]:
+        return [
+            _topic_link(row.subject),
+            badge(row.rank, row.state),
+            str(values["partitions"]),
+            amount(row.lag),
+            seconds(values["recovery_point_s"]),
+            when(values["proven_ms"]),
+        ]
+
+    heads = ["Topic", "State", "#Partitions", "#Behind", "#Oldest missing", "Compared"]
+    return _list_page(visit, SnapshotKind.TOPIC, heads, cells, "search", "link", "state", none="no such topic")
 
 
 def topic_page(visit: Visit, name: str, topic: str) -> Page:
@@ -301,16 +293,14 @@ def _group_link(subject: str) -> Markup:
 
 def groups_page(visit: Visit) -> Page:
     """Where does each group stand on both sides?"""
-    found, more = _snapshots(visit, SnapshotKind.GROUP)
-    rows: list[list[Child]] = []
-    for row in found:
-        values = json.loads(row.value)
+
+    def cells(row: SnapshotRow, values: Mapping[str, Any]) -> list[Child]:
         sides = f"{values['source_state']} / {values['target_state']}"
-        cells = [_group_link(row.subject), values["kind"], sides, badge(row.rank, row.state), amount(row.lag)]
-        rows.append([*cells, as_of(row.at_ms, visit.now_ms)])
-    heads = ["Group", "Kind", "Members here / there", "State", "#Records read again", "Seen"]
-    shown = table(heads, rows, none="no group has committed an offset", caption="Groups")
-    return _listed(visit, "Groups", found, shown, render(_narrow(visit, "search", "link"), more))
+        return [_group_link(row.subject), values["kind"], sides, badge(row.rank, row.state), amount(row.lag)]
+
+    heads = ["Group", "Kind", "Members here / there", "State", "#Records read again"]
+    none = "no group has committed an offset"
+    return _list_page(visit, SnapshotKind.GROUP, heads, cells, "search", "link", none=none)
 
 
 def group_page(visit: Visit, name: str, group: str) -> Page:
