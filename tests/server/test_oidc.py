@@ -85,6 +85,8 @@ def test_the_roles_of_the_settings_are_those_of_the_catalogue() -> None:
 def test_the_role_is_that_of_the_groups_at_each_login(stage: Stage) -> None:
     browser, _ = stage.log_in("on-call", "other")
     assert stage.role(browser) == "You are grace, operator."
+    assert 'action="/account/password"' not in browser.get("/account").body
+    assert stage.admin.submit("/people", "/people/change", name="grace", password=PASSWORD).status == 409
     highest, _ = stage.log_in("on-call", "platform-team")
     assert stage.role(highest) == "You are grace, admin."
     assert stage.role(browser) == "You are grace, operator.", "an earlier session never gets more"
@@ -203,6 +205,8 @@ def test_a_callback_is_used_once_and_by_the_browser_that_began(stage: Stage) -> 
     assert Browser(stage.base).get(path, planted).status == 403, "used up"
     assert Browser(stage.base).get("/login/oidc/callback").status == 403
     assert Browser(stage.base).get("/login/oidc/callback?code=x&state=y", planted).status == 403
+    refused = Browser(stage.base).get("/login/oidc/callback?error=access_denied")
+    assert refused.status == 403 and "the provider refused it" in refused.fault
 
 
 def test_where_a_login_leads_is_a_page_of_this_site(stage: Stage) -> None:

@@ -60,7 +60,8 @@ def test_the_first_admin_is_made_once(store: Store, base: str) -> None:
     secret = Accounts(store).first_admin_secret()
     assert secret
     one, other = Browser(base), Browser(base)
-    assert one.post("/first-admin", secret=secret, name="ada", password="short").status == 400
+    refused = one.post("/first-admin", secret=secret, name="ada", password="short")
+    assert refused.status == 400 and 'value="ada"' in refused.body
     assert one.post("/first-admin", secret=secret, name="ada", password=PASSWORD).status == 200
     assert one.get("/people").status == 200
     assert other.get(f"/first-admin?secret={secret}").status == 403
@@ -320,6 +321,37 @@ def test_a_password_is_changed(admin: Browser) -> None:
     assert bob.submit("/account", "/account/password", old=PASSWORD, new=f"{PASSWORD}!").status == 200
     assert Browser(bob.base).log_in("bob").status == 401
     assert Browser(bob.base).log_in("bob", f"{PASSWORD}!").status == 200
+
+
+def test_an_admin_gives_a_person_a_new_password(admin: Browser) -> None:
+    bob = person(admin, "bob", "viewer")
+    assert admin.submit("/people", "/people/change", name="bob", password="short").status == 400
+    assert admin.submit("/people", "/people/change", name="bob", password="").status == 400
+    assert bob.get("/", follow=False).status == 200
+    for _ in range(6):
+        Browser(bob.base).log_in("bob", "wrong password here")
+    assert admin.submit("/people", "/people/change", name="bob", password=f"{PASSWORD}!").status == 200
+    assert bob.get("/", follow=False).status == 303 and bob.api("GET", "/me").status == 401
+    assert Browser(bob.base).log_in("bob", f"{PASSWORD}!").status == 200, "and waits no more"
+    assert bob.log_in("bob").status == 401
+    assert bob.log_in("bob", f"{PASSWORD}!").status == 200
+    assert bob.submit("/account", "/people/change", name="ada", password=f"{PASSWORD}!").status == 403
+
+
+def test_who_has_the_store_makes_an_admin_again(store: Store, admin: Browser) -> None:
+    secret = Accounts(store).first_admin_secret(again=True)
+    assert secret
+    one = Browser(admin.base)
+    assert one.get(f"/first-admin?secret={secret}").status == 200
+    assert one.post("/first-admin", secret=secret, name="ada", password=f"{PASSWORD}!").status == 200
+    assert one.get("/people").status == 200 and admin.get("/", follow=False).status == 303
+    assert admin.log_in("ada").status == 401
+    assert one.post("/first-admin", secret=secret, name="eve", password=PASSWORD).status == 401, "once"
+
+
+def test_a_person_is_added_with_what_was_filled_in(admin: Browser) -> None:
+    refused = admin.submit("/people", "/people/add", name="bob", password="short", role="operator")
+    assert refused.fault and 'value="bob"' in refused.body and 'value="operator" selected' in refused.body
 
 
 def test_a_login_that_has_ended_is_not_remembered(tmp_path: Path, admin: Browser) -> None:

@@ -8,6 +8,8 @@ from twinshore.server.html import Child, Markup, button, field, link, render, ta
 from twinshore.server.job_pages import roles_up_to
 from twinshore.server.layout import Page, Visit, badge, card, path_to, when
 
+HINT = f"At least {PASSWORD_CHARS_MIN} characters."
+
 
 def _fault(sentence: str) -> Markup | None:
     return tag("p", sentence, class_="error", role="alert") if sentence else None
@@ -36,19 +38,18 @@ def logged_in_page(next_: str) -> Page:
     return page
 
 
-def first_admin_page(secret: str, fault: str = "") -> Page:
-    hint = f"At least {PASSWORD_CHARS_MIN} characters."
+def first_admin_page(secret: str, fault: str = "", name: str = "") -> Page:
     form = tag(
         "form",
         _fault(fault),
         tag("input", type="hidden", name="secret", value=secret),
-        field("Name", "name", required=True, autocomplete="username"),
-        field("Password", "password", help_=hint, type="password", required=True, autocomplete="new-password"),
-        tag("p", button("Make the first admin")),
+        field("Name", "name", required=True, autocomplete="username", value=name),
+        field("Password", "password", help_=HINT, type="password", required=True, autocomplete="new-password"),
+        tag("p", button("Make the admin")),
         method="post",
         action="/first-admin",
     )
-    lead = "No person can log in yet: this link makes the first admin, once."
+    lead = "This link makes an admin, once. A person who has the name gets the password."
     return Page("The first admin", lead, fixed=card("Who", form), every_s=0, status=400 if fault else 200)
 
 
@@ -95,12 +96,13 @@ def account_page(visit: Visit, fresh: str = "", fault: str = "") -> Page:
     password = visit.form(
         path_to("account", "password"),
         field("Password now", "old", type="password", required=True, autocomplete="current-password"),
-        field("New password", "new", type="password", required=True, autocomplete="new-password"),
+        field("New password", "new", help_=HINT, type="password", required=True, autocomplete="new-password"),
         tag("p", button("Change the password")),
     )
     lead = f"You are {caller.name}, {caller.role}."
-    cards = card("Tokens", shown), card("A new token", form), card("Password", password)
-    return Page("Account", lead, fixed=render(secret, *cards), every_s=0)
+    person = visit.store.people.of(caller.name)
+    own = card("Password", password) if person and person.password else None  # a provider keeps its own
+    return Page("Account", lead, fixed=render(secret, card("Tokens", shown), card("A new token", form), own), every_s=0)
 
 
 def people_page(visit: Visit, fault: str = "") -> Page:
@@ -116,17 +118,26 @@ def people_page(visit: Visit, fault: str = "") -> Page:
             _roles("role", list(Role), person.role),
             button("Give the role"),
         )
-        if person.identity:  # the provider's groups say it
-            change = Markup()
+        secret = tag("input", type="password", name="password", required=True, autocomplete="new-password")
+        renewal = visit.form(
+            "/people/change",
+            _hidden("name", person.name),
+            tag("p", tag("label", f"New password. {HINT} ", secret), class_="field"),
+            button("Set it, and log the person out"),
+        )
+        renew = tag("details", tag("summary", "Set a new password"), renewal)
+        if person.identity:  # the provider's groups and passwords
+            change = renew = Markup()
         word, value = ("Enable", "1") if person.disabled_ms else ("Disable", "0")
         end = visit.form("/people/change", _hidden("name", person.name), _hidden("enabled", value), button(word))
-        rows.append([person.name, state, person.made_by, when(person.made_ms), None if is_self else (change, end)])
+        changes = None if is_self else (change, end, renew)
+        rows.append([person.name, state, person.made_by, when(person.made_ms), changes])
     form = visit.form(
         "/people/add",
         _fault(fault),
-        field("Name", "name", required=True, autocomplete="off"),
-        field("First password", "password", type="password", required=True, autocomplete="new-password"),
-        _roles("role", list(Role)),
+        field("Name", "name", required=True, autocomplete="off", value=visit.text("name")),
+        field("First password", "password", help_=HINT, type="password", required=True, autocomplete="new-password"),
+        _roles("role", list(Role), visit.text("role") or Role.VIEWER),
         tag("p", button("Add")),
     )
     shown = table(["Name", "Role", "Made by", "When", ""], rows, caption="People")

@@ -42,6 +42,13 @@ def hash_password(password: str) -> str:
     return made.derive_phc_encoded(password.encode())
 
 
+def _hash_new(password: str, name: str) -> str:
+    """Raises ConfigError for a password that cannot be chosen."""
+    if fault := password_fault(password, name):
+        raise ConfigError("server.password-refused", why=fault)
+    return hash_password(password)
+
+
 def is_password(password: str, hashed: str) -> bool:
     try:
         Argon2id.verify_phc_encoded(password.encode(), hashed)
@@ -159,18 +166,18 @@ class Accounts:
 
     # -- the first admin
 
-    def first_admin_secret(self) -> str | None:
-        """Returns the secret of a link that makes the first admin, once; None where there is one."""
-        if self._store.people.has_admin():
+    def first_admin_secret(self, *, again: bool = False) -> str | None:
+        """Returns the secret of a link that makes an admin, once; None where there is one, but for `again`."""
+        if self._store.people.has_admin() and not again:
             return None
-        secret = secrets.token_urlsafe(32)
+        secret, role = secrets.token_urlsafe(32), Role.ADMIN if again else ""
         name = "the first admin's link"
-        self._store.people.add_token(_token(digest_of(secret), TokenKind.FIRST_ADMIN, name, FIRST_ADMIN_MS))
+        self._store.people.add_token(_token(digest_of(secret), TokenKind.FIRST_ADMIN, name, FIRST_ADMIN_MS, role=role))
         return secret
 
     def is_first_admin_link(self, secret: str) -> bool:
         found, _ = self._store.people.token(digest_of(secret), TokenKind.FIRST_ADMIN, wall_ms())
-        return found is not None and not self._store.people.has_admin()
+        return found is not None and (bool(found.role) or not self._store.people.has_admin())
 
     def make_first_admin(self, secret: str, name: str, password: str) -> str:
         """Returns the new admin's session. Raises RefusedError where the link has ended or was used."""
@@ -185,9 +192,7 @@ class Accounts:
     def _new_person(self, name: str, password: str, role: Role, by: str) -> PersonRow:
         if not name or len(name) > 100 or not name.isprintable() or name != name.strip():
             raise ConfigError("server.wrong-value", name="name", why="must have 1 to 100 printable characters")
-        if fault := password_fault(password, name):
-            raise ConfigError("server.password-refused", why=fault)
-        return PersonRow(name=name, role=role, password=hash_password(password), made_by=by, made_ms=wall_ms())
+        return PersonRow(name=name, role=role, password=_hash_new(password, name), made_by=by, made_ms=wall_ms())
 
     def add_person(self, name: str, password: str, role: Role, caller: Caller) -> None:
         if self._store.people.of(name) is not None:
@@ -199,32 +204,44 @@ class Accounts:
         """Gives the caller another password. The sessions stay."""
         person = self._store.people.of(caller.name)
         if person is None or not person.password or not is_password(old, person.password):
-            raise RefusedError("server.login-refused")
-        if fault := password_fault(new, caller.name):
-            raise ConfigError("server.password-refused", why=fault)
+            raise ConfigError("server.password-refused", why="is not the one that you have now")
         told = _told("person", caller.name, "another password", caller.name)
-        self._change(person, {"password": hash_password(new)}, told)
+        self._change(person, {"password": _hash_new(new, caller.name)}, told)
 
-    def _change(self, person: PersonRow, values: Mapping[str, object], told: AuditRow) -> None:
-        if not self._store.people.change(person, values, [told]):
+    def _change(
+        self, person: PersonRow, values: Mapping[str, object], told: AuditRow, *, ends_logins: bool = False
+    ) -> None:
+        if not self._store.people.change(person, values, [told], ends_logins=ends_logins):
             raise RefusedError("server.person-changed", name=person.name)
 
     def change_person(
-        self, name: str, caller: Caller, *, role: Role | None = None, enabled: bool | None = None
+        self,
+        name: str,
+        caller: Caller,
+        *,
+        role: Role | None = None,
+        enabled: bool | None = None,
+        password: str | None = None,
     ) -> None:
-        """Gives a person another role, or disables or enables one. Sessions and tokens of the disabled end at once."""
+        """Gives a person another role or password, or disables or enables one. Sessions and tokens end at once of who
+        is disabled or gets a password.
+        """
         person = self._store.people.of(name)
         if person is None:
             raise ConfigError("server.no-person", name=name)
         if name == caller.name:
             raise RefusedError("server.wrong-value", name="name", why="must be another person than you")
-        if person.identity and role:
-            raise RefusedError("server.wrong-value", name="role", why=f"comes from {person.made_by} at each login")
+        if person.identity and (role or password is not None):
+            raise RefusedError("server.wrong-value", name="login", why=f"comes from {person.made_by}")
         disabled_ms = person.disabled_ms if enabled is None else 0 if enabled else wall_ms()
         before = "disabled" if person.disabled_ms else person.role
         after = "disabled" if disabled_ms else role or person.role
-        values = {"role": role or person.role, "disabled_ms": disabled_ms}
-        self._change(person, values, _told("person", name, after, caller.name, before))
+        values: dict[str, object] = {"role": role or person.role, "disabled_ms": disabled_ms}
+        if password is not None:
+            values |= {"password": _hash_new(password, name), "failures": 0}
+            after = "another password"
+        told = _told("person", name, after, caller.name, before)
+        self._change(person, values, told, ends_logins=password is not None)
 
     # -- tokens
 

@@ -11,6 +11,9 @@ from twinshore.cli.app import load_settings_file, server_log
 
 WEB = typer.Option(False, "--web", help="Only pages and API; needs the store alone.")
 WORKER = typer.Option(False, "--worker", help="Only take jobs; needs the settings of the clusters.")
+NEW_ADMIN = typer.Option(
+    False, "--new-admin", help="Only print a link that makes an admin, or gives a person a new password."
+)
 SERVER = typer.Option(..., "--server", help="The platform's address, such as https://twinshore.example.")
 
 
@@ -19,13 +22,17 @@ def register(app: typer.Typer) -> None:
     app.command("login")(login)
 
 
-def serve(web: bool = WEB, worker: bool = WORKER, settings: Path = options.SETTINGS) -> None:
+def serve(
+    web: bool = WEB, worker: bool = WORKER, new_admin: bool = NEW_ADMIN, settings: Path = options.SETTINGS
+) -> None:
     """Serves pages and an API, and runs the jobs that they ask for, until stopped. Any number may share a store."""
-    from twinshore.server.serve import serve_both, serve_web, serve_worker
+    from twinshore.server.serve import print_admin_link, serve_both, serve_web, serve_worker
 
     loaded = load_settings_file(settings)
     with server_log(loaded):
-        if web and not worker:
+        if new_admin:
+            print_admin_link(loaded)
+        elif web and not worker:
             serve_web(loaded)
         elif worker and not web:
             serve_worker(settings)

@@ -37,10 +37,10 @@ def listen(settings: ServeSettings) -> socket.socket:
         raise bind_error("serve", settings.address, settings.port, error) from error
 
 
-def address_of(settings: ServeSettings, door: socket.socket) -> str:
+def address_of(settings: ServeSettings, port: int) -> str:
     scheme = "https" if settings.certificate_file else "http"
     host = f"[{settings.address}]" if ":" in settings.address else settings.address
-    return f"{scheme}://{host}:{door.getsockname()[1]}"
+    return f"{scheme}://{host}:{port}"
 
 
 def serve_web(settings: Settings) -> None:
@@ -49,7 +49,7 @@ def serve_web(settings: Settings) -> None:
     given = os.environ.get(DOOR_VARIABLE)
     with socket.socket(fileno=int(given)) if given else listen(serving) as door, open_or_create(settings) as store:
         if not given:
-            announce(serving, door, store)
+            announce(serving, door.getsockname()[1], store)
         app, certificate, key = Console(store, serving).app, serving.certificate_file, serving.key_file
         config = server_config(app, certificate, key, connections_max=CONNECTIONS_MAX, proxy_headers=False)
         server = SignalFreeServer(config)
@@ -61,14 +61,20 @@ def serve_web(settings: Settings) -> None:
         asyncio.run(server.serve([door]))
 
 
-def announce(settings: ServeSettings, door: socket.socket, store: Store) -> None:
-    """Says where the pages are, and while there is no admin, the link that makes the first one."""
-    place = address_of(settings, door)
+def announce(settings: ServeSettings, port: int, store: Store, *, again: bool = False) -> None:
+    """Says where the pages are, and while there is no admin, or `again`, the link that makes one."""
+    place = address_of(settings, port)
     log.info(f"pages and API at {place}/")
-    if secret := Accounts(store).first_admin_secret():
-        log.info(
-            f"no person can log in yet: {place}/first-admin?secret={secret} makes the first admin, within 15 minutes"
-        )
+    if secret := Accounts(store).first_admin_secret(again=again):
+        what = "an admin, or gives a person a new password," if again else "the first admin,"
+        log.info(f"{place}/first-admin?secret={secret} makes {what} within 15 minutes")
+
+
+def print_admin_link(settings: Settings) -> None:
+    """For who has the store, where no admin can log in any more."""
+    serving = settings.of(SECTION)
+    with open_or_create(settings) as store:
+        announce(serving, serving.port, store, again=True)
 
 
 def serve_worker(settings_file: Path) -> None:
@@ -90,7 +96,7 @@ def serve_both(settings_file: Path, settings: Settings) -> None:
     with listen(serving) as door:
         door.set_inheritable(True)
         with open_or_create(settings) as store:
-            announce(serving, door, store)
+            announce(serving, door.getsockname()[1], store)
         children = [_role(role, settings_file, door) for role in ("--web", "--worker")]
         try:
             while not stop.wait(0.1):

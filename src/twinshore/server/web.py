@@ -90,6 +90,10 @@ class Form:
     def secret(self, name: str) -> str:
         return self.fields.get(name, [""])[0]
 
+    def kept(self, visit: Visit) -> Visit:
+        """The visit of a page that shows the form again, as filled."""
+        return replace(visit, query={name: "\n".join(values) for name, values in self.fields.items()})
+
 
 @dataclass(frozen=True, slots=True)
 class KeptPage:
@@ -297,8 +301,7 @@ class Console:
             report = report_pages.REPORTS.get(one.name) if JSON in given else None
             row = self._requests.ask(one.name, given, visit.caller)
         except ConfigError as error:
-            kept = {name: "\n".join(values) for name, values in form.fields.items() if name != "csrf"}
-            page = job_pages.operation_page(replace(visit, query=kept), operation, str(error))
+            page = job_pages.operation_page(form.kept(visit), operation, str(error))
             return self._respond(request, page, visit)
         query = urlencode({"cluster": given["cluster"]}) if report and "cluster" in given else ""
         return self._redirect(f"{report}?{query}" if report else f"/jobs/{row.id}")
@@ -370,7 +373,7 @@ class Console:
             role = read_role(form.text("role"))
             self._accounts.add_person(form.text("name"), form.secret("password"), role, visit.caller)
         except ConfigError as error:
-            return self._respond(request, account_pages.people_page(visit, str(error)), visit)
+            return self._respond(request, account_pages.people_page(form.kept(visit), str(error)), visit)
         return self._redirect("/people")
 
     def _change_person(self, request: Request, visit: Visit, form: Form) -> Response:
@@ -378,7 +381,8 @@ class Console:
         require(visit.caller, Role.ADMIN)
         role = read_role(form.text("role")) if form.text("role") else None
         enabled = {"0": False, "1": True}.get(form.text("enabled"))
-        self._accounts.change_person(form.text("name"), visit.caller, role=role, enabled=enabled)
+        password = form.secret("password") if "password" in form.fields else None
+        self._accounts.change_person(form.text("name"), visit.caller, role=role, enabled=enabled, password=password)
         self._forget(lambda caller: caller.name == form.text("name"))
         return self._redirect("/people")
 
@@ -392,7 +396,7 @@ class Console:
         if await run_in_threadpool(self._accounts.is_first_admin_link, secret):
             return self._respond(request, account_pages.first_admin_page(secret), None)
         sentence = "This link has ended, or there is an admin already."
-        hint = "`twinshore serve` prints a new one when it starts and there is no admin"
+        hint = "`twinshore serve --new-admin` prints a new one"
         return self._respond(request, message_page("The first admin", sentence, hint, 403), None)
 
     def _log_in(self, request: Request, form: Form) -> Response:
@@ -439,11 +443,11 @@ class Console:
     def _end_provider_login(self, request: Request, provider: OidcProvider) -> Response:
         attempt, query = LoginAttempt(request.cookies.get(LOGIN_COOKIE, "")), request.query_params
         next_ = self._accounts.end_provider_login(attempt) if attempt.is_state(query.get("state", "")) else None
-        if next_ is None:
+        if next_ is None or "code" not in query:
             why = "it was begun in another browser, has ended, or was used"
+            if "code" not in query:
+                why = "the provider refused it" if "error" in query else "it gives no code"
             raise RefusedError("server.provider-refused", name=provider.settings.name, why=why)
-        if "code" not in query:
-            raise RefusedError("server.provider-refused", name=provider.settings.name, why="it gives no code")
         person = provider.person(attempt, query["code"])
         secret = self._accounts.log_in_by_provider(person, provider.settings.name)
         answer = self._open(request, secret, self._respond(request, account_pages.logged_in_page(next_), None))
@@ -452,9 +456,11 @@ class Console:
 
     def _make_first_admin(self, request: Request, form: Form) -> Response:
         try:
-            secret = self._accounts.make_first_admin(form.text("secret"), form.text("name"), form.secret("password"))
+            name = form.text("name")
+            secret = self._accounts.make_first_admin(form.text("secret"), name, form.secret("password"))
         except ConfigError as error:
-            return self._respond(request, account_pages.first_admin_page(form.text("secret"), str(error)), None)
+            page = account_pages.first_admin_page(form.text("secret"), str(error), name)
+            return self._respond(request, page, None)
         return self._open(request, secret, self._redirect("/"))
 
     def _open(self, request: Request, secret: str, answer: Response) -> Response:

@@ -103,9 +103,10 @@ class PeopleStore(StorePart):
         told: Sequence[AuditRow],
         *,
         keeps_admin: bool = True,
+        ends_logins: bool = False,
     ) -> bool:
-        """Changes these columns. One who is disabled loses sessions and tokens. Returns False, and does nothing, where
-        the person has changed since, or with `keeps_admin` no admin would be left.
+        """Changes these columns. One who is disabled loses sessions and tokens, as with `ends_logins`. Returns False,
+        and does nothing, where the person has changed since, or with `keeps_admin` no admin would be left.
         """
         before = {"name": seen.name, "role": seen.role, "disabled_ms": seen.disabled_ms, "password": seen.password}
         stays = values.get("role", seen.role) == "admin" and not values.get("disabled_ms", seen.disabled_ms)
@@ -113,7 +114,7 @@ class PeopleStore(StorePart):
             return False
         if not sql.swap_row(connection, people, before, dict(values)):
             return False
-        if values.get("disabled_ms"):
+        if ends_logins or values.get("disabled_ms"):
             _end_logins(connection, seen.name)
         log.add_audit_rows(connection, told)
         return True
@@ -185,13 +186,17 @@ class PeopleStore(StorePart):
 
     @writes
     def first_admin(self, connection: Connection, digest: str, row: PersonRow, told: AuditRow) -> bool:
-        """Makes the first admin by a link's token, which is used up. Returns False if somebody was quicker."""
-        query = select(tokens.c.digest).where(
+        """Makes an admin by a link's token, which is used up. Returns False if another caller was quicker. A person of
+        that name is logged out.
+        """
+        query = select(tokens).where(
             tokens.c.digest == digest, tokens.c.kind == TokenKind.FIRST_ADMIN, tokens.c.ends_ms > row.made_ms
         )
-        if connection.execute(query.with_for_update()).first() is None or _has_admin(connection):
+        used = sql.read_row(connection, TokenRow, query.with_for_update())
+        if used is None or not (used.role or not _has_admin(connection)):
             return False
         connection.execute(delete(tokens).where(tokens.c.kind == TokenKind.FIRST_ADMIN))
+        _end_logins(connection, row.name)
         sql.upsert(connection, people, [sql.values_of(row)])
         log.add_audit_rows(connection, [told])
         return True

@@ -95,8 +95,9 @@ class SessionRow:
 
 
 class TokenKind(StrEnum):
-    """BEARER: for programs. FIRST_ADMIN: makes the first admin, once. DEVICE: a command line's login, until a person
-    confirms its code. PROVIDER: a browser's login at an identity provider, until it comes back; `name`: where it leads.
+    """BEARER: for programs. FIRST_ADMIN: makes the first admin, once; one with a role works beside another admin.
+    DEVICE: a command line's login, until a person confirms its code. PROVIDER: a browser's login at an identity
+    provider, until it comes back; `name`: where it leads.
     """
 
     BEARER = "bearer"
