@@ -88,7 +88,7 @@ def fill(store: Store, topics: int) -> None:
         groups.append(snapshot(SnapshotKind.GROUP, f"{link}/group-{number:05}", link, 0, values))
     for rows in (links, found, groups):
         store.snapshots.save(rows)
-    store.snapshots.save([overview_row(links, found, [], [], 1_700_000_000_000)])
+    store.snapshots.save([overview_row(links, found, [], 1_700_000_000_000)])
     store.snapshots.note([SeriesPoint(link_name(0), minute, 100.0) for minute in range(60)])
 
 

@@ -19,14 +19,25 @@ from twinshore.monitoring.link_status import LinkLag, LinkView, TopicView
 from twinshore.server import pages, report_pages, snapshot_writer
 from twinshore.server.core.access import Caller
 from twinshore.server.core.catalogue import Role
-from twinshore.server.core.snapshots import BEHIND, FINE, PAUSED, TROUBLE, UNKNOWN, link_row, overview_row, topic_rows
+from twinshore.server.core.snapshots import (
+    BEHIND,
+    DIFFERS,
+    FINE,
+    PAUSED,
+    TROUBLE,
+    UNKNOWN,
+    link_row,
+    overview_row,
+    topic_rows,
+)
 from twinshore.server.core.words import verdict
+from twinshore.server.drawings import cluster_map
 from twinshore.server.job_pages import jobs_page
 from twinshore.server.layout import Visit
 from twinshore.server.snapshot_writer import SnapshotWriter
 from twinshore.state.core.platform_values import JobLine, JobRow, JobState, SnapshotKind, SnapshotRow
 from twinshore.state.core.proxy_values import ProxyInstanceRow
-from twinshore.state.core.values import AlarmRow, Incident, SwitchRow
+from twinshore.state.core.values import AlarmRow, Incident, PartitionState, ReplicatedPosition, SwitchRow
 from twinshore.state.store import Store, open_store
 from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchState, SwitchStatus, TopicMove
 
@@ -44,7 +55,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def seen(view: LinkView, at_ms: int = 1) -> tuple[SnapshotRow, ...]:
     """Snapshots of the link, its topics, and of all."""
     link, topics = link_row(view, at_ms), list(topic_rows(view, [], [], at_ms))
-    return link, *topics, overview_row([link], topics, [view], [], at_ms)
+    return link, *topics, overview_row([link], topics, [view], at_ms)
 
 
 def visit(store: Store, path: str = "/", **query: str) -> Visit:
@@ -135,10 +146,10 @@ def test_groups_of_a_silent_link_grow_old(store: Store, monkeypatch: pytest.Monk
     assert store.snapshots.all(SnapshotKind.GROUP) == (replace(kept, at_ms=7),)
 
 
-def add_switch(store: Store, number: int, status: SwitchStatus) -> None:
+def add_switch(store: Store, number: int, status: SwitchStatus, kind: SwitchKind = SwitchKind.DATALESS) -> None:
     one = SwitchState(
         id=f"{number:032}",
-        kind=SwitchKind.DATALESS,
+        kind=kind,
         old="east",
         new="west",
         link="",
@@ -147,7 +158,7 @@ def add_switch(store: Store, number: int, status: SwitchStatus) -> None:
         by="anna",
         begun_ms=number,
         hold_s_max=10.0,
-        step=STEPS[SwitchKind.DATALESS][0],
+        step=STEPS[kind][-1 if status is SwitchStatus.DONE else 0],
         state=status,
     )
     ended_ms = 1 if one.ended else None
@@ -179,3 +190,45 @@ def test_leads_count_what_is_open_beyond_the_rows_shown(store: Store) -> None:
     assert str(pages.switch_page(visit(store)).live).count("<tr") == 1 + 1 + pages.SWITCHES_SHOWN
     store.proxies.tell(replace(instance, id="j", started_ms=2, seen_ms=wall_ms()), [], [])
     assert pages.proxies_page(visit(store)).rank == FINE, "it was started again"
+
+
+def test_nothing_is_said_to_be_safe_where_the_sides_differ(store: Store) -> None:
+    for kind, rank, state in (
+        (IncidentKind.FOREIGN_WRITE, DIFFERS, "differs"),
+        (IncidentKind.RETENTION_GAP, TROUBLE, "incident"),
+    ):
+        row = store.incidents.add(Incident(NAME, "orders", 0, kind, 5, 9, kind.policy, "x"), now_ms=1)
+        link, _, every = seen(replace(LEVEL, incidents=(row,)))
+        assert (link.rank, link.state) == (rank, state)
+        assert ("lost now" in verdict(json.loads(every.value))) == (rank != DIFFERS)
+
+
+def test_a_topic_that_is_not_known_has_no_partition_that_flows(store: Store) -> None:
+    position = ReplicatedPosition(NAME, "orders", 0, 0, 5, 5, 50, 1, 5, 0, PartitionState.FLOWING, 1, 1)
+    for view, known in ((LEVEL, True), (replace(LEVEL, state="unknown"), False)):
+        store.snapshots.save(list(topic_rows(view, [position], [], wall_ms())))
+        shown = pages.topic_page(visit(store), NAME, "orders")
+        assert ("flowing" in str(shown.live)) == known
+        assert ("unknown" in str(shown.live)) == (not known) == ("unknown" in str(shown.lead))
+
+
+def test_switches_of_the_first_page_are_those_of_now(store: Store) -> None:
+    add_switch(store, 0, SwitchStatus.RUNNING)
+    store.snapshots.save([replace(row, at_ms=wall_ms()) for row in seen(LEVEL)])
+    assert "/do/switch-resume" in str(pages.overview_page(visit(store)).live)
+    add_switch(store, 0, SwitchStatus.DONE)
+    assert "/do/switch-resume" not in str(pages.overview_page(visit(store)).live)
+
+
+def test_an_incident_after_a_forced_switch_leads_to_the_way_back(store: Store) -> None:
+    kind = IncidentKind.FOREIGN_WRITE
+    row = store.incidents.add(Incident("west->east", "orders", 0, kind, 5, 9, kind.policy, "x"), now_ms=1)
+    for status, leads in ((SwitchStatus.ROLLED_BACK, False), (SwitchStatus.DONE, True)):
+        add_switch(store, 0, status, SwitchKind.FORCED)
+        shown = str(pages.incident_page(visit(store), str(row.id)).fixed)
+        assert ("/do/switch-failback?topics=orders&amp;old=east" in shown) == leads
+
+
+def test_a_cluster_that_does_not_answer_is_drawn_so() -> None:
+    drawn = str(cluster_map([{"link": NAME, "rank": UNKNOWN, "lag": -1}], ["west"]))
+    assert drawn.count('"cluster silent"') == drawn.count('"cluster"') == 1

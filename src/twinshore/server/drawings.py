@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from twinshore.server.core.words import RANK_WORDS, amount
@@ -16,8 +16,8 @@ LINE_WIDTH, LINE_HEIGHT = 600, 90
 CLUSTERS_DRAWN = 24
 
 
-def cluster_map(links: Sequence[dict[str, Any]]) -> Markup | None:
-    """Clusters on a ring, links as arrows between them; None for too many."""
+def cluster_map(links: Sequence[dict[str, Any]], silent: Collection[str]) -> Markup | None:
+    """Clusters on a ring, links as arrows between them; None for too many. `silent`: clusters that do not answer."""
     names = sorted({name for one in links for name in one["link"].split("->")})
     if not names or len(names) > CLUSTERS_DRAWN:
         return None
@@ -30,7 +30,8 @@ def cluster_map(links: Sequence[dict[str, Any]]) -> Markup | None:
     circles = [
         tag(
             "g",
-            tag("circle", cx=f"{x:.0f}", cy=f"{y:.0f}", r=RADIUS, class_="cluster"),
+            tag("title", f"{name} does not answer") if name in silent else None,
+            tag("circle", cx=f"{x:.0f}", cy=f"{y:.0f}", r=RADIUS, class_=f"cluster{' silent' * (name in silent)}"),
             tag("text", name[:12], x=f"{x:.0f}", y=f"{y + 5:.0f}", text_anchor="middle"),
         )
         for name, (x, y) in places.items()
@@ -57,8 +58,8 @@ def _arrow(one: dict[str, Any], places: dict[str, tuple[float, float]]) -> Marku
     words = tag(
         "text",
         said,
-        x=f"{(x1 + x2) / 2 + 2 * aside_x:.0f}",
-        y=f"{(y1 + y2) / 2 + 2 * aside_y + 4:.0f}",
+        x=f"{(x1 + x2) / 2 + 3 * aside_x:.0f}",
+        y=f"{(y1 + y2) / 2 + 3 * aside_y + 6:.0f}",
         text_anchor="middle",
     )
     whole = tag("g", tag("title", f"{one['link']}: {said}"), line, tag("polygon", points=points), words, class_=kind)

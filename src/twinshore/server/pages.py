@@ -11,7 +11,16 @@ from twinshore.monitoring.core.alerts import describe_marks
 from twinshore.proxy.operations.breakers import list_breakers, list_proxy_instances
 from twinshore.proxy.operations.traffic import parse_query, query_traffic
 from twinshore.server.core.catalogue import Role
-from twinshore.server.core.snapshots import BEHIND, DIFFERS, FINE, TROUBLE, hold_values, incident_values, topic_subject
+from twinshore.server.core.snapshots import (
+    BEHIND,
+    DIFFERS,
+    FINE,
+    TROUBLE,
+    UNKNOWN,
+    hold_values,
+    incident_values,
+    topic_subject,
+)
 from twinshore.server.core.words import amount, hold_sentence, seconds, topic_sentence, verdict
 from twinshore.server.drawings import cluster_map, offset_bar, rate_line
 from twinshore.server.html import Child, Markup, field, link, render, table, tag
@@ -38,10 +47,12 @@ from twinshore.state.core.values import AlarmRow, IncidentRow
 from twinshore.state.incident_log import IncidentFilter
 from twinshore.state.log import AuditFilter
 from twinshore.state.platform import SnapshotFilter, digest_of
-from twinshore.switch.operations.show import list_switches
+from twinshore.switch.core.steps import find_topics_left_by_force
+from twinshore.switch.operations.plan import escape_topic
+from twinshore.switch.operations.show import SwitchView, list_switches
 
 SERIES_MINUTES = 24 * 60
-SWITCHES_SHOWN = 30
+SWITCHES_SHOWN, SWITCHES_READ = 30, 200
 
 
 def overview_page(visit: Visit) -> Page:
@@ -50,8 +61,7 @@ def overview_page(visit: Visit) -> Page:
     values = json.loads(row.value) if row else None
     if row is None or values is None:
         return Page("Overview", verdict(None))
-    holds = [_hold(hold, visit.now_ms) for hold in values["holds"]]
-    drawn = cluster_map(values["links"])
+    drawn = cluster_map(values["links"], values["silent"])
     links = table(
         ["Link", "State", "#Records behind", "#Oldest missing"],
         [
@@ -70,7 +80,7 @@ def overview_page(visit: Visit) -> Page:
     ]
     live = render(
         tag("p", as_of(row.at_ms, visit.now_ms)),
-        holds,
+        _holds(list_switches(visit.store, open_only=True), visit.now_ms),
         card("Map", drawn) if drawn else None,
         card("Wrong now", _incident_list(values["incidents"]), table(["Topic", "State", "#Behind"], worst))
         if worst or values["incidents"]
@@ -78,6 +88,10 @@ def overview_page(visit: Visit) -> Page:
         card("Links", links),
     )
     return judged(visit, Page("Overview", verdict(values), live), [row])
+
+
+def _holds(opened: Sequence[SwitchView], now_ms: int) -> list[Markup]:
+    return [_hold(hold_values(view.state), now_ms) for view in opened]
 
 
 def _hold(hold: dict[str, Any], now_ms: int) -> Markup:
@@ -228,16 +242,17 @@ def topic_page(visit: Visit, name: str, topic: str) -> Page:
         return message_page(topic, f"{name} has no topic {topic}, or no worker has looked at it yet.", status=404)
     values = json.loads(row.value)
     source, _, target = name.partition("->")
+    known = values["lag_records"] is not None and row.state != "unknown"
     parts = [
         [
             str(one["partition"]),
             f"{one['start']:,}",
             f"{one['twin_end']:,}",
             f"{one['source_end']:,}",
-            f"{one['source_end'] - one['twin_end']:,}",
+            f"{one['source_end'] - one['twin_end']:,}" if known else "unknown",
             offset_bar(one),
             _proof(one),
-            badge(FINE if one["state"] == "flowing" else TROUBLE, one["state"]),
+            _flow(one["state"] if known or one["state"] != "flowing" else "unknown"),
         ]
         for one in values["partitions_shown"]
     ]
@@ -264,7 +279,7 @@ def topic_page(visit: Visit, name: str, topic: str) -> Page:
         ),
         card("Groups", tag("ul", [tag("li", _group_link(one.subject)) for one in reading])) if reading else None,
     )
-    escaped = topic.replace(".", "\\.")
+    escaped = escape_topic(topic)
     shown = render(
         offers(visit, "switch-run", "switch-drill", topics=escaped, to=target),
         offers(visit, "prove", "mirror-records", "mirror-resume", topic=topic, link=name),
@@ -273,6 +288,10 @@ def topic_page(visit: Visit, name: str, topic: str) -> Page:
         actions([(path_to("audit", topic=topic), "Changes")]),
     )
     return judged(visit, Page(topic, topic_sentence(values, row.state, name), live, card("Change", shown)), [row])
+
+
+def _flow(state: str) -> Markup:
+    return badge({"flowing": FINE, "unknown": UNKNOWN}.get(state, TROUBLE), state)
 
 
 def _proof(one: dict[str, Any]) -> Child:
@@ -348,7 +367,6 @@ def switch_page(visit: Visit) -> Page:
     opened = list_switches(visit.store, open_only=True)
     found = [view for view in list_switches(visit.store, limit=SWITCHES_SHOWN) if view.state.ended]
     lead = f"{len(opened)} switches are under way." if opened else "No switch is under way."
-    holds = [_hold(hold_values(view.state), visit.now_ms) for view in opened]
     rows = [
         [
             tag("code", view.id[:8]),
@@ -364,7 +382,10 @@ def switch_page(visit: Visit) -> Page:
     ]
     heads = ["Switch", "Kind", "Homes", "Topics", "State", "#Writers waited", "By", "Began"]
     shown = offers(visit, "switch-drill", "switch-run", "switch-failback", "switch-history", "switch-free")
-    live = render(holds, card("History", table(heads, rows, none="nothing was switched yet", caption="Switches")))
+    live = render(
+        _holds(opened, visit.now_ms),
+        card("History", table(heads, rows, none="nothing was switched yet", caption="Switches")),
+    )
     return Page("Switch", lead, live, card("Move", shown), rank=TROUBLE if opened else FINE)
 
 
@@ -496,6 +517,10 @@ def incident_page(visit: Visit, number: str) -> Page:
         ]
     )
     helps: list[Child] = []
+    source, _, target = one["link"].partition("->")
+    states = [view.state for view in list_switches(visit.store, limit=SWITCHES_READ)]
+    if find_topics_left_by_force(states, [one["topic"]], target, source):
+        helps.append(offers(visit, "switch-failback", topics=escape_topic(one["topic"]), old=target))
     if one["topic"] and one["from_offset"] >= 0:
         place = {"topic": one["topic"], "partition": str(max(0, one["partition"])), "link": one["link"]}
         helps.append(offers(visit, "mirror-records", offset=str(one["from_offset"]), **place))

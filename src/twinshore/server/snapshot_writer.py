@@ -93,7 +93,7 @@ class SnapshotWriter:
                 view, self._store.progress.positions(view.link), self._store.proofs.of(view.link), now_ms
             )
         ]
-        overview = overview_row(links, topics, views, self._store.switches.all(open_only=True), now_ms)
+        overview = overview_row(links, topics, views, now_ms)
         # All of them: what is left for a later round is older than that.
         are_written = all([self._save(SnapshotKind.LINK, links), self._save(SnapshotKind.TOPIC, topics)])
         self._store.snapshots.save([overview])

@@ -9,10 +9,10 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 from twinshore.config.incident_policy import IncidentKind
-from twinshore.monitoring.link_status import LinkView, TopicView, as_values
+from twinshore.monitoring.link_status import LinkView, TopicView, as_values, find_silent_clusters
 from twinshore.replication.core.model import FLOWING
 from twinshore.state.core.platform_values import SnapshotKind, SnapshotRow
-from twinshore.state.core.values import IncidentRow, ProofRow, ProofState, ReplicatedPosition, SwitchRow
+from twinshore.state.core.values import IncidentRow, ProofRow, ProofState, ReplicatedPosition
 from twinshore.switch.core.steps import SwitchState
 
 # Ranks, and the state that each one stands for.
@@ -41,17 +41,17 @@ def topic_subject(link: str, topic: str) -> str:
 def link_row(view: LinkView, now_ms: int) -> SnapshotRow:
     """What a page shows of a link."""
     values = as_values(view, topics=False)
-    differs = any(row.incident.kind in DIFFERENCES for row in view.incidents)
+    differs, state = any(row.incident.kind in DIFFERENCES for row in view.incidents), view.state
     lag = view.lag.records if view.lag and view.lag.known and not view.lag.unseen else -1
     if differs:
-        rank = DIFFERS
-    elif view.runs and (view.state != FLOWING or view.incidents):
-        rank = TROUBLE
+        rank, state = DIFFERS, "differs"
+    elif view.runs and (state != FLOWING or view.incidents):
+        rank, state = TROUBLE, "incident" if state == FLOWING else state
     elif not view.runs or view.lag is None or lag < 0:
         rank = UNKNOWN
     else:
         rank = PAUSED if view.paused else _rank_by_age(view.lag.oldest_s)
-    return _row(SnapshotKind.LINK, view.link, view.link, view.state, rank, lag, values, now_ms)
+    return _row(SnapshotKind.LINK, view.link, view.link, state, rank, lag, values, now_ms)
 
 
 def _rank_by_age(oldest_s: float | None) -> int:
@@ -146,7 +146,6 @@ def overview_row(
     links: Sequence[SnapshotRow],
     topics: Sequence[SnapshotRow],
     views: Sequence[LinkView],
-    switches: Sequence[SwitchRow],
     now_ms: int,
 ) -> SnapshotRow:
     """The first page: what is wrong, the worst first, and what would be lost now."""
@@ -180,7 +179,7 @@ def overview_row(
         "unknown_lags": sum(1 for row in links if row.lag < 0),
         "proven_ms": min(proven) if proven and all(proven) else 0,
         "proven_topics": sum(1 for at_ms in proven if at_ms),
-        "holds": [hold_values(SwitchState.from_json(row.switch_state)) for row in switches],
+        "silent": [cluster.name for cluster in find_silent_clusters(views)],
     }
     worst = max((row.rank for row in (*links, *topics)), default=FINE)
     return _row(SnapshotKind.OVERVIEW, "all", "", str(worst), worst, lag, values, now_ms)

@@ -52,7 +52,8 @@ def verdict(values: Mapping[str, Any] | None) -> str:
         return "There is no link yet: `twinshore link add` makes one, or the settings file does."
     for rank, says in WRONG:
         if many := _count(values, rank):
-            return f"{says}: {many}. {_loss(values)}"
+            # Where the sides differ, twins lack more than is behind.
+            return f"{says}: {many}." if rank == DIFFERS else f"{says}: {many}. {_loss(values)}"
     whole = "All links replicate" if values["lag"] or _count(values, PAUSED) else "Everything is replicated"
     return f"{whole}; {_proof(values)}. {_loss(values)}"
 
@@ -79,7 +80,7 @@ def _loss(values: Mapping[str, Any]) -> str:
         return f"If a source is lost now, no record that it acknowledged is missing on its twin.{left}"
     worst = values["recovery_point_s"]
     oldest = f", the oldest {format_age(worst)} old" if worst is not None else ""
-    return f"If every source is lost now, {count_phrase(values['lag'], 'record')} are missing on twins{oldest}.{left}"
+    return f"If every source is lost now, twins lack {count_phrase(values['lag'], 'record')}{oldest}.{left}"
 
 
 def hold_sentence(hold: Mapping[str, Any], now_ms: int) -> str:
@@ -102,7 +103,7 @@ def topic_sentence(values: Mapping[str, Any], state: str, link: str) -> str:
         return f"{topic} is not replicated whole: {kinds}."
     if state in ("paused", "excluded"):
         return f"{topic} is {state}: nothing is replicated."
-    if lag is None:
+    if lag is None or state == "unknown":
         return f"How far {target} is behind with {topic} is unknown."
     if not lag:
         return f"{target} has every record of {topic} that {source} had when it was last asked."
