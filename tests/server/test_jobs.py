@@ -156,6 +156,9 @@ def test_what_was_planned_and_agreed_to_is_done(stage: Stage, admin: Browser) ->
     asked = bob.api("POST", "/operations/link-list", {}).json()
     stage.job(asked["id"], JobState.DONE)
     assert any(line.strip().startswith("paused = true") for line in stage.lines(asked["id"]))
+    asked = bob.api("POST", "/operations/link-list", {"json_output": True}).json()
+    assert LINK not in stage.job(asked["id"], JobState.DONE).sentence, "an answer in JSON is no sentence"
+    assert "link pause" in bob.get("/jobs").text
 
 
 def test_a_plan_that_has_changed_is_not_carried_out(stage: Stage, admin: Browser) -> None:

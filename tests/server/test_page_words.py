@@ -204,7 +204,21 @@ def test_nothing_is_said_to_be_safe_where_the_sides_differ(store: Store) -> None
 
 
 def test_a_topic_that_is_not_known_has_no_partition_that_flows(store: Store) -> None:
-    position = ReplicatedPosition(NAME, "orders", 0, 0, 5, 5, 50, 1, 5, 0, PartitionState.FLOWING, 1, 1)
+    position = ReplicatedPosition(
+        link=NAME,
+        topic="orders",
+        partition=0,
+        start_offset=0,
+        to_offset=5,
+        records=5,
+        bytes=50,
+        batches=1,
+        source_end=5,
+        lag_records=0,
+        state=PartitionState.FLOWING,
+        first_ms=1,
+        last_ms=1,
+    )
     for view, known in ((LEVEL, True), (replace(LEVEL, state="unknown"), False)):
         store.snapshots.save(list(topic_rows(view, [position], [], wall_ms())))
         shown = pages.topic_page(visit(store), NAME, "orders")

@@ -129,7 +129,7 @@ def jobs_page(visit: Visit) -> Page:
     choice = tag("select", tag("option", "all", value=""), options, name="state", id="state")
     label = tag("label", "State", for_="state")
     narrowed = filters(visit, label, choice, field("By", "by", value=by))
-    shown = table(["Job", "State", "Asked by", "When", "Says"], rows, none="no job", caption="Jobs")
+    shown = table(["Job", "Command", "State", "Asked by", "When", "Says"], rows, none="no job", caption="Jobs")
     more = next_page(visit, "before", found[-1].id, len(found)) if found else None
     return Page("Jobs", lead, shown, render(narrowed, more))
 
@@ -138,7 +138,8 @@ def _job_cells(row: JobRow) -> list[Child]:
     known = operations().get(row.operation)
     rank = STATE_RANKS.get(row.state, BEHIND)
     where = link(path_to("jobs", row.id), known.rule.title if known else row.operation)
-    return [where, badge(rank, row.state), row.requested_by, when(row.created_ms), row.sentence[:200]]
+    asked = tag("code", job_command(row).removeprefix("twinshore ")[:200])
+    return [where, asked, badge(rank, row.state), row.requested_by, when(row.created_ms), row.sentence[:200]]
 
 
 def job_page(visit: Visit, job: str, requests: JobRequests, fault: str = "") -> Page:

@@ -29,7 +29,7 @@ from twinshore.config.settings import load_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.runtime.lease_keeper import SeenLease, earlier_readings, exclusive
 from twinshore.runtime.process import INTERRUPTED_EXIT_CODE, raise_on_interrupt
-from twinshore.server.core.catalogue import Operation
+from twinshore.server.core.catalogue import JSON, Operation
 from twinshore.server.core.jobs import JobPlan, ended, has_ended, is_held, plan_change, planned
 from twinshore.server.verbs import operation_of
 from twinshore.state.core.platform_values import JobLine, JobRow, JobState
@@ -72,7 +72,8 @@ def run_job(settings: str, job: str, worker: str, readings: Mapping[str, SeenLea
         finally:
             sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
             printer.close()
-        finish(store, row, exit_code, sentence, printer.said, plan)
+        said = "its lines have the answer, in JSON" if json.loads(row.arguments).get(JSON) else printer.said
+        finish(store, row, exit_code, sentence, said, plan)
 
 
 class JobPrinter(io.TextIOBase):
