@@ -8,7 +8,17 @@ import pytest
 
 from testkit.errors import raises
 from twinshore.config.errors import ConfigError
-from twinshore.server.core.catalogue import LEFT_OUT, RULES, Effect, Parameter, Role, ValueKind, command_line
+from twinshore.server.core.catalogue import (
+    LABELS,
+    LEFT_OUT,
+    RULES,
+    Effect,
+    Parameter,
+    Role,
+    ValueKind,
+    command_line,
+    label_of,
+)
 from twinshore.server.remote import read_arguments, split_server
 from twinshore.server.verbs import all_verbs, operation_of, operations, unlisted_verbs
 
@@ -119,6 +129,20 @@ def test_what_is_worse_with_an_option() -> None:
     assert operation_of("switch-run").effect({"to": "west", "force": True}) is Effect.DESTROYS
     assert operation_of("advise").effect({}) is Effect.READS
     assert operation_of("advise").effect({"fix": True}) is Effect.CHANGES
+
+
+def test_forms_do_not_speak_the_language_of_the_command_line() -> None:
+    known = {parameter.name for one in operations().values() for parameter in one.parameters}
+    assert LABELS.keys() <= known
+    units = {"s", "ms", "mb"}
+    assert {name for name in known if units.intersection(label_of(name).lower().split())} == {"rate_mb_s", "throttle"}
+    for one in operations().values():
+        assert one.rule.first <= {parameter.name for parameter in one.parameters}, one.name
+        for parameter in one.parameters:
+            assert "--" not in one.help_in_form(parameter), (one.name, parameter.name)
+    switch = operation_of("switch-run")
+    (wave,) = (parameter for parameter in switch.parameters if parameter.name == "wave")
+    assert switch.help_in_form(wave) == 'Topics per wave, with "All topics".'
 
 
 def test_the_name_that_is_typed() -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from twinshore.server.core.access import approval_fault, may_cancel
-from twinshore.server.core.catalogue import JSON, Effect, Operation, Parameter, Role, ValueKind
+from twinshore.server.core.catalogue import JSON, Effect, Operation, Parameter, Role, ValueKind, label_of
 from twinshore.server.core.jobs import JobPlan, has_ended
 from twinshore.server.core.snapshots import BEHIND, DIFFERS, FINE, TROUBLE, hold_values
 from twinshore.server.core.words import hold_sentence, seconds
@@ -60,7 +60,7 @@ def operations_page(visit: Visit) -> Page:
     for one in operations().values():
         areas.setdefault(one.name.partition(" ")[0], []).append(one)
     cards = [card(area.capitalize(), tag("ul", [_entry(one, visit) for one in found])) for area, found in areas.items()]
-    lead = "All that the command line can do, these forms can do. What changes something is planned first."
+    lead = "Each form asks a verb of the command line. What changes something is planned first."
     return Page("Operations", lead, fixed=tag("div", cards, class_="cards"), every_s=0)
 
 
@@ -77,11 +77,13 @@ def operation_page(visit: Visit, path: str, fault: str = "") -> Page:
         sentence = f"{one.rule.title} needs the role {one.rule.role}, and you have {visit.caller.role}."
         return Page(one.rule.title, sentence, every_s=0, status=403)
     shown = [parameter for parameter in one.parameters if parameter.name != JSON]
-    first = [_input(parameter, visit) for parameter in shown if parameter.is_required]
-    more = [_input(parameter, visit) for parameter in shown if not parameter.is_required]
+    open_ones = [each for each in shown if each.is_required or not each.option or each.name in one.rule.first]
+    folded_ones = [each for each in shown if each not in open_ones]
+    first, more = ([_input(each, one, visit) for each in some] for some in (open_ones, folded_ones))
+    is_open = not first or any(visit.text(each.name) for each in folded_ones)
     is_reading = one.rule.effect is Effect.READS
     label = "Show" if is_reading else "Plan" if one.plans else "Go on"
-    folded = tag("details", tag("summary", "More"), more, open=not first or _is_given(visit, one)) if more else None
+    folded = tag("details", tag("summary", "More"), more, open=is_open) if more else None
     said = tag("p", fault, class_="error", role="alert") if fault else None
     form = visit.form(path_to("do", one.path), said, first, folded, tag("p", button(label)))
     hint = None if is_reading else "Nothing changes before you have seen what would, and agreed."
@@ -89,27 +91,22 @@ def operation_page(visit: Visit, path: str, fault: str = "") -> Page:
     return Page(one.rule.title, lead, fixed=card("What", form), every_s=0, status=400 if fault else 200)
 
 
-def _is_given(visit: Visit, one: Operation) -> bool:
-    return any(visit.text(parameter.name) for parameter in one.parameters if not parameter.is_required)
-
-
-def _input(one: Parameter, visit: Visit) -> Markup:
-    label = one.name.replace("_", " ").capitalize()
-    given = visit.text(one.name)
+def _input(one: Parameter, operation: Operation, visit: Visit) -> Markup:
+    label, help_, given = label_of(one.name), operation.help_in_form(one), visit.text(one.name)
     if one.kind is ValueKind.FLAG:
         checked = given in ("1", "true", "on") if given else bool(one.default)
         box = tag("input", type="checkbox", name=one.name, value="on", checked=checked)
-        return tag("p", tag("label", box, f" {label}"), tag("small", f" {one.help}"), class_="field")
+        return tag("p", tag("label", box, f" {label}"), tag("small", f" {help_}"), class_="field")
     if one.is_many:
         place = f"field-{one.name}"
         area = tag("textarea", given, id=place, name=one.name, rows=2, required=one.is_required)
-        hint = tag("small", f"{one.help} One in each line.")
+        hint = tag("small", f"{help_} One in each line.")
         return tag("p", tag("label", label, for_=place), area, hint, class_="field")
     kind = "text" if one.kind is ValueKind.TEXT else "number"
     step = {"step": "any"} if one.kind is ValueKind.NUMBER else {}
     default = "" if one.default is None else str(one.default)
     value = given or default
-    return field(label, one.name, help_=one.help, type=kind, value=value, required=one.is_required, **step)
+    return field(label, one.name, help_=help_, type=kind, value=value, required=one.is_required, **step)
 
 
 # -- jobs
@@ -167,8 +164,9 @@ def _facts(row: JobRow) -> Iterator[tuple[str, Child]]:
     arguments = json.loads(row.arguments)
     yield "Asked by", render(row.requested_by, ", ", when(row.created_ms))
     for name, value in arguments.items():
-        if value not in ("", [], None, False):
-            yield name.replace("_", " ").capitalize(), ", ".join(value) if isinstance(value, list) else str(value)
+        if value not in ("", [], None, False) and name != JSON:
+            shown = ", ".join(value) if isinstance(value, list) else "yes" if value is True else str(value)
+            yield label_of(name), shown
     if row.reason:
         yield "Reason", row.reason
     if row.approved_by:

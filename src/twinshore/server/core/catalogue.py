@@ -56,7 +56,8 @@ class Effect(StrEnum):
 class VerbRule:
     """Who may ask a verb, and what it does. `resumes`: the verb that goes on with what a dead job began, by the job's
     subject. `worse_with`: options with which it does more. `withheld`: options that no platform takes. `names`: values
-    that are files on a command line, and here names in the worker's folder. `title`: for people.
+    that are files on a command line, and here names in the worker's folder. `title`: for people. `first`: options that
+    a form does not fold away.
     """
 
     role: Role
@@ -66,16 +67,22 @@ class VerbRule:
     worse_with: Mapping[str, Effect] = field(default_factory=dict)
     withheld: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
+    first: frozenset[str] = frozenset()
 
 
-def _read_tables() -> tuple[Mapping[str, VerbRule], Mapping[str, str]]:
-    """Reads who may ask which verb, and why others are not asked of a platform."""
+def _read_tables() -> tuple[Mapping[str, VerbRule], Mapping[str, str], Mapping[str, str]]:
+    """Reads who may ask which verb, why others are not asked of a platform, and what forms call values."""
     tables = json.loads(resources.files(__package__).joinpath("verbs.json").read_text(encoding="utf-8"))
     rules = TypeAdapter(dict[str, VerbRule]).validate_python(tables["asked"])
-    return rules, {name: why for why, names in tables["left_out"].items() for name in names}
+    return rules, {name: why for why, names in tables["left_out"].items() for name in names}, tables["labels"]
 
 
-RULES, LEFT_OUT = _read_tables()
+RULES, LEFT_OUT, LABELS = _read_tables()
+
+
+def label_of(name: str) -> str:
+    """Returns what people call the value of this name."""
+    return LABELS.get(name, name.replace("_", " ").capitalize())
 
 
 # With which a verb prints values in place of sentences. Forms do not show it.
@@ -195,6 +202,12 @@ class Operation:
     def path(self) -> str:
         """The name in addresses."""
         return self.name.replace(" ", "-")
+
+    def help_in_form(self, parameter: Parameter) -> str:
+        """Returns the help with labels of the form in place of options; what the platform gives itself is left out."""
+        labels = {one.option.partition("/")[0]: f' "{label_of(one.name)}"' for one in self.parameters}
+        said = parameter.help.replace("; repeatable", "")
+        return re.sub(r" ?(--[a-z-]+)", lambda found: labels.get(found[1], ""), said)
 
     def effect(self, arguments: Mapping[str, object]) -> Effect:
         worse = (
