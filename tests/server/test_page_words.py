@@ -16,6 +16,7 @@ from twinshore.config.settings import parse_settings
 from twinshore.groups.view import GroupView
 from twinshore.kafka.clock import wall_ms
 from twinshore.monitoring.link_status import LinkLag, LinkView, TopicView
+from twinshore.runtime.live_settings import AUDIT_KIND
 from twinshore.server import pages, report_pages, snapshot_writer
 from twinshore.server.core.access import Caller
 from twinshore.server.core.catalogue import Role
@@ -37,7 +38,7 @@ from twinshore.server.layout import Visit
 from twinshore.server.snapshot_writer import SnapshotWriter
 from twinshore.state.core.platform_values import JobLine, JobRow, JobState, SnapshotKind, SnapshotRow
 from twinshore.state.core.proxy_values import ProxyInstanceRow
-from twinshore.state.core.values import AlarmRow, Incident, PartitionState, ReplicatedPosition, SwitchRow
+from twinshore.state.core.values import AlarmRow, AuditRow, Incident, PartitionState, ReplicatedPosition, SwitchRow
 from twinshore.state.store import Store, open_store
 from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchState, SwitchStatus, TopicMove
 
@@ -120,6 +121,19 @@ def test_a_look_that_failed_or_did_not_see_all_is_not_an_empty_answer(store: Sto
             assert shown.rank == rank
             assert all(line in str(shown.live) for line in lines[1:])
             assert ("nothing was rescued" in str(shown.live)) == (rank == FINE and verb == report_pages.RESCUES)
+
+
+def test_a_report_from_before_a_change_says_so(store: Store) -> None:
+    for verb, page, kind in (
+        (report_pages.RESCUES, report_pages.rescue_page, "rescue"),
+        (report_pages.SETTINGS, report_pages.settings_page, AUDIT_KIND),
+    ):
+        assert "Changed" not in str(page(visit(store)).lead)
+        add_job(store, verb, verb, JobState.DONE, "[]")
+        assert page(visit(store)).rank == FINE
+        store.audit.add([AuditRow(5, "", kind, "x", "", "", "done", "ada")])
+        shown = page(visit(store))
+        assert shown.rank == UNKNOWN and str(shown.lead).startswith("Changed ")
 
 
 def test_groups_of_a_silent_link_grow_old(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

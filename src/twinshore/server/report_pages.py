@@ -27,9 +27,12 @@ from twinshore.server.html import Child, Markup, button, field, link, render, ta
 from twinshore.server.layout import PAGE_SIZE, Page, Visit, actions, badge, card, filters, path_to, when
 from twinshore.server.verbs import operation_of
 from twinshore.state.core.platform_values import JobRow
+from twinshore.state.log import AuditFilter
 from twinshore.state.platform import JobFilter
 
 ADVISE, RESCUES, SETTINGS = "advise", "switch rescue list", "settings show"
+# Kinds of audit rows after which a report is not what is so now.
+CHANGES: dict[str, tuple[str, ...]] = {ADVISE: (), RESCUES: ("rescue", "reinject"), SETTINGS: ("setting",)}
 # What the advisor's page compares with.
 EARLIER_MS = 7 * 86_400_000
 # Warnings may stand behind the answer.
@@ -82,6 +85,10 @@ def _report(visit: Visit, operation: str, title: str, jobs: list[JobRow], show: 
         page = Page(title, f"The last look failed: {looks[0].sentence}", rank=TROUBLE)
     else:
         page = Page(title, "Nothing is known yet: ask a worker to look.", rank=UNKNOWN)
+    newest = [row for kind in CHANGES[operation] for row in visit.store.audit.page(AuditFilter(kind=kind), limit=1)]
+    if changed_ms := max((row.at_ms for row in newest if not looks or row.at_ms > looks[0].created_ms), default=0):
+        page.rank = max(page.rank, UNKNOWN)
+        page.lead = render("Changed ", when(changed_ms), ", after the last look. ", page.lead)
     is_looking = bool(jobs) and not has_ended(jobs[0])
     page.every_s = 2 if is_looking else 0
     if is_looking:
