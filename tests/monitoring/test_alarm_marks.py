@@ -162,6 +162,8 @@ def test_verbs_mark_alarms_and_test_the_webhook(tmp_path: Path, hook: Any) -> No
     asking.run(file, "delay", "alarms", "silence", number, "--hours", "2")
     listed = asking.run(file, "delay", "alarms")
     assert f"#{number} " in listed and "known" in listed and "silenced" in listed
+    asking.run(file, "delay", "webhook", "test", "--dry-run")
+    assert got == []
     asking.run(file, "delay", "webhook", "test")
     assert [(one["happening"], one["link"]) for one in got] == [("test", "")]
     answer(500)
@@ -169,4 +171,4 @@ def test_verbs_mark_alarms_and_test_the_webhook(tmp_path: Path, hook: Any) -> No
         asking.run(file, "delay", "webhook", "test")
     assert len(got) == 2, "a test is tried once"
     with raises(ConfigError, "monitoring.no-webhook"):
-        asking.run(write_settings(tmp_path, '[links."east->west"]\n'), "delay", "webhook", "test")
+        asking.run(write_settings(tmp_path, '[links."east->west"]\n'), "delay", "webhook", "test", "--dry-run")

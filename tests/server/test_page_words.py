@@ -16,6 +16,7 @@ from twinshore.config.settings import parse_settings
 from twinshore.groups.view import GroupView
 from twinshore.kafka.clock import wall_ms
 from twinshore.monitoring.link_status import LinkLag, LinkView, TopicView
+from twinshore.monitoring.watchers import WATCHES_LINKS
 from twinshore.runtime.live_settings import AUDIT_KIND
 from twinshore.server import pages, report_pages, snapshot_writer
 from twinshore.server.core.access import Caller
@@ -38,7 +39,15 @@ from twinshore.server.layout import Visit
 from twinshore.server.snapshot_writer import SnapshotWriter
 from twinshore.state.core.platform_values import JobLine, JobRow, JobState, SnapshotKind, SnapshotRow
 from twinshore.state.core.proxy_values import ProxyInstanceRow
-from twinshore.state.core.values import AlarmRow, AuditRow, Incident, PartitionState, ReplicatedPosition, SwitchRow
+from twinshore.state.core.values import (
+    AlarmRow,
+    AuditRow,
+    Incident,
+    PartitionState,
+    ReplicatedPosition,
+    SwitchRow,
+    WatcherRow,
+)
 from twinshore.state.store import Store, open_store
 from twinshore.switch.core.steps import STEPS, SwitchKind, SwitchState, SwitchStatus, TopicMove
 
@@ -158,6 +167,13 @@ def test_groups_of_a_silent_link_grow_old(store: Store, monkeypatch: pytest.Monk
     assert store.snapshots.all(SnapshotKind.GROUP) == (kept,), "as old as it was"
     store.snapshots.touch(SnapshotKind.GROUP, [NAME], 7)
     assert store.snapshots.all(SnapshotKind.GROUP) == (replace(kept, at_ms=7),)
+
+
+def test_no_alarm_is_good_news_while_a_monitor_runs_alone(store: Store) -> None:
+    assert pages.alarms_page(visit(store)).rank == UNKNOWN
+    for beat_ms, rank in ((wall_ms() - 600_000, UNKNOWN), (wall_ms(), FINE)):
+        store.delay.save_heartbeat(WatcherRow("m", WATCHES_LINKS, "o", 1, 1000, beat_ms, 0, "", (NAME,)))
+        assert pages.alarms_page(visit(store)).rank == rank
 
 
 def add_switch(store: Store, number: int, status: SwitchStatus, kind: SwitchKind = SwitchKind.DATALESS) -> None:

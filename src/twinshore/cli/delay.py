@@ -181,12 +181,13 @@ def _mark(mark: AlarmMark, settings: Path) -> None:
         run_steps(planned, act_mark(planned, store, by=get_operator_name()), dry_run=False)
 
 
-def webhook_test(settings: Path = options.SETTINGS) -> None:
+def webhook_test(dry_run: bool = options.DRY_RUN, settings: Path = options.SETTINGS) -> None:
     """Sends one test event to the webhook, as the monitor sends alarms."""
-    from twinshore.monitoring.operations import try_webhook
+    from twinshore.monitoring.operations import act_test, plan_test
 
-    try_webhook(load_cli_settings(settings), get_operator_name())
-    typer.echo("the webhook took the test")
+    loaded = load_cli_settings(settings)
+    planned = plan_test(loaded, get_operator_name())
+    run_steps(planned, act_test(planned, loaded), dry_run=dry_run)
 
 
 def simulate(

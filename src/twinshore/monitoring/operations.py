@@ -263,10 +263,29 @@ def act_mark(plan: Plan[AlarmMark], store: Store, *, by: str) -> Iterator[AlarmM
         yield mark
 
 
-def try_webhook(settings: Settings, by: str) -> None:
-    """Sends one test event, as the monitor sends alarms. Raises RefusedError if the webhook does not take it."""
-    if why := send_test(settings.delay, by, wall_ms()):
-        raise RefusedError("monitoring.webhook-failed", cause=why)
+@dataclass(frozen=True, slots=True)
+class WebhookTest:
+    """One event that is no alarm, of this operator."""
+
+    by: str
+
+    def sentence(self, *, done: bool) -> str:
+        return "the webhook took the test" if done else "the webhook would get one test event"
+
+
+def plan_test(settings: Settings, by: str) -> Plan[WebhookTest]:
+    """Raises ConfigError without a webhook."""
+    if not settings.delay.hook_url:
+        raise ConfigError("monitoring.no-webhook")
+    return Plan((WebhookTest(by),))
+
+
+def act_test(plan: Plan[WebhookTest], settings: Settings) -> Iterator[WebhookTest]:
+    """Sends it, as the monitor sends alarms. Raises RefusedError if the webhook does not take it."""
+    for step in plan.steps:
+        if why := send_test(settings.delay, step.by, wall_ms()):
+            raise RefusedError("monitoring.webhook-failed", cause=why)
+        yield step
 
 
 @dataclass(frozen=True, slots=True)

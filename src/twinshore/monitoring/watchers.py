@@ -139,11 +139,15 @@ def find_replaced_watches(links: Collection[str], watches: Sequence[WatcherRow])
     return [row.name for row in ours if row.links and set(row.links) <= set(links)]
 
 
-def find_unwatched_links(links: Sequence[str], watches: Sequence[WatcherRow], now_ms: int) -> list[str]:
-    """Links that no living monitor watches, by the wall clock: for callers that look once."""
+def find_living_monitors(watches: Sequence[WatcherRow], now_ms: int) -> list[WatcherRow]:
+    """Monitors that are not silent, by the wall clock: for callers that look once."""
     silent = find_silent_watches(watches, now_ms)
-    living = [row for row in watches if row.kind == WATCHES_LINKS and row.name not in silent]
-    covered = {link for row in living for link in row.links}
+    return [row for row in watches if row.kind == WATCHES_LINKS and row.name not in silent]
+
+
+def find_unwatched_links(links: Sequence[str], watches: Sequence[WatcherRow], now_ms: int) -> list[str]:
+    """Links that no living monitor watches."""
+    covered = {link for row in find_living_monitors(watches, now_ms) for link in row.links}
     return [link for link in links if link not in covered]
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from twinshore.monitoring.core.alerts import describe_marks
+from twinshore.monitoring.watchers import find_living_monitors
 from twinshore.proxy.operations.breakers import list_breakers, list_proxy_instances
 from twinshore.proxy.operations.traffic import parse_query, query_traffic
 from twinshore.server.core.catalogue import Role
@@ -534,7 +535,9 @@ def alarms_page(visit: Visit) -> Page:
     """Which alarms are open?"""
     opened = visit.store.delay.alarms(open_only=True, limit=PAGE_SIZE)
     cleared = [row for row in visit.store.delay.alarms(limit=PAGE_SIZE) if row.cleared_ms is not None]
-    lead = f"{count_of(opened)} alarms are open." if opened else "No alarm is open."
+    is_watched = bool(find_living_monitors(visit.store.delay.watchers(), visit.now_ms))
+    blind = "" if is_watched else "No monitor runs, so nothing raises alarms: start `twinshore delay watch`."
+    lead = f"{count_of(opened)} alarms are open. {blind}" if opened else blind or "No alarm is open."
     rows = [
         [
             badge(TROUBLE if row.cleared_ms is None else FINE, row.kind),
@@ -549,7 +552,7 @@ def alarms_page(visit: Visit) -> Page:
     heads = ["Alarm", "Link", "Of", "Says", "Raised", "Cleared"]
     shown = table(heads, rows, none="no alarm", caption="Alarms")
     fixed = offers(visit, "delay-webhook-test")
-    return Page("Alarms", lead, shown, fixed, rank=TROUBLE if opened else FINE)
+    return Page("Alarms", lead, shown, fixed, rank=TROUBLE if opened else FINE if is_watched else UNKNOWN)
 
 
 def _alarm_actions(visit: Visit, row: AlarmRow) -> Markup:
