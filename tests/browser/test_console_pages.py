@@ -6,6 +6,7 @@ import importlib.util
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from testkit.console import PASSWORD, first_admin, web_process
 from tests.browser.chromium import NONE, Chromium, found
 from tests.server.test_page_cost import PAGES, fill, snapshot
+from twinshore.kafka.clock import wall_ms
+from twinshore.server.core.snapshots import overview_row
 from twinshore.state.core.platform_values import SnapshotKind
 from twinshore.state.store import Store, open_store
 
@@ -80,12 +83,38 @@ def test_every_page_at_every_width_in_both_schemes(store: Store, tmp_path: Path)
                     browser.open(base + path)
                     wide = browser.value("document.documentElement.scrollWidth")
                     assert wide <= width, f"{path} is {wide} wide at {width}"
+                    high = browser.value("document.querySelector('header').offsetHeight")
+                    assert high <= 80, f"the header of {path} is {high} high at {width}"
                     if script is not None:
                         assert findings(browser, script) == [], (path, scheme, width)
         assert browser.complaints == []
         assert {one for one in browser.asked if not one.startswith((base, "about:", "data:"))} == set()
     checked = "axe finds nothing serious" if script is not None else "axe is not installed here and was not asked"
     print(f"told: {len(PAGES)} pages, {len(WIDTHS)} widths, light and dark; {checked}")
+
+
+@SHOWS
+def test_a_narrow_page_unfolds_its_menu_and_can_be_read(store: Store, tmp_path: Path) -> None:
+    program = found()
+    if program is None:
+        print(f"told: {NONE}")
+        return
+    link = {"link": "east->west", "state": "flowing", "rank": 0, "lag": 1234, "recovery_point_s": 1.0}
+    row = overview_row([], [], [], wall_ms())
+    values = {**json.loads(row.value), "links": [link], "silent": ["west"]}
+    store.snapshots.save([replace(row, value=json.dumps(values))])
+    with web_process(store) as base, Chromium(program, tmp_path / "profile") as browser:
+        first_admin(store, base)
+        log_in(browser, base)
+        browser.call("Emulation.setScriptExecutionDisabled", value=True)
+        browser.call("Emulation.setDeviceMetricsOverride", width=360, height=800, deviceScaleFactor=1, mobile=True)
+        browser.open(base)
+        shown = "document.querySelector('header nav').offsetHeight"
+        assert browser.value(shown) == 0
+        browser.value("document.querySelector('.menu').click()")
+        assert browser.value(shown) > 0
+        assert browser.value("document.querySelector('.map text').getBoundingClientRect().height") >= 12
+        assert browser.value("document.querySelectorAll('.map .silent').length") == 1
 
 
 @SHOWS

@@ -37,7 +37,9 @@ def cluster_map(links: Sequence[dict[str, Any]], silent: Collection[str]) -> Mar
         for name, (x, y) in places.items()
     ]
     title = tag("title", f"{len(names)} clusters and {len(links)} links")
-    return tag("svg", title, shown, circles, viewBox=f"0 0 {WIDTH} {HEIGHT}", class_="map")
+    height = HEIGHT if len(names) > 2 else 4 * RADIUS  # two stand beside each other
+    box = f"0 {(HEIGHT - height) // 2} {WIDTH} {height}"
+    return tag("svg", title, shown, circles, viewBox=box, class_="map")
 
 
 def _arrow(one: dict[str, Any], places: dict[str, tuple[float, float]]) -> Markup:

@@ -192,7 +192,10 @@ def _navigation(visit: Visit) -> Markup:
     )
     out = visit.form("/logout", tag("button", "Log out", type="submit"), class_="logout")
     who = tag("div", link("/account", f"{visit.caller.name} ({visit.caller.role})"), out, class_="who")
-    return tag("nav", tag("ul", items), search, who, aria_label="Pages")
+    # Where there is little room, this box unfolds the pages, without a script.
+    box = tag("input", type="checkbox", id="menu", class_="hidden", autocomplete="off")
+    menu = tag("label", "Pages", for_="menu", class_="menu")
+    return render(box, menu, tag("nav", tag("ul", items), search, who, aria_label="Pages"))
 
 
 def _is_here(path: str, where: str) -> bool:
