@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from twinshore.server.core.access import PASSWORD_CHARS_MIN, TOKEN_DAYS_MAX, require
 from twinshore.server.core.catalogue import Role
 from twinshore.server.html import Child, Markup, button, field, link, render, table, tag
@@ -112,26 +114,16 @@ def people_page(visit: Visit, fault: str = "") -> Page:
     for person in visit.store.people.all():
         is_self = person.name == visit.caller.name
         state = badge(4, "disabled") if person.disabled_ms else badge(0, person.role)
-        change = visit.form(
-            "/people/change",
-            _hidden("name", person.name),
-            _roles("role", list(Role), person.role),
-            button("Give the role"),
-        )
-        secret = tag("input", type="password", name="password", required=True, autocomplete="new-password")
-        renewal = visit.form(
-            "/people/change",
-            _hidden("name", person.name),
-            tag("p", tag("label", f"New password. {HINT} ", secret), class_="field"),
-            button("Set it, and log the person out"),
-        )
-        renew = tag("details", tag("summary", "Set a new password"), renewal)
-        if person.identity:  # the provider's groups and passwords
-            change = renew = Markup()
+        change = partial(visit.form, "/people/change", _hidden("name", person.name))
         word, value = ("Enable", "1") if person.disabled_ms else ("Disable", "0")
-        end = visit.form("/people/change", _hidden("name", person.name), _hidden("enabled", value), button(word))
-        changes = None if is_self else (change, end, renew)
-        rows.append([person.name, state, person.made_by, when(person.made_ms), changes])
+        changes = [change(_hidden("enabled", value), button(word))]
+        if not person.identity:  # else the provider has role and password
+            secret = tag("input", type="password", name="password", required=True, autocomplete="new-password")
+            place = tag("p", tag("label", f"New password. {HINT} ", secret), class_="field")
+            renew = change(place, button("Set it, and log the person out"))
+            changes.insert(0, change(_roles("role", list(Role), person.role), button("Give the role")))
+            changes.append(tag("details", tag("summary", "Set a new password"), renew))
+        rows.append([person.name, state, person.made_by, when(person.made_ms), None if is_self else changes])
     form = visit.form(
         "/people/add",
         _fault(fault),

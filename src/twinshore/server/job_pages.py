@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from twinshore.server.core.access import approval_fault, may_cancel
 from twinshore.server.core.catalogue import JSON, Effect, Operation, Parameter, Role, ValueKind, label_of
 from twinshore.server.core.jobs import JobPlan, has_ended
-from twinshore.server.core.snapshots import BEHIND, DIFFERS, FINE, TROUBLE, hold_values
+from twinshore.server.core.snapshots import BEHIND, DIFFERS, FINE, TROUBLE
 from twinshore.server.core.words import hold_sentence, seconds
 from twinshore.server.html import Child, Markup, button, field, link, render, table, tag
 from twinshore.server.layout import (
@@ -231,7 +231,7 @@ def _switch_steps(state: SwitchState, now_ms: int) -> Markup:
         items.append(tag("li", step.words, class_=f"step {mark}", aria_current="step" if mark == "now" else None))
     held = None
     if state.holds_writers:
-        held = tag("p", hold_sentence(hold_values(state), now_ms), class_="hold", role="status")
+        held = tag("p", hold_sentence(state, now_ms), class_="hold", role="status")
     elif state.held_s:
         held = tag("p", f"Writers waited {seconds(state.held_s)}.")
     waits = tag("p", f"It waits: {state.waits}") if state.waits and not state.ended else None

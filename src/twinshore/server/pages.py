@@ -18,7 +18,6 @@ from twinshore.server.core.snapshots import (
     FINE,
     TROUBLE,
     UNKNOWN,
-    hold_values,
     incident_values,
     topic_subject,
 )
@@ -48,9 +47,9 @@ from twinshore.state.core.values import AlarmRow, IncidentRow
 from twinshore.state.incident_log import IncidentFilter
 from twinshore.state.log import AuditFilter
 from twinshore.state.platform import SnapshotFilter, digest_of
-from twinshore.switch.core.steps import find_topics_left_by_force
+from twinshore.switch.core.steps import SwitchState, find_topics_left_by_force
 from twinshore.switch.operations.plan import escape_topic
-from twinshore.switch.operations.show import SwitchView, list_switches
+from twinshore.switch.operations.show import list_switches
 
 SERIES_MINUTES = 24 * 60
 SWITCHES_SHOWN, SWITCHES_READ = 30, 200
@@ -81,7 +80,7 @@ def overview_page(visit: Visit) -> Page:
     ]
     live = render(
         tag("p", as_of(row.at_ms, visit.now_ms)),
-        _holds(list_switches(visit.store, open_only=True), visit.now_ms),
+        [_hold(view.state, visit.now_ms) for view in list_switches(visit.store, open_only=True)],
         card("Map", drawn) if drawn else None,
         card("Wrong now", _incident_list(values["incidents"]), table(["Topic", "State", "#Behind"], worst))
         if worst or values["incidents"]
@@ -91,18 +90,12 @@ def overview_page(visit: Visit) -> Page:
     return judged(visit, Page("Overview", verdict(values), live), [row])
 
 
-def _holds(opened: Sequence[SwitchView], now_ms: int) -> list[Markup]:
-    return [_hold(hold_values(view.state), now_ms) for view in opened]
-
-
-def _hold(hold: dict[str, Any], now_ms: int) -> Markup:
+def _hold(state: SwitchState, now_ms: int) -> Markup:
     """Writers that wait: what can be done about it."""
-    said = hold_sentence(hold, now_ms)
-    onward = link(path_to("do", "switch-resume", which=hold["id"]), "Go on")
-    back = link(path_to("do", "switch-rollback", which=hold["id"]), "Roll back")
-    return tag(
-        "div", tag("strong", said), " ", onward, " ", None if hold["committed"] else back, class_="hold", role="alert"
-    )
+    said = hold_sentence(state, now_ms)
+    onward = link(path_to("do", "switch-resume", which=state.id), "Go on")
+    back = None if state.committed else link(path_to("do", "switch-rollback", which=state.id), "Roll back")
+    return tag("div", tag("strong", said), " ", onward, " ", back, class_="hold", role="alert")
 
 
 def _topic_link(subject: str) -> Markup:
@@ -384,7 +377,7 @@ def switch_page(visit: Visit) -> Page:
     heads = ["Switch", "Kind", "Homes", "Topics", "State", "#Writers waited", "By", "Began"]
     shown = offers(visit, "switch-drill", "switch-run", "switch-failback", "switch-history", "switch-free")
     live = render(
-        _holds(opened, visit.now_ms),
+        [_hold(view.state, visit.now_ms) for view in opened],
         card("History", table(heads, rows, none="nothing was switched yet", caption="Switches")),
     )
     return Page("Switch", lead, live, card("Move", shown), rank=TROUBLE if opened else FINE)

@@ -13,7 +13,6 @@ from twinshore.monitoring.link_status import LinkView, TopicView, as_values, fin
 from twinshore.replication.core.model import FLOWING
 from twinshore.state.core.platform_values import SnapshotKind, SnapshotRow
 from twinshore.state.core.values import IncidentRow, ProofRow, ProofState, ReplicatedPosition
-from twinshore.switch.core.steps import SwitchState
 
 # Ranks, and the state that each one stands for.
 FINE, PAUSED, BEHIND, UNKNOWN, TROUBLE, DIFFERS = range(6)
@@ -183,20 +182,6 @@ def overview_row(
     }
     worst = max((row.rank for row in (*links, *topics)), default=FINE)
     return _row(SnapshotKind.OVERVIEW, "all", "", str(worst), worst, lag, values, now_ms)
-
-
-def hold_values(state: SwitchState) -> dict[str, Any]:
-    """What an open switch does to writers. `held_ms`: since when they wait, 0 if they do not."""
-    return {
-        "id": state.id,
-        "topics": len(state.topics),
-        "old": state.old,
-        "new": state.new,
-        "kind": str(state.kind),
-        "step": state.step.words,
-        "held_ms": state.held_ms if state.holds_writers else 0,
-        "committed": state.committed,
-    }
 
 
 def group_row(values: dict[str, Any], now_ms: int) -> SnapshotRow:

@@ -8,6 +8,7 @@ from typing import Any
 
 from twinshore.config.sentences import count_phrase, format_age, format_time, join_names
 from twinshore.server.core.snapshots import BEHIND, DIFFERS, FINE, PAUSED, TROUBLE, UNKNOWN
+from twinshore.switch.core.steps import SwitchState
 
 RANK_WORDS: Mapping[int, str] = {
     FINE: "fine",
@@ -83,13 +84,12 @@ def _loss(values: Mapping[str, Any]) -> str:
     return f"If every source is lost now, twins lack {count_phrase(values['lag'], 'record')}{oldest}.{left}"
 
 
-def hold_sentence(hold: Mapping[str, Any], now_ms: int) -> str:
+def hold_sentence(state: SwitchState, now_ms: int) -> str:
     """What an open switch does to writers."""
-    topics = count_phrase(hold["topics"], "topic")
-    where = f"{topics} from {hold['old']} to {hold['new']}"
-    if hold["held_ms"]:
-        return f"Writers of {where} wait {format_age((now_ms - hold['held_ms']) / 1000)}: {hold['step']}"
-    return f"A switch of {where} is under way: {hold['step']}"
+    where = f"{count_phrase(len(state.topics), 'topic')} from {state.old} to {state.new}"
+    if state.holds_writers:
+        return f"Writers of {where} wait {format_age((now_ms - state.held_ms) / 1000)}: {state.step.words}"
+    return f"A switch of {where} is under way: {state.step.words}"
 
 
 def topic_sentence(values: Mapping[str, Any], state: str, link: str) -> str:
