@@ -37,12 +37,6 @@ def listen(settings: ServeSettings) -> socket.socket:
         raise bind_error("serve", settings.address, settings.port, error) from error
 
 
-def address_of(settings: ServeSettings, port: int) -> str:
-    scheme = "https" if settings.certificate_file else "http"
-    host = f"[{settings.address}]" if ":" in settings.address else settings.address
-    return f"{scheme}://{host}:{port}"
-
-
 def serve_web(settings: Settings) -> None:
     """Serves pages and API until a shutdown signal."""
     serving = settings.of(SECTION)
@@ -63,7 +57,8 @@ def serve_web(settings: Settings) -> None:
 
 def announce(settings: ServeSettings, port: int, store: Store, *, again: bool = False) -> None:
     """Says where the pages are, and while there is no admin, or `again`, the link that makes one."""
-    place = address_of(settings, port)
+    host = f"[{settings.address}]" if ":" in settings.address else settings.address
+    place = f"{'https' if settings.certificate_file else 'http'}://{host}:{port}"
     log.info(f"pages and API at {place}/")
     if secret := Accounts(store).first_admin_secret(again=again):
         what = "an admin, or gives a person a new password," if again else "the first admin,"
