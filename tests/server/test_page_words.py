@@ -249,11 +249,17 @@ def test_a_topic_that_is_not_known_has_no_partition_that_flows(store: Store) -> 
         first_ms=1,
         last_ms=1,
     )
-    for view, known in ((LEVEL, True), (replace(LEVEL, state="unknown"), False)):
+    away = replace(LEVEL, topics=(replace(TOPIC, lag_records=None),))
+    for view, flows, known in (
+        (LEVEL, True, True),
+        (replace(LEVEL, state="unknown"), False, True),
+        (away, False, False),
+    ):
         store.snapshots.save(list(topic_rows(view, [position], [], wall_ms())))
         shown = pages.topic_page(visit(store), NAME, "orders")
-        assert ("flowing" in str(shown.live)) == known
-        assert ("unknown" in str(shown.live)) == (not known) == ("unknown" in str(shown.lead))
+        assert ("flowing" in str(shown.live)) == flows
+        assert str(shown.live).count(">unknown<") == 2 - flows - known
+        assert ("unknown" in str(shown.lead)) == (not known)
 
 
 def test_switches_of_the_first_page_are_those_of_now(store: Store) -> None:

@@ -236,7 +236,8 @@ def topic_page(visit: Visit, name: str, topic: str) -> Page:
         return message_page(topic, f"{name} has no topic {topic}, or no worker has looked at it yet.", status=404)
     values = json.loads(row.value)
     source, _, target = name.partition("->")
-    known = values["lag_records"] is not None and row.state != "unknown"
+    known = values["lag_records"] is not None
+    is_live = known and row.state != "unknown"
     parts = [
         [
             str(one["partition"]),
@@ -246,7 +247,7 @@ def topic_page(visit: Visit, name: str, topic: str) -> Page:
             f"{one['source_end'] - one['twin_end']:,}" if known else "unknown",
             offset_bar(one),
             _proof(one),
-            _flow(one["state"] if known or one["state"] != "flowing" else "unknown"),
+            _flow(one["state"] if is_live or one["state"] != "flowing" else "unknown"),
         ]
         for one in values["partitions_shown"]
     ]

@@ -103,7 +103,7 @@ def topic_sentence(values: Mapping[str, Any], state: str, link: str) -> str:
         return f"{topic} is not replicated whole: {kinds}."
     if state in ("paused", "excluded"):
         return f"{topic} is {state}: nothing is replicated."
-    if lag is None or state == "unknown":
+    if lag is None:
         return f"How far {target} is behind with {topic} is unknown."
     if not lag:
         return f"{target} has every record of {topic} that {source} had when it was last asked."
