@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.server
 import json
+import logging
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -14,11 +16,13 @@ import pytest
 from testkit.console import PASSWORD, Browser, first_admin, person, web_process
 from testkit.errors import raises
 from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.settings import parse_settings
 from twinshore.server.accounts import Accounts
 from twinshore.server.api import openapi
 from twinshore.server.core.catalogue import Role
 from twinshore.server.pages import PAGES
 from twinshore.server.remote import Platform
+from twinshore.server.serve import print_admin_link
 from twinshore.server.verbs import operations
 from twinshore.state.core.platform_values import JobState
 from twinshore.state.core.values import AlarmRow, AuditRow
@@ -338,9 +342,13 @@ def test_an_admin_gives_a_person_a_new_password(admin: Browser) -> None:
     assert bob.submit("/account", "/people/change", name="ada", password=f"{PASSWORD}!").status == 403
 
 
-def test_who_has_the_store_makes_an_admin_again(store: Store, admin: Browser) -> None:
-    secret = Accounts(store).first_admin_secret(again=True)
-    assert secret
+def test_who_has_the_store_makes_an_admin_again(
+    tmp_path: Path, admin: Browser, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = parse_settings(f'[store]\nurl = "sqlite:///{tmp_path}/store.db"', name="settings", env={})
+    with caplog.at_level(logging.INFO, "twinshore"):
+        print_admin_link(settings)
+    (secret,) = re.findall(r"http://127.0.0.1:9190/first-admin\?secret=(\S+)", caplog.text)
     one = Browser(admin.base)
     assert one.get(f"/first-admin?secret={secret}").status == 200
     assert one.post("/first-admin", secret=secret, name="ada", password=f"{PASSWORD}!").status == 200
