@@ -40,7 +40,7 @@ ROUND_S_MAX = 1.0
 CORES_MAX = 0.5
 TOPIC = "many-readers"
 _AT_ONCE = 500
-_COMING = frozenset({Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
+_COMING = frozenset({Code.coordinator_load_in_progress, Code.coordinator_not_available, Code.not_coordinator})
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def append(answers: list[bytes]) -> None:
 
 
 def test_what_may_pass_is_asked_again() -> None:
-    answers = [produced(Code.UNKNOWN_TOPIC_ID), produced(Code.NOT_LEADER_OR_FOLLOWER), produced(0)]
+    answers = [produced(Code.unknown_topic_id), produced(Code.not_leader_or_follower), produced(0)]
     append(answers)
     assert not answers
 
@@ -60,7 +60,7 @@ def test_what_may_pass_is_asked_again() -> None:
     ("said", "complaint"),
     [
         (b"\0\xff\xff", r"^east 127.0.0.1:\d+: the answer to Produce cannot be read"),
-        (produced(Code.TOPIC_AUTHORIZATION_FAILED), "^east: append to n-0: "),
+        (produced(Code.topic_authorization_failed), "^east: append to n-0: "),
     ],
 )
 def test_what_cannot_pass_is_told_once(said: bytes, complaint: str) -> None:

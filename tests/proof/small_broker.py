@@ -163,7 +163,7 @@ class SmallBroker:
             fault = self.faults.popleft() if self.faults else 0
             error, records = (fault, b"") if isinstance(fault, int) else (0, b"")
             if not error and not self.start <= position <= self.end:
-                error = int(Code.OFFSET_OUT_OF_RANGE)
+                error = int(Code.offset_out_of_range)
             if not error:
                 records = self._read(position, most)
         said = self._fetched(request, error, records)

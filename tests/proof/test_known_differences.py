@@ -71,7 +71,7 @@ def test_a_difference_that_was_not_gone_past_is_known_still_after_all_was_proven
 def test_trouble_below_a_known_difference_does_not_make_it_unknown(tmp_path: Path) -> None:
     with rig(tmp_path, log(), spoilt()) as two:
         assert exit_code(two.round()) == 1
-        two.target.faults.append(int(Code.TOPIC_AUTHORIZATION_FAILED))
+        two.target.faults.append(int(Code.topic_authorization_failed))
         report = two.round(again=True)
         assert exit_code(report) == 1 and report.partitions[0].troubles, "\n".join(describe_report(report))
         assert exit_code(two.round()) == 1

@@ -170,6 +170,6 @@ def test_records_without_a_key_are_nobodys() -> None:
 
 def test_a_cluster_that_refuses_is_trouble() -> None:
     with pair(cleaned(written()), missed()) as two:
-        two.source.faults.extend([int(Code.TOPIC_AUTHORIZATION_FAILED)] * 9)
+        two.source.faults.extend([int(Code.topic_authorization_failed)] * 9)
         (found,) = prove_all([two.stretch])
     assert found.owed == 0 and "Read on the topic" in found.trouble + found.hint

@@ -83,7 +83,7 @@ def test_many_fetches_one_behind_the_other_prove_the_whole(sides: Sides) -> None
     assert found.bytes > sum(len(view) for view, _ in east.log)
 
 
-@pytest.mark.parametrize("fault", [Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_LEADER_EPOCH, "close", "cut"])
+@pytest.mark.parametrize("fault", [Code.not_leader_or_follower, Code.unknown_leader_epoch, "close", "cut"])
 def test_a_leader_that_moves_or_breaks_off_is_asked_again(sides: Sides, fault: int | str) -> None:
     east, west, stretch = sides
     want = prove(stretch)
@@ -98,7 +98,7 @@ def test_a_leader_that_moves_or_breaks_off_is_asked_again(sides: Sides, fault: i
 
 def test_a_refusal_is_trouble_with_what_was_proven_until_then(sides: Sides) -> None:
     _, west, stretch = sides
-    west.faults.extend([0, 0, int(Code.TOPIC_AUTHORIZATION_FAILED)])
+    west.faults.extend([0, 0, int(Code.topic_authorization_failed)])
     found = prove(stretch)
     assert found.difference is None
     assert "west" in found.trouble and "TOPIC_AUTHORIZATION_FAILED" in found.trouble and found.hint
@@ -113,7 +113,7 @@ def test_retention_at_the_source_meanwhile_is_no_difference(sides: Sides) -> Non
         west.fetched.append(position)
         if len(west.fetched) == 2:
             east.start = west.start = kept_from
-            east.faults.append(int(Code.OFFSET_OUT_OF_RANGE))
+            east.faults.append(int(Code.offset_out_of_range))
 
     west.on_fetch = cut
     found = prove(stretch)
@@ -372,7 +372,7 @@ def test_by_content_retention_on_either_side_is_no_difference(sides: Sides, side
         broker.fetched.append(position)
         if len(broker.fetched) == 2:
             broker.start = kept_from
-            broker.faults.append(int(Code.OFFSET_OUT_OF_RANGE))
+            broker.faults.append(int(Code.offset_out_of_range))
 
     if when == "before":
         broker.start = kept_from

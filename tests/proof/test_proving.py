@@ -368,7 +368,7 @@ def test_keys_that_could_not_be_compared_are_told(tmp_path: Path) -> None:
         assert exit_code(two.round(CompareMode.COMPACTED)) == 0
         (row,) = two.store.key_checks.of()
         two.store.key_checks.save([replace(row, may_lack_tombstones=1, checked_end=0)])
-        two.source.faults.extend([int(Code.TOPIC_AUTHORIZATION_FAILED)] * 3)
+        two.source.faults.extend([int(Code.topic_authorization_failed)] * 3)
         report = two.round(CompareMode.COMPACTED)
         assert report.incomplete
         assert [one.row.topic for one in report.partitions if one.troubles] == [TOPIC]

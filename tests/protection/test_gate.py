@@ -249,7 +249,7 @@ def test_a_write_is_confirmed_after_an_election_once_the_new_leader_says_that_it
 def test_a_write_that_the_new_leader_has_lost_is_refused() -> None:
     stage = Stage(level=ProtectionLevel.STRICT)
     other_end(stage)
-    assert stage.done == [RefuseWrite(WRITE, Code.NOT_LEADER_OR_FOLLOWER, WaitCause.EPOCH)]
+    assert stage.done == [RefuseWrite(WRITE, Code.not_leader_or_follower, WaitCause.EPOCH)]
 
 
 def test_a_write_below_the_twin_s_end_is_reported_unless_a_producer_repeats_it() -> None:
@@ -257,7 +257,7 @@ def test_a_write_below_the_twin_s_end_is_reported_unless_a_producer_repeats_it()
     stage.writes(last=3, has_producer=False)
     assert stage.done == [
         ReportProtection(ProtectionIncidentKind.TOO_EARLY, 3),
-        RefuseWrite(WRITE, Code.REQUEST_TIMED_OUT, WaitCause.IDENTITY),
+        RefuseWrite(WRITE, Code.request_timed_out, WaitCause.IDENTITY),
     ]
     again = Stage()
     again.writes(last=3)
@@ -271,8 +271,8 @@ def test_strict_refuses_before_the_write_once_nothing_is_replicated_and_goes_on_
     stage.writes()
     stage.ticks(1.5, 18.0)
     assert stage.state() is GateState.STALLED
-    assert stage.gate.refusal() is Code.NOT_ENOUGH_REPLICAS
-    assert stage.done == [RefuseWrite(WRITE, Code.REQUEST_TIMED_OUT, WaitCause.REPLICATION)]
+    assert stage.gate.refusal() is Code.not_enough_replicas
+    assert stage.done == [RefuseWrite(WRITE, Code.request_timed_out, WaitCause.REPLICATION)]
     stage.reads(at_s=17.9)
     stage.twin(at_s=18.0, ends=6)
     stage.home(at_s=18.1, ends=6)
@@ -321,7 +321,7 @@ def test_a_late_answer_is_no_fall_of_the_watermark_and_a_fall_is_reported() -> N
 
 def test_nothing_is_sent_before_the_home_has_answered_once() -> None:
     gate = shipped.PartitionGate(ProtectionSettings(ProtectionLevel.SYNC), 0.0)
-    assert gate.refusal() is Code.NOT_ENOUGH_REPLICAS
+    assert gate.refusal() is Code.not_enough_replicas
     gate.on_home(SideView("s1", 0, 5, 0.1, 0.2))
     assert gate.refusal() is None
 
@@ -364,7 +364,7 @@ def test_after_a_forced_switch_a_gate_stands_alone_as_long_as_that_is_written() 
     gate.sent(WRITE + 1, 3.1, 15.0, has_producer=True)
     assert gate.appended(WRITE + 1, 6, 3.2) == []
     gate.tick(3.3)
-    assert gate.refusal() is Code.NOT_ENOUGH_REPLICAS
+    assert gate.refusal() is Code.not_enough_replicas
 
 
 def test_under_load_the_twin_is_level_with_what_the_home_had_a_moment_ago() -> None:
@@ -381,7 +381,7 @@ def test_under_load_the_twin_is_level_with_what_the_home_had_a_moment_ago() -> N
 
 def test_a_bound_refuses_writes_while_the_twin_lacks_older_records_and_never_for_what_it_has() -> None:
     gate = LossBoundGate(10.0, 0.0)
-    assert gate.refusal() is Code.NOT_ENOUGH_REPLICAS, "how far the twin is behind is not known yet"
+    assert gate.refusal() is Code.not_enough_replicas, "how far the twin is behind is not known yet"
     gate.on_reached(ReachedEpoch("s1", "t1", 0), 0.0, 0.0)
     for turn in range(100):
         gate.on_home(SideView("s1", 0, turn, turn / 2, turn / 2 + 0.01))
@@ -390,9 +390,9 @@ def test_a_bound_refuses_writes_while_the_twin_lacks_older_records_and_never_for
     gate.tick(57.0)
     assert gate.refusal() is None
     gate.tick(58.1)
-    assert gate.refusal() is Code.NOT_ENOUGH_REPLICAS
+    assert gate.refusal() is Code.not_enough_replicas
     gate.on_twin(SideView("t2", 0, 500, 58.2, 58.3))
-    assert gate.refusal() is Code.NOT_ENOUGH_REPLICAS, "another topic's end"
+    assert gate.refusal() is Code.not_enough_replicas, "another topic's end"
     gate.on_twin(SideView("t1", 0, 99, 58.4, 58.5))
     assert gate.refusal() is None
 
@@ -417,7 +417,7 @@ def test_a_reported_write_is_refused_if_the_home_s_next_answer_cannot_have_it(id
     stage.reports()
     stage.twin(at_s=1.6, ends=9)
     stage.home(at_s=1.65, id=id, epoch=1, ends=ends)
-    assert stage.done[0] == RefuseWrite(WRITE, Code.NOT_LEADER_OR_FOLLOWER, WaitCause.EPOCH)
+    assert stage.done[0] == RefuseWrite(WRITE, Code.not_leader_or_follower, WaitCause.EPOCH)
     assert not stage.confirmed
 
 

@@ -116,7 +116,7 @@ def test_a_report_comes_once_the_twin_has_the_record_and_alone_while_the_mirror_
         made.write()
         time.sleep(0.01)
     until(lambda: len(made.decided) == 201, WITHIN_S, "all are confirmed", rig)
-    assert {code for code, _ in made.decided} == {Code.NONE}
+    assert {code for code, _ in made.decided} == {Code.none}
     median_ms = 1000 * statistics.median(took_s for _, took_s in made.decided[1:])
     print(f"confirmed after {median_ms:.1f} ms at the median")
     assert made.call(keeper.states) == {ORDERS: GateState.PROTECTED}
@@ -125,7 +125,7 @@ def test_a_report_comes_once_the_twin_has_the_record_and_alone_while_the_mirror_
     until(lambda: made.call(keeper.states) == {ORDERS: GateState.ALONE}, WITHIN_S, "it goes on alone")
     until(lambda: len(made.decided) == 202, WITHIN_S, "the write is acknowledged by the home alone")
     code, took_s = made.decided[-1]
-    assert code is Code.NONE
+    assert code is Code.none
     assert 3.5 < took_s < 10, "after `alone_after_s`"
     until(lambda: f"{TOPIC}: {GateState.ALONE}" in caplog.text, WITHIN_S, "each change of state is logged")
     stalled, alone = [one.getMessage() for one in caplog.records if TOPIC in one.getMessage()][-2:]

@@ -64,7 +64,7 @@ class Broker:
         if request.key == SASL_AUTHENTICATE:
             _, user, password = bytes(decode_request(request).auth_bytes).decode().split("\0")
             self.logins.append(user)
-            code = Code.NONE if password == self.password else Code.SASL_AUTHENTICATION_FAILED
+            code = Code.none if password == self.password else Code.sasl_authentication_failed
             return encode_message(
                 build_message(kind, error_code=to_error_code(code), session_lifetime=timedelta(seconds=LIFE_S))
             )

@@ -163,7 +163,7 @@ def test_topics_that_nobody_has_are_counted_for_whoever_asks_for_them() -> None:
     move = talk.session.move(asked(METADATA, 9, topics=(name,)), KNOWN)
     assert isinstance(move, FanOut)
     topic = build_message(
-        said_part(METADATA, 9, "topics"), name="nosuch", error_code=to_error_code(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        said_part(METADATA, 9, "topics"), name="nosuch", error_code=to_error_code(Code.unknown_topic_or_partition)
     )
 
     def broker(_: BrokerRequest) -> memoryview:

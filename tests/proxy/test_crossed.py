@@ -97,7 +97,7 @@ def test_what_lies_behind_goes_on_also_where_something_is_lost_before_it(first: 
 def test_half_of_a_batch_never_crosses_so_it_is_refused() -> None:
     header = parse_batch(records(9, 2))
     assert header is not None
-    assert check_sequence(header, KNOWN) is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert check_sequence(header, KNOWN) is Code.out_of_order_sequence_number
     assert find_duplicate_offset(header, KNOWN) is None
 
 

@@ -172,7 +172,7 @@ def test_nothing_is_given_of_what_came_while_its_topic_moved(then: dict[str, Hom
     said = move.rewrite(memoryview(fetch_answer(one)), 0)
     assert isinstance(said, list)
     (got,) = fetch.read_fetch_response(memoryview(b"".join(said)), 0, 12).fetched
-    assert (got.error, bytes(got.records or b"")) == (Code.NOT_LEADER_OR_FOLLOWER, b"")
+    assert (got.error, bytes(got.records or b"")) == (Code.not_leader_or_follower, b"")
 
 
 def fetch_answer(one: fetch.FetchResponsePartition) -> bytes:

@@ -262,7 +262,7 @@ def test_a_login_that_is_right_is_served_and_a_wrong_one_waits_and_hears_so(tmp_
         assert (counted.software, counted.connections) == ("kept 1.2", 1)
         began_s = asyncio.get_running_loop().time()
         liar = await stage.client()
-        assert await log_in(liar, "anna", "wrong") == Code.SASL_AUTHENTICATION_FAILED
+        assert await log_in(liar, "anna", "wrong") == Code.sasl_authentication_failed
         assert asyncio.get_running_loop().time() - began_s >= auth.LOGIN_FAILURE_DELAY_S * 0.9
         assert await liar.is_hung_up_on()
         await is_told(stage, "a client at 127.0.0.1 was disconnected: its login is refused: there is no user 'anna'")
@@ -278,7 +278,7 @@ def test_a_principal_without_a_table_is_refused_once_there_is_one(tmp_path: Path
 
     async def play(stage: Stage) -> None:
         client = await stage.client()
-        assert await log_in(client, "anna", ANNA) == Code.SASL_AUTHENTICATION_FAILED
+        assert await log_in(client, "anna", ANNA) == Code.sasl_authentication_failed
         assert await client.is_hung_up_on()
         await is_told(stage, "principal 'anna' has no table in [proxy.credentials]")
 

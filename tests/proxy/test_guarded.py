@@ -40,8 +40,8 @@ def written_to(*topics: str, acks: int = -1) -> RequestDecision:
 def test_records_for_them_are_refused_and_others_are_sent_again(topic: str) -> None:
     answer = produce.read_produce_response(told(written_to("orders", topic)), 0, 9)
     assert [(one.topic, one.error) for one in answer.appended] == [
-        ("orders", Code.NOT_LEADER_OR_FOLLOWER),
-        (topic, Code.TOPIC_AUTHORIZATION_FAILED),
+        ("orders", Code.not_leader_or_follower),
+        (topic, Code.topic_authorization_failed),
     ]
     assert isinstance(written_to(topic, acks=0), DisconnectClient)
     assert isinstance(written_to("orders"), ForwardRequest)
@@ -76,7 +76,7 @@ def test_a_change_of_them_is_refused_and_no_broker_is_asked(key: int, topic: str
     answer = decode_response(key, one.version, body)
     results = getattr(answer, "topics", None) or getattr(answer, "responses", None) or answer.results
     parts = results[0].partitions if key == DELETE_RECORDS else results
-    assert [part.error_code for part in parts] == [Code.POLICY_VIOLATION]
+    assert [part.error_code for part in parts] == [Code.policy_violation]
     other = session(EAST).move(change(key, "orders"), NOW)
     if isinstance(other, FanOut):
         assert carried(other, lambda _: None)[1], "other topics are changed"

@@ -137,14 +137,14 @@ def test_what_no_client_of_a_proxy_writes_keeps_its_id() -> None:
 @pytest.mark.parametrize(
     ("epoch", "first", "count", "how"),
     [
-        (3, 10, 1, Code.NONE),
-        (3, 11, 1, Code.OUT_OF_ORDER_SEQUENCE_NUMBER),
-        (3, 9, 1, Code.DUPLICATE_SEQUENCE_NUMBER),
-        (3, 5, 5, Code.DUPLICATE_SEQUENCE_NUMBER),
-        (3, 9, 2, Code.OUT_OF_ORDER_SEQUENCE_NUMBER),
-        (4, 0, 1, Code.NONE),
-        (2, 10, 1, Code.INVALID_PRODUCER_EPOCH),
-        (3, SEQUENCE_SPAN - 5, 2, Code.DUPLICATE_SEQUENCE_NUMBER),
+        (3, 10, 1, Code.none),
+        (3, 11, 1, Code.out_of_order_sequence_number),
+        (3, 9, 1, Code.duplicate_sequence_number),
+        (3, 5, 5, Code.duplicate_sequence_number),
+        (3, 9, 2, Code.out_of_order_sequence_number),
+        (4, 0, 1, Code.none),
+        (2, 10, 1, Code.invalid_producer_epoch),
+        (3, SEQUENCE_SPAN - 5, 2, Code.duplicate_sequence_number),
     ],
 )
 def test_how_a_batch_stands_to_what_was_last(epoch: int, first: int, count: int, how: Code) -> None:
@@ -156,8 +156,8 @@ def test_how_a_batch_stands_to_what_was_last(epoch: int, first: int, count: int,
 def test_sequences_begin_anew_at_their_end() -> None:
     header = parse_batch(records(0))
     assert header is not None
-    assert check_sequence(header, ProducerTail(3, SEQUENCE_SPAN - 1)) is Code.NONE
-    assert check_sequence(header, ProducerTail(3, SEQUENCE_SPAN - 2)) is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert check_sequence(header, ProducerTail(3, SEQUENCE_SPAN - 1)) is Code.none
+    assert check_sequence(header, ProducerTail(3, SEQUENCE_SPAN - 2)) is Code.out_of_order_sequence_number
 
 
 def test_what_is_no_batch_is_for_the_broker_to_refuse() -> None:

@@ -28,9 +28,9 @@ from twinshore.state.store import Store, empty_store, open_store
 LINK = Link("east", "west")
 SOURCE = "a source"
 IDENTITY = LinkIdentity(LINK.name, 7, 0, SOURCE, "a target")
-NO_LEADER = kafka_error(Code.NOT_LEADER_OR_FOLLOWER, "west: read")
-TOO_FEW = kafka_error(Code.NOT_ENOUGH_REPLICAS, "west: append")
-FORBIDDEN = kafka_error(Code.TOPIC_AUTHORIZATION_FAILED, "west: settings")
+NO_LEADER = kafka_error(Code.not_leader_or_follower, "west: read")
+TOO_FEW = kafka_error(Code.not_enough_replicas, "west: append")
+FORBIDDEN = kafka_error(Code.topic_authorization_failed, "west: settings")
 
 
 class Log:

@@ -62,7 +62,7 @@ def may_read(cluster: Cluster, topic: str) -> bool:
         try:
             return found.read_tail_batch(TopicPartition(topic, 0), 0) is not None
         except KafkaError as error:
-            assert error.code == Code.TOPIC_AUTHORIZATION_FAILED, error
+            assert error.code == Code.topic_authorization_failed, error
             return False
 
 
@@ -70,9 +70,9 @@ def may_write(cluster: Cluster, topic: str) -> bool:
     """Whether this user's record is taken."""
     with contextlib.closing(KafkaCluster(cluster, patience_s=30.0)) as found:
         try:
-            return RawWriter(found, topic).write(1, 0).error == Code.NONE
+            return RawWriter(found, topic).write(1, 0).error == Code.none
         except KafkaError as error:
-            assert error.code in (Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED), error
+            assert error.code in (Code.topic_authorization_failed, Code.cluster_authorization_failed), error
             return False
 
 

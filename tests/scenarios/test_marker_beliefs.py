@@ -124,7 +124,7 @@ def test_markers_under_an_id_of_their_own_leave_our_sequence_alone(lab: LabClust
     ours = states(writer)[marker_producer_id(writer.producer_id)]
     assert (ours.last_sequence, ours.coordinator_epoch, ours.current_txn_start) == (-1, 3, -1)
     assert writer.kafka.list_offsets([writer.partition], OffsetKind.LAST_STABLE)[writer.partition] == 1005
-    assert writer.write(2, 6).error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert writer.write(2, 6).error == Code.out_of_order_sequence_number
     assert writer.write(2, 5).base_offset == 1005
     for isolation in ("read_committed", "read_uncommitted"):
         assert seen(lab, writer.partition.topic, isolation) == [0, 1, 2, 3, 4, 1005, 1006]
@@ -157,7 +157,7 @@ def test_later_markers_of_a_request_hide_what_befell_earlier_ones(writer: RawWri
     assert mark(writer, [(1, 5, [0])]) == {0: 0}
     assert mark(writer, [(3, 4, [0]), (1, 5, [0])]) == {0: 0}
     assert end_of(writer) == 2
-    assert mark(writer, [(1, 6, [0]), (3, 5, [0])]) == {0: Code.TRANSACTION_COORDINATOR_FENCED}
+    assert mark(writer, [(1, 6, [0]), (3, 5, [0])]) == {0: Code.transaction_coordinator_fenced}
     assert end_of(writer) == 3
 
 
@@ -168,14 +168,14 @@ def test_a_log_end_is_told_in_the_leader_epoch_that_is_named_alone(lab: LabClust
     (now,) = ends(writer, epoch=epoch)
     assert (now.error, now.end) == (0, 3)
     (later,) = ends(writer, epoch=epoch + 1)
-    assert later.error == Code.UNKNOWN_LEADER_EPOCH
+    assert later.error == Code.unknown_leader_epoch
     lab.brokers[0].restart()
     with closing(KafkaCluster(lab.cluster)) as kafka:
         after = RawWriter(kafka, writer.partition.topic)
         now_led = kafka.partition_of(writer.partition).leader_epoch
         assert now_led > epoch, "the same broker leads again, in another epoch"
         (old,) = ends(after, epoch=epoch)
-        assert old.error == Code.FENCED_LEADER_EPOCH
+        assert old.error == Code.fenced_leader_epoch
         (again,) = ends(after, epoch=now_led)
         assert (again.error, again.end) == (0, 3)
 

@@ -141,7 +141,7 @@ def test_older_than_five_batches_is_refused_and_nothing_is_written(writer: RawWr
     for number in range(8):
         assert writer.write(3, 3 * number).error == 0
     # Not 46, as the protocol's documents promise: only "out of sequence", as for data that was never written.
-    assert {writer.write(3, 3 * number).error for number in range(3)} == {Code.OUT_OF_ORDER_SEQUENCE_NUMBER}
+    assert {writer.write(3, 3 * number).error for number in range(3)} == {Code.out_of_order_sequence_number}
     assert end_of(writer) == 24
 
 
@@ -154,7 +154,7 @@ def test_a_gap_an_overlap_or_another_cut_is_out_of_sequence(writer: RawWriter) -
         "first half of the last": writer.write(2, 4).error,
         "both in one": writer.write(8, 0).error,
     }
-    assert set(answers.values()) == {Code.OUT_OF_ORDER_SEQUENCE_NUMBER}, answers
+    assert set(answers.values()) == {Code.out_of_order_sequence_number}, answers
     assert end_of(writer) == 8
     assert writer.write(1, 8).base_offset == 8
 
@@ -162,7 +162,7 @@ def test_a_gap_an_overlap_or_another_cut_is_out_of_sequence(writer: RawWriter) -
 def test_an_unknown_producer_may_start_at_any_sequence(writer: RawWriter) -> None:
     first = writer.write(2, 123_456)
     assert (first.error, first.base_offset) == (0, 0)
-    assert writer.write(2, 123_459).error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert writer.write(2, 123_459).error == Code.out_of_order_sequence_number
     assert writer.write(2, 123_458).base_offset == 2
 
 
@@ -174,7 +174,7 @@ def test_sequences_wrap_from_two_to_the_31st_to_zero(writer: RawWriter) -> None:
     assert state_of(writer) == (0, 2)
     again = writer.write(6, top - 2)
     assert (again.error, again.base_offset) == (0, 5)
-    assert writer.write(1, 4).error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert writer.write(1, 4).error == Code.out_of_order_sequence_number
     assert writer.write(1, 3).base_offset == 11
 
 
@@ -191,33 +191,33 @@ def test_producer_state_expires_by_the_age_of_the_data(writer: RawWriter) -> Non
     assert writer.write(3, 703).error == 0
     time.sleep(2.5)
     assert state_of(writer) == (0, 705), "fresh data is remembered"
-    assert writer.write(3, 900).error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert writer.write(3, 900).error == Code.out_of_order_sequence_number
 
 
 def test_what_a_leader_refuses_in_a_batch(writer: RawWriter, lab: LabCluster, unique_topic: str) -> None:
     now_ms = int(time.time() * 1000)
     bounds = {"message.timestamp.after.max.ms": "3600000"}  # the default since Kafka 4.0
     writer.kafka.admin.alter_topic_settings(unique_topic, bounds, topic_id=writer.topic_id)
-    until(lambda: writer.write(1, 0, time_ms=now_ms + 2 * 3600 * 1000).error == Code.INVALID_TIMESTAMP)
+    until(lambda: writer.write(1, 0, time_ms=now_ms + 2 * 3600 * 1000).error == Code.invalid_timestamp)
     end = end_of(writer)  # some went through before the bound was in force
-    assert writer.write(3, 0, count=2).error == Code.INVALID_RECORD, "count is not last offset delta + 1"
-    assert writer.write(3, 0, last_offset_delta=5).error == Code.INVALID_RECORD
-    assert writer.write(1, 0, attributes=0x20).error == Code.INVALID_RECORD, "the control bit"
-    assert writer.write(1, 0, base_offset=7).error == Code.INVALID_RECORD, "a base offset that is not zero"
+    assert writer.write(3, 0, count=2).error == Code.invalid_record, "count is not last offset delta + 1"
+    assert writer.write(3, 0, last_offset_delta=5).error == Code.invalid_record
+    assert writer.write(1, 0, attributes=0x20).error == Code.invalid_record, "the control bit"
+    assert writer.write(1, 0, base_offset=7).error == Code.invalid_record, "a base offset that is not zero"
     one = encode_batch([Record(0, now_ms, b"k", b"v")])
-    assert writer.send([one, one]).error == Code.INVALID_RECORD, "two batches"
-    assert writer.send([one[:-1] + b"\xff"]).error == Code.CORRUPT_MESSAGE
+    assert writer.send([one, one]).error == Code.invalid_record, "two batches"
+    assert writer.send([one[:-1] + b"\xff"]).error == Code.corrupt_message
     assert end_of(writer) == end
     compacted = f"{unique_topic}-compacted"
     lab.create_topic(compacted, settings={"cleanup.policy": "compact"}, copies=1)
     keyless = RawWriter(writer.kafka, compacted)
-    assert keyless.write(1, 0, key=None).error == Code.INVALID_RECORD
+    assert keyless.write(1, 0, key=None).error == Code.invalid_record
     assert end_of(keyless) == 0
 
 
 def test_a_refused_batch_uses_up_no_sequence(writer: RawWriter) -> None:
     assert writer.write(3, 0).error == 0
-    assert writer.write(3, 3, count=2).error == Code.INVALID_RECORD
+    assert writer.write(3, 3, count=2).error == Code.invalid_record
     assert writer.write(3, 3).base_offset == 3
 
 
@@ -236,7 +236,7 @@ def test_a_recreated_topic_refuses_the_old_id(
     until(lambda: end_of(writer) == 0)
     answer = writer.write(1, 1)
     if writer.leader.api_version(PRODUCE_KEY, PRODUCE_VERSION_BY_ID) == PRODUCE_VERSION_BY_ID:
-        assert answer.error == Code.UNKNOWN_TOPIC_ID
+        assert answer.error == Code.unknown_topic_id
         assert lab.version == KAFKA_NEWEST
     else:
         assert (answer.error, answer.base_offset) == (0, 0), "by name, data goes into the new topic: look before"
@@ -251,7 +251,7 @@ def test_a_recreated_topic_refuses_the_old_id(
         partitions=[FetchPartitionById(writer.topic_id, 0, 0, -1, -1, 1 << 20)],
     )
     fetched = parse_fetch_by_id(writer.leader.call_raw(FETCH_KEY, FETCH_VERSION, body), 0)
-    assert [one.error for one in fetched.partitions] == [Code.UNKNOWN_TOPIC_ID]
+    assert [one.error for one in fetched.partitions] == [Code.unknown_topic_id]
 
 
 def test_markers_take_offsets_that_no_sequence_counts(writer: RawWriter) -> None:
@@ -267,13 +267,13 @@ def test_markers_take_offsets_that_no_sequence_counts(writer: RawWriter) -> None
 def test_markers_fence_a_zombie(writer: RawWriter) -> None:
     assert writer.write(5, 0).error == 0
     assert writer.mark(7) == 0
-    assert writer.mark(6) == Code.TRANSACTION_COORDINATOR_FENCED
+    assert writer.mark(6) == Code.transaction_coordinator_fenced
     assert writer.mark(7) == 0
     assert writer.write(1, 5).error == 0, "markers of the same producer epoch do not fence data"
     assert writer.mark(8, epoch=1) == 0
-    assert writer.write(1, 6).error == Code.INVALID_PRODUCER_EPOCH
-    assert writer.mark(9, epoch=0) == Code.INVALID_PRODUCER_EPOCH
-    assert writer.write(1, 6, epoch=1).error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "a new epoch begins at 0"
+    assert writer.write(1, 6).error == Code.invalid_producer_epoch
+    assert writer.mark(9, epoch=0) == Code.invalid_producer_epoch
+    assert writer.write(1, 6, epoch=1).error == Code.out_of_order_sequence_number, "a new epoch begins at 0"
     assert writer.write(1, 0, epoch=1).base_offset == 9
 
 
@@ -281,13 +281,13 @@ def test_a_marker_makes_an_unknown_producer_begin_at_zero(writer: RawWriter) -> 
     old_ms = int(time.time() * 1000) - WEEK_MS
     until(lambda: writer.mark(0) == 0)
     assert state_of(writer) == (0, -1)
-    assert writer.write(1, 55).error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert writer.write(1, 55).error == Code.out_of_order_sequence_number
     assert writer.write(1, 0).base_offset == 1
     expired = RawWriter(writer.kafka, writer.partition.topic)
     assert expired.write(3, 10, time_ms=old_ms).error == 0
     until(lambda: state_of(expired) is None)
     assert expired.mark(0) == 0, "it carries the time of today, so it outlives the data around it"
-    assert expired.write(3, 13, time_ms=old_ms).error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert expired.write(3, 13, time_ms=old_ms).error == Code.out_of_order_sequence_number
     assert expired.write(3, 0, time_ms=old_ms).error == 0
 
 
@@ -341,7 +341,7 @@ def test_a_fetch_names_where_the_histories_part(lab: LabCluster, kafka: KafkaClu
         unasked = fetched(kafka, writer, 10, -1)
         assert (unasked.error, unasked.diverging_epoch) == (0, None), "who names no epoch is told nothing"
         assert fetched(kafka, writer, 10, now).diverging_epoch is None
-        assert fetched(kafka, writer, 10, now + 1).error == Code.OFFSET_OUT_OF_RANGE, "an epoch that it never heard of"
+        assert fetched(kafka, writer, 10, now + 1).error == Code.offset_out_of_range, "an epoch that it never heard of"
         delete_records(lab.cluster, {named: 12})
         assert kafka.epoch_ends({named: begin})[named] == (begin, 12), "one below the log's start ends there"
     finally:

@@ -130,7 +130,7 @@ def may_delete(target: RigCluster, topic: str) -> bool:
     with closing(KafkaCluster(target.cluster_as("mirror"), patience_s=30.0)) as found:
         named = {topic: topic_id(target.cluster, topic)}
         _, failed = found.delete_records_of_each({TopicPartition(topic, 0): 0}, named)
-    assert all(error.code == Code.TOPIC_AUTHORIZATION_FAILED for error in failed.values()), failed
+    assert all(error.code == Code.topic_authorization_failed for error in failed.values()), failed
     return not failed
 
 

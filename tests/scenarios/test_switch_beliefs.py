@@ -64,10 +64,10 @@ def test_a_marker_of_the_next_epoch_shuts_the_old_link_out(stage: Stage, link: R
     assert fence(link) == 0
     assert end_of(link) == stable_end(link) == 6, "it takes one offset"
     assert state_of(link) == (link.epoch + 1, -1)
-    assert link.write(2, 5).error == Code.INVALID_PRODUCER_EPOCH
-    assert held.let_go().error == Code.INVALID_PRODUCER_EPOCH, "sent before the fence, there after it"
-    assert link.write(5, 0).error == Code.INVALID_PRODUCER_EPOCH, "not told as a duplicate any more, though it is one"
-    assert link.mark(0) == Code.INVALID_PRODUCER_EPOCH, "markers of the old epoch are shut out as well"
+    assert link.write(2, 5).error == Code.invalid_producer_epoch
+    assert held.let_go().error == Code.invalid_producer_epoch, "sent before the fence, there after it"
+    assert link.write(5, 0).error == Code.invalid_producer_epoch, "not told as a duplicate any more, though it is one"
+    assert link.mark(0) == Code.invalid_producer_epoch, "markers of the old epoch are shut out as well"
     for isolation in ("read_committed", "read_uncommitted"):
         assert seen(stage.lab, link.partition, isolation) == [0, 1, 2, 3, 4]
     assert end_of(link) == 6
@@ -77,7 +77,7 @@ def test_who_takes_the_next_epoch_begins_at_zero(link: RawWriter) -> None:
     following = link.epoch + 1
     assert link.write(5, 0).error == 0
     assert fence(link) == 0
-    assert link.write(2, 5, epoch=following).error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert link.write(2, 5, epoch=following).error == Code.out_of_order_sequence_number
     assert link.write(2, 0, epoch=following).base_offset == 6, "the fence stops the epochs before it alone"
     assert fence(link) == 0
     assert end_of(link) == 9, "a fence that is written again is one more offset"
@@ -88,8 +88,8 @@ def test_a_fence_holds_where_the_link_never_wrote(stage: Stage, link: RawWriter)
     held = Held(link, 2, 0)
     assert fence(link) == 0
     assert state_of(link) == (link.epoch + 1, -1)
-    assert [link.write(2, sequence).error for sequence in (0, 55)] == [Code.INVALID_PRODUCER_EPOCH] * 2
-    assert held.let_go().error == Code.INVALID_PRODUCER_EPOCH
+    assert [link.write(2, sequence).error for sequence in (0, 55)] == [Code.invalid_producer_epoch] * 2
+    assert held.let_go().error == Code.invalid_producer_epoch
     assert end_of(link) == stable_end(link) == 1
     assert seen(stage.lab, link.partition, "read_committed") == []
 
@@ -132,12 +132,12 @@ def test_a_fence_outlives_its_leader_and_its_brokers_death(stage: Stage, unique_
     try:
         until(lambda: stage.kafka.partition_of(moved.partition, refresh=True).leader not in (leader, NO_LEADER))
         assert end_of(moved) == 6
-        assert moved.write(2, 5).error == Code.INVALID_PRODUCER_EPOCH
+        assert moved.write(2, 5).error == Code.invalid_producer_epoch
     finally:
         broker.restart()
     until(lambda: stage.kafka.partition_of(stayed.partition, refresh=True).leader == leader)
     assert end_of(stayed) == 6
-    assert stayed.write(2, 5).error == Code.INVALID_PRODUCER_EPOCH
+    assert stayed.write(2, 5).error == Code.invalid_producer_epoch
     assert state_of(stayed) == (stayed.epoch + 1, -1)
 
 
@@ -197,10 +197,10 @@ def test_a_deleted_topics_name_is_free_at_once_and_its_id_is_refused(stage: Stag
         partitions=[FetchPartitionById(old.topic_id, 0, 0, -1, -1, 1 << 20)],
     )
     (part,) = parse_fetch_by_id(new.leader.call_raw(FETCH_KEY, FETCH_VERSION, asked), 0).partitions
-    assert part.error == Code.UNKNOWN_TOPIC_ID
+    assert part.error == Code.unknown_topic_id
     # A producer of Kafka 3 knows no ids: what it sends late goes into the new topic.
     late = new.send([new.batch(1)], topic_id=old.topic_id)
-    assert (late.error, late.base_offset) == ((Code.UNKNOWN_TOPIC_ID, -1) if stage.newest else (0, 0))
+    assert (late.error, late.base_offset) == ((Code.unknown_topic_id, -1) if stage.newest else (0, 0))
 
 
 def test_places_go_with_their_topic_and_may_be_put_back_once_it_is_new(stage: Stage, unique_topic: str) -> None:

@@ -141,8 +141,8 @@ def test_a_late_request_of_the_old_link_is_refused(rig: SwitchRig) -> None:
         assert rig.level() == ends, "the fence takes one offset"
         before = [read(twin, TOPIC, number, "read_uncommitted") for number in range(3)]
         refused = held.let_go().error
-        assert refused == Code.INVALID_PRODUCER_EPOCH
-        assert late.write(3, known[1] + 1).error == Code.INVALID_PRODUCER_EPOCH, "and so is each that comes later"
+        assert refused == Code.invalid_producer_epoch
+        assert late.write(3, known[1] + 1).error == Code.invalid_producer_epoch, "and so is each that comes later"
         assert state_of(late) == (fence_epoch(late.epoch), -1)
     assert rig.level() == ends
     assert [read(twin, TOPIC, number, "read_uncommitted") for number in range(3)] == before

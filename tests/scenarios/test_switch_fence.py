@@ -61,7 +61,7 @@ def test_a_fence_that_stands_keeps_its_point_when_another_twin_grows_at_last() -
         assert isinstance(write_fence(stage.kafka, grown.state, shut), StepDone), "its fence went up at once"
         assert (end_of(bills), end_of(orders)) == (4, 6), "one marker each"
         assert all(is_fence(stage.kafka, one.partition, at, shut) for one, at in ((bills, 3), (orders, 5)))
-        assert bills.write(1, 3).error == orders.write(1, 5).error == Code.INVALID_PRODUCER_EPOCH
+        assert bills.write(1, 3).error == orders.write(1, 5).error == Code.invalid_producer_epoch
 
 
 @pytest.mark.long
@@ -89,7 +89,7 @@ def test_what_others_wrote_is_read_in_as_many_tries_as_it_takes(monkeypatch: pyt
         assert isinstance(outcome, StepDone)
         assert [mentions(one, "bills-0, orders-0") for one in waits[:8]] == [True] * 7 + [False]
         assert outcome.state == replace(going, foreign_writes=())
-        assert bills.write(1, 3).error == orders.write(1, 3).error == Code.INVALID_PRODUCER_EPOCH
+        assert bills.write(1, 3).error == orders.write(1, 3).error == Code.invalid_producer_epoch
         markers = [
             [at for at in range(3, end_of(one)) if is_fence(stage.kafka, one.partition, at, shut)]
             for one in (bills, orders)
@@ -112,7 +112,7 @@ def test_whoever_writes_to_the_new_home_too_early_keeps_nobody_waiting(kind: Swi
         assert isinstance(done, StepDone)
         assert _points(done) == {"bills": 3}
         assert (end_of(link), is_fence(stage.kafka, link.partition, 5, shut)) == (6, True)
-        assert link.write(1, 3).error == Code.INVALID_PRODUCER_EPOCH
+        assert link.write(1, 3).error == Code.invalid_producer_epoch
         assert stray.write(1, 2).error == 0
         assert isinstance(write_fence(stage.kafka, going, shut), StepDone), "done twice as done once"
         assert end_of(link) == 7

@@ -72,7 +72,7 @@ def code_for(stage: Stage, user: str, topic: str) -> int:
             return pen.write()
 
 
-REFUSED = Code.TOPIC_AUTHORIZATION_FAILED
+REFUSED = Code.topic_authorization_failed
 
 
 def test_a_denial_beats_whatever_allows(stage: Stage, unique_topic: str) -> None:

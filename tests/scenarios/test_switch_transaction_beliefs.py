@@ -151,8 +151,8 @@ def test_an_open_transaction_without_data_is_seen_at_its_coordinator_alone(
     assert state_of(stage, parts[0], writer) is None, "DescribeProducers does not know of it"
     assert ends(stage, parts) == stable(stage, parts) == [0, 0, 0]
     add_rules(stage, [denial])
-    assert talk.begin(writer, parts[2:]) == {parts[2]: Code.TOPIC_AUTHORIZATION_FAILED}
-    assert produce(stage.anna, writer, parts[0], 0) == Code.TOPIC_AUTHORIZATION_FAILED
+    assert talk.begin(writer, parts[2:]) == {parts[2]: Code.topic_authorization_failed}
+    assert produce(stage.anna, writer, parts[0], 0) == Code.topic_authorization_failed
     talk.abort(writer)
     talk.complete(writer)
     assert ends(stage, parts) == [1, 1, 0], "its markers are appended, denied or not"
@@ -173,12 +173,12 @@ def test_an_operator_ends_a_transaction_by_taking_its_id(stage: Stage, parts: li
     assert listed(stage.kafka, stage.nodes, ())[writer.name] == "Empty"
     with pytest.raises(KafkaError) as caught:
         talk.abort(writer)
-    assert caught.value.code == Code.PRODUCER_FENCED
+    assert caught.value.code == Code.producer_fenced
     drop_rules(stage, [denial])
-    assert produce(stage.anna, writer, parts[0], 2) == Code.INVALID_PRODUCER_EPOCH
+    assert produce(stage.anna, writer, parts[0], 2) == Code.invalid_producer_epoch
     with pytest.raises(KafkaError) as caught:
         talk.begin(writer, parts[:1])
-    assert caught.value.code == Code.PRODUCER_FENCED
+    assert caught.value.code == Code.producer_fenced
 
 
 def test_a_transaction_whose_client_is_gone_ends_in_spite_of_denials(stage: Stage, parts: list[TopicPartition]) -> None:
@@ -232,7 +232,7 @@ def test_a_marker_above_the_coordinators_epoch_locks_the_id(stage: Stage, parts:
     assert ends(stage, parts[:1]) == [3], "no marker of the coordinator's"
     with pytest.raises(KafkaError) as caught:
         TransactionalIds(stage.anna, patience_s=1.0, go=lambda: None).acquire(writer.name, 60.0)
-    assert caught.value.code == Code.CONCURRENT_TRANSACTIONS
+    assert caught.value.code == Code.concurrent_transactions
 
 
 def id_in(partition: int, partitions: int) -> str:
@@ -252,7 +252,7 @@ def loaded(kafka: KafkaCluster) -> bool:
         view = line.call_raw(TRANSACTIONS_KEY, line.handwritten_version(TRANSACTIONS_KEY), body)
         (told,) = parse_describe_transactions(view, 0)
         if told.error != UNKNOWN_ID:
-            assert told.error in (Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS)
+            assert told.error in (Code.not_coordinator, Code.coordinator_load_in_progress)
             return False
     return True
 

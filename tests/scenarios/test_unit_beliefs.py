@@ -134,7 +134,7 @@ def test_who_comes_next_closes_what_was_open(stage: Stage, parts: list[TopicPart
     for attempt in (lambda: talk.begin(dead, parts), lambda: talk.abort(dead)):
         with pytest.raises(KafkaError) as caught:
             attempt()
-        assert caught.value.code in (Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED)
+        assert caught.value.code in (Code.invalid_producer_epoch, Code.producer_fenced)
     unit(talk, heir, parts)
     assert ends(stage, parts) == [2, 2, 1, 1]
 
@@ -145,7 +145,7 @@ def test_the_coordinator_closes_what_nobody_does(stage: Stage, parts: list[Topic
     assert not talk.begin(dead, parts[:1])
     with pytest.raises(KafkaError) as caught:
         talk.complete(dead)
-    assert caught.value.code == Code.PRODUCER_FENCED, "by the coordinator itself"
+    assert caught.value.code == Code.producer_fenced, "by the coordinator itself"
     assert ends(stage, parts[:1]) == [1]
 
 
@@ -153,7 +153,7 @@ def test_a_partition_that_is_not_there_keeps_the_unit_shut(stage: Stage, parts: 
     talk = talk_of(stage)
     writer = talk.acquire(f"{PREFIX}gone", TIMEOUT_S)
     away = TopicPartition(parts[0].topic, PARTITIONS)
-    assert talk.begin(writer, [*parts, away]) == {away: Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert talk.begin(writer, [*parts, away]) == {away: Code.unknown_topic_or_partition}
     assert talk.open_of(PREFIX) == set()
     unit(talk, writer, parts)
     assert ends(stage, parts) == [1] * PARTITIONS
@@ -175,7 +175,7 @@ def test_without_the_right_to_the_id_the_refusal_names_it(stage: Stage) -> None:
     try:
         with pytest.raises(KafkaError) as caught:
             slot.hold()
-        assert caught.value.code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert caught.value.code == Code.transactional_id_authorization_failed
         assert "transactional id twinshore.a->b.17.0.0" in caught.value.hint
     finally:
         slot.close()

@@ -59,7 +59,7 @@ NOTE = "n" * 4000  # within offset.metadata.max.bytes
 PLACES: dict[TopicPartitionTuple, CommittedOffset] = {
     ("wide", number): CommittedOffset(1, NOTE) for number in range(PARTITIONS)
 }
-LOADING = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
+LOADING = (Code.coordinator_load_in_progress, Code.coordinator_not_available, Code.not_coordinator)
 
 
 @pytest.fixture(params=[KAFKA_NEWEST, KAFKA_3])
@@ -90,8 +90,8 @@ def test_a_commit_beyond_what_a_broker_takes_is_refused_whole_and_goes_in_parts(
         return line.ask(OFFSET_COMMIT, OFFSET_FETCH_VERSION, body, lambda said: parse_offset_commit(bytes(said)))
 
     # Newer coordinators have no name for it.
-    assert settled(groups, at_once) <= {Code.INVALID_COMMIT_OFFSET_SIZE, Code.UNKNOWN_SERVER_ERROR}
-    assert settled(groups, lambda node: groups.commit({node: {"wide": PLACES}})["wide"]) == {Code.NONE}
+    assert settled(groups, at_once) <= {Code.invalid_commit_offset_size, Code.unknown_server_error}
+    assert settled(groups, lambda node: groups.commit({node: {"wide": PLACES}})["wide"]) == {Code.none}
     nodes = groups.coordinators(["wide"])
     found, _ = groups.places({nodes["wide"]: {"wide": None}}, {})
     assert found["wide"].places == PLACES

@@ -139,11 +139,11 @@ class TargetWire:
             if request.flight.asking:
                 answer = Appended(self._led(twin, body))
             elif twin.topic_id != body.topic_id and body.run is None:
-                answer = Appended(Code.UNKNOWN_TOPIC_ID)  # test_a_recreated_topic_refuses_the_old_id
+                answer = Appended(Code.unknown_topic_id)  # test_a_recreated_topic_refuses_the_old_id
             elif twin.leader != self.node or (body.run and body.named in request.refused):
-                answer = Appended(Code.NOT_LEADER_OR_FOLLOWER)
+                answer = Appended(Code.not_leader_or_follower)
             elif self.schedule.odds(clusters.errand_fails / 2):
-                answer = Appended(Code.KAFKA_STORAGE_ERROR)
+                answer = Appended(Code.kafka_storage_error)
             elif body.run is not None and (code := clusters.refuses_markers(self.node)):
                 answer = Appended(code)
             elif body.run is not None:
@@ -172,9 +172,9 @@ class TargetWire:
         """test_a_log_end_is_told_in_the_leader_epoch_that_is_named_alone"""
         led = body.run.led if body.run else -1
         if twin.leader != self.node:
-            return Code.NOT_LEADER_OR_FOLLOWER
+            return Code.not_leader_or_follower
         if led >= 0 and led != twin.epoch:
-            return Code.FENCED_LEADER_EPOCH if led < twin.epoch else Code.UNKNOWN_LEADER_EPOCH
+            return Code.fenced_leader_epoch if led < twin.epoch else Code.unknown_leader_epoch
         return 0
 
     def _confirm(self, request: Request) -> None:
@@ -230,13 +230,13 @@ class TargetWire:
             return answer.error
         twin = self.clusters.pairs[body.named].twin
         if twin.topic_id != body.topic_id and body.run is None:
-            return Code.UNKNOWN_TOPIC_OR_PARTITION
+            return Code.unknown_topic_or_partition
         if twin.leader != self.node:
-            return Code.NOT_LEADER_OR_FOLLOWER
+            return Code.not_leader_or_follower
         if twin.high >= answer.confirmed_at:
             enough = len(twin.in_sync) >= twin.in_sync_min
-            return 0 if enough else Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        return Code.REQUEST_TIMED_OUT if late else None
+            return 0 if enough else Code.not_enough_replicas_after_append
+        return Code.request_timed_out if late else None
 
     def forget(self) -> None:
         """The broker's process ended: what it had not done it never does."""

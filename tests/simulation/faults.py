@@ -51,7 +51,7 @@ class Faults:
 
     def turn_markers_away(self) -> None:
         """A broker answers markers with an error, perhaps for longer than the mirror waits before it says so."""
-        code = self.chance.choice((-1, Code.REQUEST_TIMED_OUT, Code.NOT_ENOUGH_REPLICAS, Code.KAFKA_STORAGE_ERROR))
+        code = self.chance.choice((-1, Code.request_timed_out, Code.not_enough_replicas, Code.kafka_storage_error))
         until_s = self.schedule.now_s + self.chance.choice((1.0, 10.0, 50.0)) * self.chance.uniform(0.5, 1.0)
         self.clusters.unmarking[self.chance.choice(NODES)] = (until_s, code)
 

@@ -59,9 +59,9 @@ class FetchSessions:
             else:
                 self._sessions[session_id] = session
         elif session is None:
-            return Turn(0, Session(), Code.FETCH_SESSION_ID_NOT_FOUND)
+            return Turn(0, Session(), Code.fetch_session_id_not_found)
         elif session.epoch + 1 != order.session_epoch:
-            return Turn(0, session, Code.INVALID_FETCH_SESSION_EPOCH)
+            return Turn(0, session, Code.invalid_fetch_session_epoch)
         else:
             session.epoch += 1
         session.change(order)

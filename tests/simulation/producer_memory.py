@@ -51,10 +51,10 @@ class ProducerMemory:
         if known is None:
             return 0  # test_an_unknown_producer_may_start_at_any_sequence
         if header.producer_epoch < known.epoch:
-            return Code.INVALID_PRODUCER_EPOCH  # test_markers_fence_a_zombie
+            return Code.invalid_producer_epoch  # test_markers_fence_a_zombie
         if header.producer_epoch > known.epoch:
             # test_markers_fence_a_zombie: a new epoch begins at 0
-            return 0 if header.base_sequence == 0 else Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+            return 0 if header.base_sequence == 0 else Code.out_of_order_sequence_number
         last = last_sequence(header)
         for entry in known.batches:
             # test_a_batch_sent_again_gets_its_old_offset, test_the_comparison_is_of_sequences_not_of_content
@@ -63,7 +63,7 @@ class ProducerMemory:
         # test_a_gap_an_overlap_or_another_cut_is_out_of_sequence; after a marker alone the next one is 0:
         # test_a_marker_makes_an_unknown_producer_begin_at_zero
         in_order = header.base_sequence == (known.last + 1) % SEQUENCE_SPAN
-        return 0 if in_order else Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return 0 if in_order else Code.out_of_order_sequence_number
 
     def appended(self, producer_id: int, epoch: int, batch: Numbered, timestamp: int) -> None:
         """The last batch's own time stamp counts: test_producer_state_expires_by_the_age_of_the_data."""
@@ -79,9 +79,9 @@ class ProducerMemory:
         known = self.known.get(producer_id)
         if known is not None:
             if epoch < known.epoch:
-                return Code.INVALID_PRODUCER_EPOCH
+                return Code.invalid_producer_epoch
             if coordinator_epoch < known.coordinator_epoch:
-                return Code.TRANSACTION_COORDINATOR_FENCED
+                return Code.transaction_coordinator_fenced
         if known is None or known.epoch != epoch:
             # test_a_marker_makes_an_unknown_producer_begin_at_zero
             known = self.known[producer_id] = Known(epoch, now_ms)

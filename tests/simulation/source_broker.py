@@ -39,7 +39,7 @@ class SourceBroker:
         for key, want in session.wanted.items():
             log = self._logs.get(key)
             if log is None:
-                found.append(refused(key, Code.UNKNOWN_TOPIC_ID))
+                found.append(refused(key, Code.unknown_topic_id))
                 continue
             error = self._error(log, want)
             if error:
@@ -63,12 +63,12 @@ class SourceBroker:
 
     def _error(self, log: SourceLog, want: FetchPartitionById) -> int:
         if log.leader != self.node:
-            return Code.NOT_LEADER_OR_FOLLOWER
+            return Code.not_leader_or_follower
         if want.leader_epoch > log.epoch:
             return 75  # unknown leader epoch
         if want.leader_epoch < log.epoch:
             return 74  # fenced leader epoch
-        return 0 if log.start <= want.position <= log.end else Code.OFFSET_OUT_OF_RANGE
+        return 0 if log.start <= want.position <= log.end else Code.offset_out_of_range
 
 
 def refused(key: Key, error: int) -> FetchedPartitionById:

@@ -63,9 +63,9 @@ class TwinLog(ReplicatedLog):
         ((view, header),) = split_batches(memoryview(data))
         check_crc(view, header)
         if header.base_offset or header.count != header.last_offset_delta + 1:
-            return Appended(Code.INVALID_RECORD)
+            return Appended(Code.invalid_record)
         if len(self.in_sync) < self.in_sync_min:
-            return Appended(Code.NOT_ENOUGH_REPLICAS)  # test_too_few_in_sync_writes_nothing
+            return Appended(Code.not_enough_replicas)  # test_too_few_in_sync_writes_nothing
         found = self.memory.check(header)
         if isinstance(found, Numbered):
             return Appended(0, found.base, found.end)

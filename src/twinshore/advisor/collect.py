@@ -163,7 +163,7 @@ class GroupCollector:
         starts, away = self._kafka.offsets_of_each(partitions, OffsetKind.EARLIEST)
         ends, more = self._kafka.offsets_of_each(partitions, OffsetKind.HIGH_WATERMARK)
         errors = {str(partition): error for partition, error in (away | more).items()}
-        gone = Code.UNKNOWN_TOPIC_OR_PARTITION
+        gone = Code.unknown_topic_or_partition
         self._missed("the log of", {name: error for name, error in errors.items() if error.code != gone})
         return starts, ends
 
@@ -394,7 +394,7 @@ def collect_topic(cluster: Cluster, name: str) -> ClusterSnapshot:
     blind_spots = BlindSpotCollector()
     with _opened(cluster, COLLECT_TIMEOUT_S) as (kafka, each), kafka.errand():
         metadata = kafka.metadata([name])
-        told = {one: topic for one, topic in metadata.topics.items() if topic.error != Code.UNKNOWN_TOPIC_OR_PARTITION}
+        told = {one: topic for one, topic in metadata.topics.items() if topic.error != Code.unknown_topic_or_partition}
         snapshot = _without_groups(cluster, kafka, each, metadata, told, blind_spots)
     return replace(snapshot, unseen=blind_spots.distinct())
 
@@ -449,7 +449,7 @@ def _topics(
         settings, errors = kafka.admin.readable_settings(sorted(told), TOPIC_KEYS)
         # Deleted in the meantime: no topic any more.
         blind_spots.missed(
-            "settings of topic", {n: e for n, e in errors.items() if e.code != Code.UNKNOWN_TOPIC_OR_PARTITION}
+            "settings of topic", {n: e for n, e in errors.items() if e.code != Code.unknown_topic_or_partition}
         )
     broken = {name: KafkaError(f"{name}: error {topic.error}") for name, topic in told.items() if _hidden(topic)}
     blind_spots.missed("partitions of topic", broken)

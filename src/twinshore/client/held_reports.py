@@ -177,7 +177,7 @@ class HeldReports:
         again = partial(self._hold, partition, home, calls)
 
         def decided(code: Code) -> None:
-            if code is Code.NONE:
+            if code is Code.none:
                 self._tell(calls)
             else:
                 gate.call(refused)

@@ -237,7 +237,7 @@ class LinkOutputReplication:
         # A listing leaves out hidden topics; a request by name reports them.
         asked = self._source.metadata(unseen, refresh=True).topics if unseen else {}
         for name in unseen:
-            if name in asked and asked[name].error == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            if name in asked and asked[name].error == Code.unknown_topic_or_partition:
                 del self._counts[name]
             else:
                 counts[name] = self._counts[name]

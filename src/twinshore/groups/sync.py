@@ -386,7 +386,7 @@ class GroupSync:
                     entry = settings.get("offsets.retention.minutes")
                     found = min(found, float(entry.value) * 60.0 if entry and entry.value else RETENTION_DEFAULT_S)
             except KafkaError as error:
-                if error.code not in (Code.CLUSTER_AUTHORIZATION_FAILED, Code.TOPIC_AUTHORIZATION_FAILED):
+                if error.code not in (Code.cluster_authorization_failed, Code.topic_authorization_failed):
                     raise
                 found = RETENTION_UNKNOWN_S
             self._retention_s = found

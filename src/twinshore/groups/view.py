@@ -81,7 +81,7 @@ def read_snapshot(side: OffsetClient, listed: GroupListings, names: Collection[s
         offsets = found.get(name)
         if offsets is None or offsets.error in COORDINATOR_UNAVAILABLE_CODES:
             silent[name] = _away(side, None if offsets else away.get(node))
-        elif Code.UNSTABLE_OFFSET_COMMIT in offsets.failed.values():
+        elif Code.unstable_offset_commit in offsets.failed.values():
             why = f"an open transaction on {side.name} has sent offsets of it"
             silent[name] = UnavailableGroup(GroupSyncStatus.WAITS, why)
         elif offsets.error:

@@ -140,8 +140,8 @@ class Admin:
             request = DeleteTopicsRequest(topics=(topic,), timeout=_wait(timeout_s))
             for one in connection.call(request, DeleteTopicsResponse, timeout_s=timeout_s).responses:
                 # The id is gone: deleted by our own request whose response was lost, or by another client.
-                gone = int(one.error_code) == Code.UNKNOWN_TOPIC_ID
-                code = Code.UNKNOWN_TOPIC_OR_PARTITION if gone else one.error_code
+                gone = int(one.error_code) == Code.unknown_topic_id
+                code = Code.unknown_topic_or_partition if gone else one.error_code
                 _check(code, self._cluster, what, one.error_message, f"Delete on topic {name}")
 
         self._cluster.change(what, ask, {name: topic_id})
@@ -260,7 +260,7 @@ def read_acls(cluster: KafkaCluster, broker: int | None = None) -> frozenset[Acl
             permission_type=MATCH_ANY,
         )
         answer = connection.call(request, DescribeAclsResponse, timeout_s=timeout_s)
-        if int(answer.error_code) == Code.SECURITY_DISABLED:
+        if int(answer.error_code) == Code.security_disabled:
             return None
         _check(answer.error_code, cluster, "read ACLs", answer.error_message, "Describe on the cluster")
         return frozenset(
@@ -284,7 +284,7 @@ def may_alter_acls(cluster: KafkaCluster) -> bool:
     def ask(connection: Connection, timeout_s: float) -> bool:
         request = DescribeClusterRequest(include_cluster_authorized_operations=True)
         answer = connection.call(request, DescribeClusterResponse, timeout_s=timeout_s)
-        if int(answer.error_code) == Code.CLUSTER_AUTHORIZATION_FAILED:
+        if int(answer.error_code) == Code.cluster_authorization_failed:
             return False
         _check(answer.error_code, cluster, "ask what we may do", answer.error_message, "Describe on the cluster")
         return bool(int(answer.cluster_authorized_operations) & (1 << AclOperation.ALTER))

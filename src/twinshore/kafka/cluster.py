@@ -274,7 +274,7 @@ class KafkaCluster:
         metadata = self._recognised(list(ids), connection, self._time_s())
         for name, topic_id in ids.items():
             topic = metadata.topics.get(name)
-            code = topic.error if topic else Code.UNKNOWN_TOPIC_OR_PARTITION
+            code = topic.error if topic else Code.unknown_topic_or_partition
             if topic is None or code:
                 raise kafka_error(code, f"{self.name}: topic {name}", right=f"Describe on topic {name}")
             if topic.topic_id != topic_id:
@@ -311,7 +311,7 @@ class KafkaCluster:
                 found = topic.partitions[partition.partition]
                 if not led or found.leader != NO_LEADER:
                     return found
-                code = Code.LEADER_NOT_AVAILABLE
+                code = Code.leader_not_available
             raise kafka_error(code, f"{self.name}: {partition}", right=f"Describe on topic {partition.topic}")
 
         return self._retry.retry(f"partition {partition}", attempt)

@@ -106,7 +106,7 @@ class Connection:
 
     def _unsupported(self, what: str) -> KafkaError:
         hint = "Twinshore needs Kafka 3.1 or newer"
-        return KafkaError(f"{self.place}: the broker {what}", code=Code.UNSUPPORTED_VERSION, hint=hint)
+        return KafkaError(f"{self.place}: the broker {what}", code=Code.unsupported_version, hint=hint)
 
     def call(self, request: RequestPayload, answer: type[Payload], *, timeout_s: float | None = None) -> Payload:
         api_key, version = int(request.__api_key__), int(request.__version__)

@@ -69,12 +69,12 @@ COMMIT_CONNECTIONS = 16
 COMMIT_BYTES, COMMIT_BYTES_MIN = 256 * 1024, 8 * 1024
 # Error codes for a commit that is too large; since Kafka 4.0 it is UNKNOWN_SERVER_ERROR.
 _TOO_LARGE = frozenset(
-    {Code.UNKNOWN_SERVER_ERROR, Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE, Code.INVALID_COMMIT_OFFSET_SIZE}
+    {Code.unknown_server_error, Code.message_too_large, Code.record_list_too_large, Code.invalid_commit_offset_size}
 )
 SHARE_TYPE, CONSUMER_TYPE, CLASSIC_TYPE = "share", "consumer", "classic"
 # A coordinator that is moving or unavailable.
 COORDINATOR_UNAVAILABLE_CODES = frozenset(
-    {Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR}
+    {Code.coordinator_not_available, Code.coordinator_load_in_progress, Code.not_coordinator}
 )
 Item = TypeVar("Item")
 # By group, and by coordinator: what to commit; and Kafka's code for each offset.
@@ -330,7 +330,7 @@ class GroupMembers(NamedTuple):
 def read_group_members(cluster: KafkaCluster, node: int, group: str) -> GroupMembers:
     """KafkaError where the broker does not coordinate the group."""
     (found,) = _describe(cluster, node, [group]).groups
-    if found.error_code and int(found.error_code) != Code.GROUP_ID_NOT_FOUND:
+    if found.error_code and int(found.error_code) != Code.group_id_not_found:
         place = f"{cluster.name}: group {group}"
         raise kafka_error(int(found.error_code), place, right=f"Describe on group {group}")
     return GroupMembers(str(found.group_state), {str(one.member_id): one.group_instance_id for one in found.members})
@@ -375,7 +375,7 @@ def remove_members(cluster: KafkaCluster, node: int, group: str, members: Mappin
         request = LeaveGroupRequest(group_id=GroupId(group), members=some)
         answer = cluster.call("members that leave a group", request, LeaveGroupResponse, node_id=node)
         for code in (answer.error_code, *(one.error_code for one in answer.members)):
-            if int(code) not in (Code.NONE, Code.UNKNOWN_MEMBER_ID):
+            if int(code) not in (Code.none, Code.unknown_member_id):
                 raise kafka_error(int(code), f"{cluster.name}: group {group}", right=f"Read on group {group}")
 
 

@@ -184,7 +184,7 @@ def fetch_records(
     connection.handwritten_version(FETCH_KEY)
     answer = connection.ask(FETCH_KEY, FETCH_VERSION, body, parse_fetch_by_id, timeout_s=timeout_s)
     if answer.error or not answer.partitions:
-        return answer.error or Code.UNKNOWN_TOPIC_ID, None
+        return answer.error or Code.unknown_topic_id, None
     return answer.partitions[0].error, answer.partitions[0]
 
 
@@ -306,7 +306,7 @@ class LeaderQuerier:
             for one in wanted:
                 answer = answers.get(one.partition)
                 if answer is None or answer[0]:
-                    code = answer[0] if answer else Code.UNKNOWN_TOPIC_OR_PARTITION
+                    code = answer[0] if answer else Code.unknown_topic_or_partition
                     failed[one.partition] = self._failure(code, query, one.partition)
                 else:
                     found[one.partition] = answer[1]
@@ -326,7 +326,7 @@ class LeaderQuerier:
                 continue
             ours = topic.partitions[partition.partition]
             if ours.leader == NO_LEADER:
-                failed[partition] = self._failure(Code.LEADER_NOT_AVAILABLE, query, partition)
+                failed[partition] = self._failure(Code.leader_not_available, query, partition)
                 continue
             routes.setdefault(ours.leader, []).append(LeaderPartition(partition, topic.topic_id, ours.leader_epoch))
         return routes, failed
@@ -339,7 +339,7 @@ class LeaderQuerier:
 def partition_error_code(topic: TopicMetadata | None, partition: int) -> int:
     """Returns why the partition does not exist; 0 where it does."""
     if topic is None:
-        return Code.UNKNOWN_TOPIC_OR_PARTITION
+        return Code.unknown_topic_or_partition
     if topic.error:
         return topic.error
-    return Code.NONE if 0 <= partition < len(topic.partitions) else Code.UNKNOWN_TOPIC_OR_PARTITION
+    return Code.none if 0 <= partition < len(topic.partitions) else Code.unknown_topic_or_partition

@@ -192,7 +192,7 @@ def find_existing_partitions(
     """Returns partitions whose topics exist: other requests about a deleted topic take seconds."""
     topics = sorted({partition.topic for partition in partitions})
     seen = cluster.metadata(topics, refresh=True).topics
-    gone = {one for one in topics if one not in seen or seen[one].error == Code.UNKNOWN_TOPIC_OR_PARTITION}
+    gone = {one for one in topics if one not in seen or seen[one].error == Code.unknown_topic_or_partition}
     return tuple(partition for partition in partitions if partition.topic not in gone)
 
 
@@ -205,7 +205,7 @@ def read_log_ends(
         cluster.metadata([], refresh=True)
         return LogEnds({})
     found, failed = cluster.offsets_of_each(partitions, kind)
-    unknown = {partition for partition, error in failed.items() if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION}
+    unknown = {partition for partition, error in failed.items() if error.code == Code.unknown_topic_or_partition}
     mute = frozenset(partition.topic for partition in failed.keys() - unknown)
     doubtful = _one_by_one(cluster, [partition for partition in unknown if partition.topic not in mute], kind)
     return LogEnds(found | doubtful.of, doubtful.gone, doubtful.mute | mute)
@@ -226,7 +226,7 @@ def _one_by_one(cluster: KafkaCluster, partitions: Iterable[TopicPartition], kin
         try:
             found |= cluster.list_offsets(ours, kind)
         except KafkaError as error:
-            (gone if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION else mute).add(topic)
+            (gone if error.code == Code.unknown_topic_or_partition else mute).add(topic)
     return LogEnds(found, frozenset(gone), frozenset(mute))
 
 
@@ -261,7 +261,7 @@ EMPTY_FETCH_TIMEOUT_S = 10.0  # A new leader may show a lower end until its foll
 FETCH_TIMEOUT_S = 30.0
 FETCH_MAX_WAIT_MS = 500
 READ_COMMITTED = 1
-_MOVED = frozenset({Code.FENCED_LEADER_EPOCH, Code.UNKNOWN_LEADER_EPOCH, Code.UNKNOWN_TOPIC_ID})
+_MOVED = frozenset({Code.fenced_leader_epoch, Code.unknown_leader_epoch, Code.unknown_topic_id})
 
 
 class FetchedRange(NamedTuple):
@@ -312,7 +312,7 @@ class LogReader:
         while self.position < self._end:
             try:
                 fetched = self._fetched()
-                if fetched.error == Code.OFFSET_OUT_OF_RANGE:
+                if fetched.error == Code.offset_out_of_range:
                     yield self._skip()
                     continue
                 if fetched.error:
@@ -376,7 +376,7 @@ class LogReader:
         self._pace.taken(len(got.view))
         answer = parse_fetch_by_id(got.view, got.position)
         if answer.error or not answer.partitions:
-            raise kafka_error(answer.error or Code.UNKNOWN_TOPIC_ID, self._place)
+            raise kafka_error(answer.error or Code.unknown_topic_id, self._place)
         return answer.partitions[0]
 
     def _ask(self, position: int) -> None:

@@ -77,7 +77,7 @@ def read_metadata(connection: Connection, topics: Sequence[str] | None, *, timeo
 
 def _topic(answer: MetadataResponseTopic, place: str) -> TopicMetadata:
     known = {int(one.partition_index): _partition(one) for one in answer.partitions}
-    absent = int(Code.LEADER_NOT_AVAILABLE)
+    absent = int(Code.leader_not_available)
     total = max(known, default=-1) + 1
     if total > PARTITIONS_MAX:
         raise KafkaError(f"{place}: topic {answer.name} would have {total} partitions")

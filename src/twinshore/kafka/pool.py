@@ -54,7 +54,7 @@ def current_waits() -> list[ClusterWait]:
 # A topic that was just created may be unknown to some broker for a moment; one that does not exist stays unknown.
 UNKNOWN_TOPIC_TIMEOUT_S = 3.0
 # Cached metadata is out of date; fresh metadata helps.
-_STALE = frozenset({Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID})
+_STALE = frozenset({Code.unknown_topic_id, Code.inconsistent_topic_id})
 Value = TypeVar("Value")
 
 
@@ -116,7 +116,7 @@ class RetryPolicy:
         if not is_retriable(error):
             raise error
         wait_s = delay_s(failures, self.rng)
-        if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION and self.clock() + wait_s - started >= UNKNOWN_TOPIC_TIMEOUT_S:
+        if error.code == Code.unknown_topic_or_partition and self.clock() + wait_s - started >= UNKNOWN_TOPIC_TIMEOUT_S:
             raise error
         if wait_s >= self.left_s() or isinstance(error, ClusterUnavailableError):
             last = f"the last failure: {error.message}"

@@ -86,7 +86,7 @@ class StateTopic:
             name = self._partition.topic
             self._cluster.admin.create_topic(name, partitions=1, replication_factor=copies, settings=settings)
         except KafkaError as error:
-            if error.code != Code.TOPIC_ALREADY_EXISTS:
+            if error.code != Code.topic_already_exists:
                 raise
 
     def append(self, entries: Sequence[KeyValue], now_ms: int) -> None:
@@ -109,7 +109,7 @@ class StateTopic:
         topic = self._cluster.metadata([self._partition.topic], refresh=False).topics.get(self._partition.topic)
         if topic is None:  # deleted between the two
             place, right = f"{self._cluster.name}: {self._partition}", f"Describe on topic {self._partition.topic}"
-            raise kafka_error(Code.UNKNOWN_TOPIC_OR_PARTITION, place, right=right)
+            raise kafka_error(Code.unknown_topic_or_partition, place, right=right)
         produce_batch(
             self._cluster.connection_to(partition.leader),
             self._cluster.name,

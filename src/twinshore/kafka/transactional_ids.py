@@ -34,7 +34,7 @@ from twinshore.kafka.protocol.transactions import (
 TRANSACTION_COORDINATOR = i8(1)
 CLOSED_STATES = frozenset({"Empty", "CompleteAbort", "CompleteCommit"})
 OPEN_STATES = ("Ongoing", "PrepareAbort", "PrepareCommit", "PrepareEpochFence")
-_MOVED = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS})
+_MOVED = frozenset({Code.coordinator_not_available, Code.not_coordinator, Code.coordinator_load_in_progress})
 _BUSY_S = 0.002
 _MOVED_S = 0.05
 _UNKNOWN_ID = 105
@@ -104,9 +104,9 @@ class TransactionalIds:
         """Wait until all markers of the last transaction are confirmed: the coordinator repeats none."""
         until_s = time.monotonic() + self._patience_s
         while (now := self._look(writer.name)).state not in CLOSED_STATES:
-            self._wait(until_s, _BUSY_S, kafka_error(Code.CONCURRENT_TRANSACTIONS, self._place(writer.name)))
+            self._wait(until_s, _BUSY_S, kafka_error(Code.concurrent_transactions, self._place(writer.name)))
         if (now.producer_id, now.producer_epoch) != (writer.producer_id, writer.epoch):
-            raise kafka_error(Code.PRODUCER_FENCED, self._place(writer.name))
+            raise kafka_error(Code.producer_fenced, self._place(writer.name))
 
     def open_of(self, prefix: str) -> set[TopicPartition]:
         """Returns partitions in open transactions of ids with this prefix, where markers are due."""
@@ -154,7 +154,7 @@ class TransactionalIds:
             if not code:
                 return found
             error = kafka_error(code, self._place(name), right=f"Describe and Write on transactional id {name}")
-            if code == Code.CONCURRENT_TRANSACTIONS:
+            if code == Code.concurrent_transactions:
                 self._wait(until_s, _BUSY_S, error)
             elif code in _MOVED:
                 self._coordinators.pop(name, None)
@@ -195,7 +195,7 @@ class TransactionalIds:
         return f"{self._cluster.name}: transactional id {name}"
 
 
-_OF_PARTITIONS = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAILED, _UNDONE})
+_OF_PARTITIONS = frozenset({Code.unknown_topic_or_partition, Code.topic_authorization_failed, _UNDONE})
 
 
 def _codes(answer: AddPartitionsToTxnResponse) -> Iterable[tuple[TopicPartition, int]]:

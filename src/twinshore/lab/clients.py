@@ -32,7 +32,7 @@ _LIST_TOPICS_S = 10.0
 _SHOWN_WITHIN_S = 60.0
 _BATCH, _WAIT_S, _SILENCE_S_MAX = 10_000, 0.02, 60.0
 T = TypeVar("T")
-_COORDINATOR_MOVES = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
+_COORDINATOR_MOVES = (Code.coordinator_load_in_progress, Code.coordinator_not_available, Code.not_coordinator)
 # In a version that the lab's oldest Kafka also knows.
 _NO_TOPICS = MetadataRequest(topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False)
 

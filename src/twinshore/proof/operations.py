@@ -269,7 +269,7 @@ def _read(cluster: KafkaCluster, partition: TopicPartition, offset: int) -> Date
     try:
         return next((content for at, content in found if at == offset), None)
     except KafkaError as error:
-        if error.code != Code.OFFSET_OUT_OF_RANGE:
+        if error.code != Code.offset_out_of_range:
             raise
         return None
 

@@ -71,7 +71,7 @@ DELAYS_KEPT: Final = 100
 # Stands for an unknown age too.
 BEHIND_S_MAX: Final = 86_400.0
 
-# Is called once with the error to answer with, `Code.NONE` for a confirmation.
+# Is called once with the error to answer with, `Code.none` for a confirmation.
 Decided = Callable[[Code], None]
 # Is called once with why a record was not written, None if it was.
 Written = Callable[[Exception | None], None]
@@ -217,7 +217,7 @@ class GateKeeper:
             return None  # without a twin there is no bound
         for number in partitions:
             protected = self._protected(TopicPartition(topic, number))
-            code = protected.gate.refusal() if protected else Code.NOT_ENOUGH_REPLICAS
+            code = protected.gate.refusal() if protected else Code.not_enough_replicas
             if code is not None:
                 return code
         return None
@@ -465,7 +465,7 @@ class GateKeeper:
             match command:
                 case Confirm(write, is_alone):
                     self.counts[partition.topic, "alone" if is_alone else "confirmed"] += 1
-                    self._decide(protected, write, Code.NONE)
+                    self._decide(protected, write, Code.none)
                 case RefuseWrite(write, code):
                     self.counts[partition.topic, "refused"] += 1
                     self._decide(protected, write, code)
@@ -494,7 +494,7 @@ class GateKeeper:
 
     def _decide(self, protected: ProtectedPartition, write: int, code: Code) -> None:
         if (one := protected.waiting.pop(write, None)) is not None:
-            if one.answered_s and code is Code.NONE:
+            if one.answered_s and code is Code.none:
                 protected.delays_s.append(steady_s() - one.answered_s)
             one.decided(code)
 
@@ -592,7 +592,7 @@ class HeldCommit:
     """
 
     def __init__(self, keeper: GateKeeper, partitions: Sequence[TopicPartition]) -> None:
-        self._keeper, self.code = keeper, Code.NONE
+        self._keeper, self.code = keeper, Code.none
         self._done: Callable[[], None] | None = None
         self._left = set(partitions)
         self._writes = {

@@ -74,7 +74,7 @@ _MECHANISM: Final = SaslMechanism.SCRAM_SHA_512
 # Logins checked at once.
 LOGIN_CHECK_THREADS = 4
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
-_WRONG = (Code.SASL_AUTHENTICATION_FAILED, Code.UNSUPPORTED_SASL_MECHANISM)
+_WRONG = (Code.sasl_authentication_failed, Code.unsupported_sasl_mechanism)
 
 
 class ReloadedFile(Generic[T]):

@@ -56,7 +56,7 @@ class HeldResponse:
                 self._keeper.appended(part.partition, write, one.base_offset + part.span)
             else:
                 self._keeper.failed(part.partition, write)
-                self._codes.setdefault(part.partition, Code.NONE)
+                self._codes.setdefault(part.partition, Code.none)
         self._finish_if_decided()
 
     def _decided(self, partition: TopicPartition, code: Code) -> None:
@@ -72,5 +72,5 @@ class HeldResponse:
         self._done([produce.write_produce_response(self._protected.version, response._replace(appended=appended))])
 
     def _told(self, one: produce.ProducedPartition) -> produce.ProducedPartition:
-        code = self._codes.get(TopicPartition(str(one.topic), one.partition), Code.NONE)
-        return one if code is Code.NONE else one._replace(error=int(code), base_offset=-1, message=None)
+        code = self._codes.get(TopicPartition(str(one.topic), one.partition), Code.none)
+        return one if code is Code.none else one._replace(error=int(code), base_offset=-1, message=None)

@@ -126,7 +126,7 @@ class HangingTransactionWatch:
         source.
         """
         stable, silent = self._source.offsets_of_each(partitions, OffsetKind.LAST_STABLE)
-        gone = {partition for partition, error in silent.items() if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION}
+        gone = {partition for partition, error in silent.items() if error.code == Code.unknown_topic_or_partition}
         ends, _ = self._source.offsets_of_each(stable, OffsetKind.HIGH_WATERMARK)
         held = [partition for partition in ends if stable[partition] < ends[partition]]
         producers = self._source.describe_producers(held)
@@ -144,7 +144,7 @@ def read_state_expiry_ms(target: KafkaCluster) -> int:
         try:
             entry = target.admin.broker_settings(node).get(PRODUCER_EXPIRY_SETTING)
         except KafkaError as error:
-            if error.code not in (Code.CLUSTER_AUTHORIZATION_FAILED, Code.TOPIC_AUTHORIZATION_FAILED):
+            if error.code not in (Code.cluster_authorization_failed, Code.topic_authorization_failed):
                 raise
             return min(found, STATE_EXPIRY_MS_UNKNOWN)
         if entry and entry.value:
@@ -284,7 +284,7 @@ TWINS_INTERVAL_S = 10.0
 WAITING_AFTER_S = 3.0
 SHOWN_MAX = 5
 RECORDS = "records"
-ACCESS_DENIED_CODES = AUTHORIZATION_CODES | {Code.SASL_AUTHENTICATION_FAILED}
+ACCESS_DENIED_CODES = AUTHORIZATION_CODES | {Code.sasl_authentication_failed}
 
 
 @dataclass(slots=True)

@@ -375,7 +375,7 @@ class LinkClaim:
 
 def _may_pass(error: KafkaError) -> bool:
     """Whether a retry may help. OFFSET_OUT_OF_RANGE: the log was truncated during the read."""
-    return error.retriable or error.code == Code.OFFSET_OUT_OF_RANGE
+    return error.retriable or error.code == Code.offset_out_of_range
 
 
 def _again_s(begun_s: float) -> float:

@@ -460,6 +460,6 @@ def find_written_topics(cluster: KafkaCluster, topics: Sequence[str]) -> dict[st
             found_ends = [ends.get(partition) for partition in partitions[name]]
             found[name] = True if any(found_ends) else None if None in found_ends or not found_ends else False
         else:
-            absent = name in metadata and metadata[name].error == Code.UNKNOWN_TOPIC_OR_PARTITION
+            absent = name in metadata and metadata[name].error == Code.unknown_topic_or_partition
             found[name] = False if absent else None
     return found

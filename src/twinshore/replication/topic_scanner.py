@@ -147,7 +147,7 @@ def apply_step(target: KafkaCluster, step: Create | Grow | Settle) -> str:
                     topic, partitions=partitions, replication_factor=replication, settings=dict(settings)
                 )
             except KafkaError as error:
-                if error.code != Code.TOPIC_ALREADY_EXISTS:
+                if error.code != Code.topic_already_exists:
                     raise
             _await_topic(target, topic, partitions)
             return f"created twin {topic} with {count_phrase(partitions, 'partition')}, {count_copies(replication)}"

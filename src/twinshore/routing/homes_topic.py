@@ -77,7 +77,7 @@ class TopicTail:
     def _refuse_hidden(self) -> None:
         """Raises where the topic is only invisible for lack of rights."""
         topic = self._cluster.metadata([self._topic], refresh=False).topics.get(self._topic)
-        if topic is not None and topic.error == Code.TOPIC_AUTHORIZATION_FAILED:
+        if topic is not None and topic.error == Code.topic_authorization_failed:
             raise kafka_error(topic.error, self._place, right=f"Describe on topic {self._topic}")
 
     def again(self) -> None:

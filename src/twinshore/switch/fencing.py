@@ -229,7 +229,7 @@ def _ask(
         markers.append((TransactionMarker(fenced.producer_id, fenced.epoch(partition), False, fence, where), 1))
     body, timeout_s = encode_markers(markers), max(timeout_s, FENCE_TIMEOUT_S)
     answers = connection.ask(MARKERS_KEY, MARKERS_VERSION, body, parse_markers, timeout_s=timeout_s)
-    return {TopicPartition(one.topic, one.partition): one.error for one in answers if one.error != Code.NONE}
+    return {TopicPartition(one.topic, one.partition): one.error for one in answers if one.error != Code.none}
 
 
 TRIES_MAX = 10
@@ -252,7 +252,7 @@ def append_batch(
             at = produce_batch(connection, cluster.name, partition, topic_id, batch, timeout_s=APPEND_TIMEOUT_S)
             return at + len(records)
         except KafkaError as error:
-            if error.code == Code.DUPLICATE_SEQUENCE_NUMBER:
+            if error.code == Code.duplicate_sequence_number:
                 return 0
             if not error.retriable or number == TRIES_MAX - 1:
                 raise

@@ -217,7 +217,7 @@ WALK_BYTES_MAX = 16 << 20  # of a partition, each time it is looked at
 MARKER_BYTES = 96  # a page for so many markers holds few records: most of what lies there is not read in vain
 TRANSACTION_TOPIC = "__transaction_state"
 TRANSACTIONAL_ID_NOT_FOUND = 105
-LOADING_CODES = frozenset({Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE})
+LOADING_CODES = frozenset({Code.not_coordinator, Code.coordinator_load_in_progress, Code.coordinator_not_available})
 PROBES_MAX = 100_000
 
 
@@ -346,7 +346,7 @@ def describe_loading_coordinator(cluster: KafkaCluster) -> str:
     """Describes a coordinator that has not loaded its partition of the transaction log yet; empty once all have."""
     name = TRANSACTION_TOPIC
     topic = cluster.metadata([name], refresh=True).topics.get(name)
-    if topic is None or topic.error == Code.UNKNOWN_TOPIC_OR_PARTITION:
+    if topic is None or topic.error == Code.unknown_topic_or_partition:
         return ""  # no transaction was ever begun there
     if topic.error:
         raise kafka_error(topic.error, f"{cluster.name}: {name}", right=f"Describe on topic {name}")
@@ -478,7 +478,7 @@ def _batches(cluster: KafkaCluster, origin: RescueOrigin) -> Iterator[tuple[memo
 # A coordinator may drop an offset so long after the topic was recreated, though committed for the new one.
 OFFSETS_STABLE_MS = 3_000
 AGREEMENT_RENEWAL_MS = 60_000  # long before an approval expires
-TOPIC_ABSENT_CODES = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID})
+TOPIC_ABSENT_CODES = frozenset({Code.unknown_topic_or_partition, Code.unknown_topic_id})
 
 
 def origin_of(state: SwitchState, offset_range: UnreplicatedRange) -> RescueOrigin:

@@ -66,7 +66,7 @@ class Log:
         self, parts: Any, _kind: object
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
         self.asked += parts
-        unled = KafkaError("nobody leads it", code=Code.LEADER_NOT_AVAILABLE, retriable=True)
+        unled = KafkaError("nobody leads it", code=Code.leader_not_available, retriable=True)
         found = {part: self.starts[part] for part in parts if part in self.starts}
         return found, {part: unled for part in parts if part not in self.starts}
 

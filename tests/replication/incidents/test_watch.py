@@ -216,7 +216,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, sides: set[str]) -> None:
 
     def ask(_: AvailabilityWatch, side: watching.WatchedCluster) -> tuple[str, bool]:
         if side.side in sides:
-            code = Code.SASL_AUTHENTICATION_FAILED
+            code = Code.sasl_authentication_failed
             raise KafkaError(f"{side.cluster.name}: the password of user mirror is refused", code=code)
         return "", True
 

@@ -108,11 +108,11 @@ class Place:
         for one in rules:
             self.asked.append(one)
             if one in self.refuses:
-                refused[one] = KafkaError("west refuses", hint="give it", code=Code.CLUSTER_AUTHORIZATION_FAILED)
+                refused[one] = KafkaError("west refuses", hint="give it", code=Code.cluster_authorization_failed)
             else:
                 act(one)  # type: ignore[operator]
                 if self.times_out:
-                    refused[one] = KafkaError("west was slow", code=Code.REQUEST_TIMED_OUT, retriable=True)
+                    refused[one] = KafkaError("west was slow", code=Code.request_timed_out, retriable=True)
         return refused
 
 
@@ -163,7 +163,7 @@ def test_nothing_waits_where_none_follow(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_nothing_waits_without_an_authorizer_or_the_right_to_read_its_rules(place: Place) -> None:
-    place.east = KafkaError("not yours", code=Code.CLUSTER_AUTHORIZATION_FAILED)
+    place.east = KafkaError("not yours", code=Code.cluster_authorization_failed)
     assert place.admitted(ORDERS) == []
     assert place.look() == "not yours"
     assert place.admitted(ORDERS) == ["orders"]
@@ -354,7 +354,7 @@ def test_who_else_may_change_our_own_topics_is_told_of_both_sides(
     place.west = {replace(wide, principal=US)}
     place.look()
     assert "west" not in told()[0]
-    place.east = KafkaError("may not", code=Code.CLUSTER_AUTHORIZATION_FAILED)
+    place.east = KafkaError("may not", code=Code.cluster_authorization_failed)
     assert place.look() == ""  # no rule follows, so none need be read
     place.east = None
     place.look()

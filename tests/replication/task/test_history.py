@@ -70,7 +70,7 @@ def test_an_epoch_that_cleaners_took_stops_nothing() -> None:
     found = judge_source_error(diverging, 100)
     assert found is not None
     assert (found.kind, found.offset, found.end) == ("truncation", 90, 100)
-    unknown = diverging._replace(error=Code.OFFSET_OUT_OF_RANGE, diverging_epoch=None)
+    unknown = diverging._replace(error=Code.offset_out_of_range, diverging_epoch=None)
     assert judge_source_error(unknown, 80) is None
 
 

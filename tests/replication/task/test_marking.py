@@ -63,9 +63,9 @@ def test_only_markers_whose_logs_end_as_they_did_may_go() -> None:
         MarkerOutcome("twin", 0, 0, 10),
         MarkerOutcome("twin", 1, 0, 9),
         MarkerOutcome("twin", 2, 0, 11),
-        MarkerOutcome("twin", 3, Code.FENCED_LEADER_EPOCH, -1),
+        MarkerOutcome("twin", 3, Code.fenced_leader_epoch, -1),
         MarkerOutcome("other", 4, 0, 10),
-        MarkerOutcome("twin", 5, Code.NOT_LEADER_OR_FOLLOWER, 10),
+        MarkerOutcome("twin", 5, Code.not_leader_or_follower, 10),
     ]
     go, rest = split_by_log_end(marks, ends)
     assert go == marks[:1]

@@ -52,7 +52,7 @@ def test_an_end_elsewhere_asks_for_a_look_unless_the_twin_moved_on() -> None:
 
 
 def test_a_leader_that_cannot_tell_has_the_leaders_looked_up() -> None:
-    for answer in ([], [MarkerOutcome("t", 0, Code.FENCED_LEADER_EPOCH, -1)]):
+    for answer in ([], [MarkerOutcome("t", 0, Code.fenced_leader_epoch, -1)]):
         one = track(0)
         assert recheck_log_ends(find_idle_twins([one], 1), answer, 50.0)[0]
         assert one.phase is Phase.RUNNING, "the next route decides"
@@ -90,7 +90,7 @@ def test_of_a_batch_that_crossed_in_part_the_rest_is_asked_for() -> None:
 
 
 def test_where_it_ends_elsewhere_or_nobody_can_tell_only_a_look_can() -> None:
-    fenced = MarkerOutcome("t", 0, Code.FENCED_LEADER_EPOCH, -1)
+    fenced = MarkerOutcome("t", 0, Code.fenced_leader_epoch, -1)
     for answers in ([MarkerOutcome("t", 0, 0, 9)], [MarkerOutcome("t", 0, 0, 11)], [fenced], []):
         one = waiting(0)
         recheck_log_ends(find_unsure_twins([one], 50.0, 0), answers, 50.2)

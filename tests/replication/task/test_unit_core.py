@@ -83,17 +83,17 @@ def test_where_a_twin_ends_elsewhere_nothing_is_opened() -> None:
 
 def test_what_a_unit_may_not_hold_is_answered_and_the_others_wait_for_the_next() -> None:
     one, other = run(0), run(1)
-    refused = {other.named: Code.TOPIC_AUTHORIZATION_FAILED}
+    refused = {other.named: Code.topic_authorization_failed}
     _, over = played(held().round([one, other]), {one.named: 10, other.named: 10}, refused)
-    assert over == [(other, other.answer(Code.TOPIC_AUTHORIZATION_FAILED))]
+    assert over == [(other, other.answer(Code.topic_authorization_failed))]
 
 
 @pytest.mark.parametrize(
     ("error", "code"),
     [
         (AWAY, UNKNOWN_ERROR),
-        (KafkaError("fenced", code=Code.PRODUCER_FENCED), UNKNOWN_ERROR),
-        (KafkaError("no right", code=Code.CLUSTER_AUTHORIZATION_FAILED), Code.CLUSTER_AUTHORIZATION_FAILED),
+        (KafkaError("fenced", code=Code.producer_fenced), UNKNOWN_ERROR),
+        (KafkaError("no right", code=Code.cluster_authorization_failed), Code.cluster_authorization_failed),
     ],
 )
 def test_a_round_that_fails_takes_the_id_anew_until_nothing_is_open(error: KafkaError, code: int) -> None:
@@ -104,10 +104,10 @@ def test_a_round_that_fails_takes_the_id_anew_until_nothing_is_open(error: Kafka
 
 
 def test_an_id_that_is_refused_answers_its_runs() -> None:
-    one, refusal = run(), KafkaError("no right", code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    one, refusal = run(), KafkaError("no right", code=Code.transactional_id_authorization_failed)
     core = held()
     _, over = played(core.round([one]), {one.named: 10}, AWAY, refusal)
-    assert over == [(one, one.answer(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))]
+    assert over == [(one, one.answer(Code.transactional_id_authorization_failed))]
     assert not core.held
 
 

@@ -65,11 +65,11 @@ def test_each_partition_gets_its_share_of_a_round() -> None:
 
 def test_the_sentence_of_a_missing_right_names_it() -> None:
     gap = OffsetGap(10, 13)
-    halt = judge_refused_markers(run(gap, 0).answer(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), gap, 0)
+    halt = judge_refused_markers(run(gap, 0).answer(Code.transactional_id_authorization_failed), gap, 0)
     assert halt
     assert halt.kind == "rights lost"
     assert mentions(halt.sentence, "Describe and Write", "transactional ids")
-    halt = judge_refused_markers(run(gap, 0).answer(Code.CLUSTER_AUTHORIZATION_FAILED), gap, 0)
+    halt = judge_refused_markers(run(gap, 0).answer(Code.cluster_authorization_failed), gap, 0)
     assert halt
     assert mentions(halt.sentence, "ClusterAction or Alter")
     assert "transactional" not in halt.sentence

@@ -287,7 +287,7 @@ def _now(kafka: KafkaCluster, wanted: dict[str, dict[str, str]]) -> dict[str, tu
     keys = sorted({name for settings in wanted.values() for name in settings})
     found, errors = kafka.admin.readable_settings(wanted, keys)
     for error in errors.values():
-        if error.code != Code.UNKNOWN_TOPIC_OR_PARTITION:
+        if error.code != Code.unknown_topic_or_partition:
             raise error
     return {
         topic: tuple((name, found[topic][name].value or "") for name in settings if name in found[topic])

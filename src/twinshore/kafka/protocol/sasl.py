@@ -91,7 +91,7 @@ def _refused(credentials: Credentials, place: str, reason: str) -> KafkaError:
     who = f" of user {credentials.username}" if credentials.username else ""
     return KafkaError(
         f"{place}: the SASL {credentials.mechanism} credentials{who} are refused: {reason}",
-        code=Code.SASL_AUTHENTICATION_FAILED,
+        code=Code.sasl_authentication_failed,
         hint="check user name and secret; a rotated secret is read again at the next connection",
     )
 

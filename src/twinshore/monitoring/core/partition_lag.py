@@ -117,17 +117,17 @@ def explain_missing_topic(link: Link, name: str, source: int | None, target: int
         return MissingTopic(True, "heartbeats are watched by themselves")
     if not admits(link, name):
         return MissingTopic(True, f"the link does not replicate {name} any more")
-    if source == Code.UNKNOWN_TOPIC_OR_PARTITION:
+    if source == Code.unknown_topic_or_partition:
         return MissingTopic(True, f"{name} was deleted on {link.source}", deleted=True)
     twin = link.twin_of(name)
     for cluster, topic, code in ((link.source, name, source), (link.target, twin, target)):
         if code is None:
             return MissingTopic(False, f"{cluster} says nothing of {topic}")
-        if code == Code.TOPIC_AUTHORIZATION_FAILED:
+        if code == Code.topic_authorization_failed:
             return MissingTopic(
                 False, f"{cluster} refuses to describe {topic}: the monitor's user needs Describe on it"
             )
-        if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+        if code == Code.unknown_topic_or_partition:
             return MissingTopic(
                 False,
                 f"{topic} is not on {cluster} any more, and {name} still is on {link.source}; leave it out with"

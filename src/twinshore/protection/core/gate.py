@@ -106,7 +106,7 @@ class PartitionGate:
         once, a write could be tied to no history.
         """
         is_sent = self.state is not GateState.STALLED and self._home is not None
-        return None if is_sent else Code.NOT_ENOUGH_REPLICAS
+        return None if is_sent else Code.not_enough_replicas
 
     def sent(self, write: int, now_s: float, hold_s: float, *, has_producer: bool) -> None:
         """The write goes to the home now. `hold_s`: how long its answer may be held."""
@@ -129,7 +129,7 @@ class PartitionGate:
             # Retries of idempotent producers get an old offset. Any other write there is of another history.
             del self._writes[write]
             early = ReportProtection(ProtectionIncidentKind.TOO_EARLY, last)
-            return [early, RefuseWrite(write, Code.REQUEST_TIMED_OUT, WaitCause.IDENTITY)]
+            return [early, RefuseWrite(write, Code.request_timed_out, WaitCause.IDENTITY)]
         return self._decide(now_s)
 
     def committed(self, write: int, now_s: float) -> None:
@@ -174,7 +174,7 @@ class PartitionGate:
                 pending.topic_id, pending.epoch, pending.is_tied = view.topic_id, view.epoch, True
             else:
                 del self._writes[write]
-                lost.append(RefuseWrite(write, Code.NOT_LEADER_OR_FOLLOWER, WaitCause.EPOCH))
+                lost.append(RefuseWrite(write, Code.not_leader_or_follower, WaitCause.EPOCH))
         return lost
 
     def on_twin(self, view: SideView) -> list[GateCommand]:
@@ -249,7 +249,7 @@ class PartitionGate:
         """The topic has moved, or its protection changed: nothing that was sent is confirmed any more."""
         writes, self._writes = self._writes, {}
         self._home = self._twin = self._goal = self._reached = None
-        return [RefuseWrite(write, Code.NOT_LEADER_OR_FOLLOWER, WaitCause.NO_TWIN) for write in writes]
+        return [RefuseWrite(write, Code.not_leader_or_follower, WaitCause.NO_TWIN) for write in writes]
 
     def cause(self) -> WaitCause:
         """Returns why writes are not confirmed now."""
@@ -322,7 +322,7 @@ class PartitionGate:
                 self._alone_through = max(self._alone_through, pending.last)
                 commands.append(Confirm(write, is_alone=True))
             elif self._is_lost(pending):
-                commands.append(RefuseWrite(write, Code.NOT_LEADER_OR_FOLLOWER, WaitCause.EPOCH))
+                commands.append(RefuseWrite(write, Code.not_leader_or_follower, WaitCause.EPOCH))
             else:
                 continue
             del self._writes[write]
@@ -427,7 +427,7 @@ class PartitionGate:
         cause = self.cause()
         for write in late:
             del self._writes[write]
-        return [RefuseWrite(write, Code.REQUEST_TIMED_OUT, cause) for write in late]
+        return [RefuseWrite(write, Code.request_timed_out, cause) for write in late]
 
     def _ask_alone(self, now_s: float) -> list[GateCommand]:
         """Asks for the permission to acknowledge alone, or to keep it."""

@@ -34,7 +34,7 @@ class LossBoundGate(PartitionGate):
         self._copy: ReachedEpoch | None = None
 
     def refusal(self) -> Code | None:
-        return Code.NOT_ENOUGH_REPLICAS if self.state is GateState.STALLED else None
+        return Code.not_enough_replicas if self.state is GateState.STALLED else None
 
     def on_home(self, view: SideView) -> list[GateCommand]:
         """Keeps a view of each hundredth of the bound."""

@@ -66,8 +66,8 @@ from twinshore.routing.core.leader_cluster import NoLeaderReason, describe_decis
 # Changes take longer than queries: so long for finding where, and again for the change. Clients wait for half a
 # minute by default.
 CHANGE_TIMEOUT_S: Final = 12.0
-_THERE: Final = (Code.NONE, Code.LEADER_NOT_AVAILABLE)
-_NOT_THERE: Final = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
+_THERE: Final = (Code.none, Code.leader_not_available)
+_NOT_THERE: Final = (Code.unknown_topic_or_partition, Code.invalid_topic_exception)
 TOPIC_RESOURCE_TYPE: Final = 2
 BROKER_RESOURCE_TYPE: Final = 4
 BROKER_LOGGER_RESOURCE_TYPE: Final = 8
@@ -88,9 +88,9 @@ THROTTLED_REPLICAS_CONFIGS: Final = frozenset(
     {"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
 )
 # After this error every client repeats the request at the same broker.
-_AGAIN: Final = Code.COORDINATOR_LOAD_IN_PROGRESS
+_AGAIN: Final = Code.coordinator_load_in_progress
 # For a silent coordinator: the next try looks for another.
-_GONE: Final = Code.NOT_COORDINATOR
+_GONE: Final = Code.not_coordinator
 ACLS_REFUSED_MESSAGE: Final = (
     "ACLs are changed at a cluster's own address: this proxy has several, and on a mirror's target a right to write"
     " would spoil twins"
@@ -153,7 +153,7 @@ class SplitRequest:
         if self._table.clusters[broker.cluster].answers:
             self._parts.setdefault(broker, []).append(part)
         else:
-            error = self._error(part, Code.REQUEST_TIMED_OUT, f"cluster {broker.cluster} does not answer")
+            error = self._error(part, Code.request_timed_out, f"cluster {broker.cluster} does not answer")
             self._refused.append(self._rename(broker.cluster, error))
 
     def refuse(self, part: Any, code: Code, why: str) -> None:
@@ -173,10 +173,10 @@ class SplitRequest:
             answer = answers[broker]
             if answer is None:
                 why = f"cluster {broker.cluster} did not answer in time, and the outcome is unknown"
-                found = [self._error(part, Code.REQUEST_TIMED_OUT, why) for part in parts]
+                found = [self._error(part, Code.request_timed_out, why) for part in parts]
             else:
                 found = getattr(answer, arrays.results)
-                if any(one.error_code == Code.THROTTLING_QUOTA_EXCEEDED for one in found):
+                if any(one.error_code == Code.throttling_quota_exceeded for one in found):
                     throttle = max(throttle, answer.throttle_time)
             results += [self._rename(broker.cluster, one) for one in found]
         return build_response(self._request, **{arrays.results: results, "throttle_time": throttle})
@@ -260,21 +260,21 @@ class AdminRequests:
             if resource.resource_type == TOPIC_RESOURCE_TYPE:
                 if fixed := sorted(THROTTLED_REPLICAS_CONFIGS & changes):
                     why = f"{fixed[0]} names brokers by their own numbers: set it at the cluster's own address"
-                    split.refuse(resource, Code.POLICY_VIOLATION, why)
+                    split.refuse(resource, Code.policy_violation, why)
                 elif not describes and table.writes_paused(name):
-                    split.refuse(resource, Code.REQUEST_TIMED_OUT, describe_moving_topic(name))
+                    split.refuse(resource, Code.request_timed_out, describe_moving_topic(name))
                 elif name in homes:
                     split.give(resource, BrokerId(homes[name], ANY_BROKER))
                 else:
                     why = "This server does not host this topic-partition."
-                    split.refuse(resource, Code.UNKNOWN_TOPIC_OR_PARTITION, why)
+                    split.refuse(resource, Code.unknown_topic_or_partition, why)
             elif resource.resource_type == GROUP_RESOURCE_TYPE:
                 split.give(resource, BrokerId(table.group_home(), ANY_BROKER))
             elif resource.resource_type in (BROKER_RESOURCE_TYPE, BROKER_LOGGER_RESOURCE_TYPE):
                 self._broker_configs(split, resource, changes, describes, table)
             else:
                 why = f"settings of the type {resource.resource_type} are not served by this proxy"
-                split.refuse(resource, Code.POLICY_VIOLATION, why)
+                split.refuse(resource, Code.policy_violation, why)
         return (yield from split.ask())
 
     def _broker_configs(
@@ -287,14 +287,14 @@ class AdminRequests:
                 split.give(resource, BrokerId(get_first_cluster(table), ANY_BROKER))
             else:
                 why = "what holds for all brokers is each cluster's own: name a broker, or ask the cluster itself"
-                split.refuse(resource, Code.POLICY_VIOLATION, why)
+                split.refuse(resource, Code.policy_violation, why)
             return
         is_number = name.isascii() and name.isdecimal() and len(name) < 10
         broker = find_broker(int(name), self._addressing, table) if is_number else None
         if broker is None:
-            split.refuse(resource, Code.INVALID_REQUEST, f"there is no broker {name} behind this proxy")
+            split.refuse(resource, Code.invalid_request, f"there is no broker {name} behind this proxy")
         elif fixed := sorted(HIDDEN_BROKER_CONFIGS & changes):
-            split.refuse(resource, Code.POLICY_VIOLATION, f"{fixed[0]} is changed at the broker's own address only")
+            split.refuse(resource, Code.policy_violation, f"{fixed[0]} is changed at the broker's own address only")
         else:
             split.give(replace(resource, resource_name=str(broker.node)), broker)
 
@@ -335,11 +335,11 @@ class AdminRequests:
             elsewhere = [cluster for cluster in holders.get(name, ()) if cluster != home]
             if elsewhere:
                 why = f"Topic '{name}' already exists, on cluster {elsewhere[0]}"
-                split.refuse(topic, Code.TOPIC_ALREADY_EXISTS, why)
+                split.refuse(topic, Code.topic_already_exists, why)
             elif name in table.leaderless:
-                split.refuse(topic, Code.TOPIC_ALREADY_EXISTS, describe_decision(name, table.leaderless[name]))
+                split.refuse(topic, Code.topic_already_exists, describe_decision(name, table.leaderless[name]))
             elif table.unseen:
-                split.refuse(topic, Code.REQUEST_TIMED_OUT, describe_unreachable_holders(name, table))
+                split.refuse(topic, Code.request_timed_out, describe_unreachable_holders(name, table))
             else:
                 self._give_topic(split, topic, home, table)
         body = yield from split.ask()
@@ -363,7 +363,7 @@ class AdminRequests:
                 broker = find_broker(number, self._addressing, table)
                 if broker is None or broker.cluster != cluster:
                     why = f"broker {number} is none of cluster {cluster}, where topic {topic.name} belongs"
-                    split.refuse(topic, Code.INVALID_REPLICA_ASSIGNMENT, why)
+                    split.refuse(topic, Code.invalid_replica_assignment, why)
                     return
                 nodes.append(broker.node)
             assignments.append(replace(assignment, broker_ids=tuple(nodes)))
@@ -380,11 +380,11 @@ class AdminRequests:
         for topic in asked.topic_names:
             clusters = holders.get(str(topic), [])
             if table.unseen:
-                split.refuse(topic, Code.REQUEST_TIMED_OUT, describe_unreachable_holders(str(topic), table))
+                split.refuse(topic, Code.request_timed_out, describe_unreachable_holders(str(topic), table))
             elif len(clusters) > 1 or topic in table.leaderless or table.has_home(str(topic)):
                 reason = f"it is on {' and '.join(clusters)}" if len(clusters) > 1 else "it has a home"
                 why = f"topic {topic} counts as mirrored, as {reason}: it is deleted at its cluster's own address only"
-                split.refuse(topic, Code.POLICY_VIOLATION, why)
+                split.refuse(topic, Code.policy_violation, why)
             else:
                 # A topic unknown to brokers may have been created a moment ago: the controller knows.
                 cluster = clusters[0] if clusters else self._home_of_new(str(topic), table)
@@ -402,10 +402,10 @@ class AdminRequests:
             if name in table.leaderless:
                 decision = table.leaderless[name]
                 is_unknown = decision.lacks is NoLeaderReason.ELSEWHERE
-                code = Code.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else Code.REQUEST_TIMED_OUT
+                code = Code.unknown_topic_or_partition if is_unknown else Code.request_timed_out
                 split.refuse(topic, code, describe_decision(name, decision))
             elif table.writes_paused(name):
-                split.refuse(topic, Code.REQUEST_TIMED_OUT, describe_moving_topic(name))
+                split.refuse(topic, Code.request_timed_out, describe_moving_topic(name))
             else:
                 self._give_topic(split, topic, homes.get(name) or self._home_of_new(name, table), table)
         return (yield from split.ask())
@@ -417,7 +417,7 @@ class AdminRequests:
         answer = (yield from ask_broker(BrokerId(first, ANY_BROKER), asked)) if answers else None
         if answer is None:
             why = f"cluster {first} does not answer"
-            return build_error_response(request, Code.REQUEST_TIMED_OUT, error_message=why)
+            return build_error_response(request, Code.request_timed_out, error_message=why)
         return encode_message(replace(answer, throttle_time=timedelta(0)))
 
     def list_reassignments(self, request: Request, asked: Any, table: RoutingTable) -> FanOutSteps:
@@ -446,7 +446,7 @@ class AdminRequests:
             return encode_message(replace(failed, throttle_time=timedelta(0)))
         if wanted and not any(answers.values()):
             why = f"cluster {' or '.join(wanted)} does not answer"
-            return build_error_response(request, Code.REQUEST_TIMED_OUT, error_message=why)
+            return build_error_response(request, Code.request_timed_out, error_message=why)
         return build_response(request, topics=found)
 
     def _renumber_replicas(self, topic: Any, cluster: str) -> Any:
@@ -462,7 +462,7 @@ class AdminRequests:
         """
         asked = decode_request(request)
         if broker is None or broker.cluster != table.group_home():
-            return RespondNow(_group_codes(request, dict.fromkeys(asked.groups_names, Code.NOT_COORDINATOR)))
+            return RespondNow(_group_codes(request, dict.fromkeys(asked.groups_names, Code.not_coordinator)))
         if table.groups_gathering:
             return ParkRequest(_group_codes(request, dict.fromkeys(asked.groups_names, _AGAIN)))
         if len(table.clusters) == 1:
@@ -476,9 +476,9 @@ class AdminRequests:
         for cluster in table.clusters:
             if cluster == broker.cluster:
                 continue
-            left = [group for group, code in codes.items() if code in (Code.NONE, Code.GROUP_ID_NOT_FOUND)]
+            left = [group for group, code in codes.items() if code in (Code.none, Code.group_id_not_found)]
             there = yield from self._delete_on(cluster, request.version, left, table)
-            codes |= {group: code for group, code in there.items() if code != Code.GROUP_ID_NOT_FOUND}
+            codes |= {group: code for group, code in there.items() if code != Code.group_id_not_found}
         return _group_codes(request, codes)
 
     def _delete_at(self, broker: BrokerId, version: int, groups: Sequence[Any]) -> SubRequests[dict[Any, int]]:
@@ -506,7 +506,7 @@ class AdminRequests:
         """OffsetDelete: delete each offset where it is kept; elsewhere only without members."""
         asked = decode_request(request)
         if broker is None or broker.cluster != table.group_home():
-            return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
+            return RespondNow(build_error_response(request, Code.not_coordinator))
         if table.groups_gathering:
             return ParkRequest(build_error_response(request, _AGAIN))
         shares = group_topics_by_cluster(asked.topics, table)
@@ -526,7 +526,7 @@ class AdminRequests:
         for cluster, topics in shares.items():
             coordinator: BrokerId | Code = broker
             if cluster != broker.cluster:
-                coordinator = Code.GROUP_SUBSCRIBED_TO_TOPIC
+                coordinator = Code.group_subscribed_to_topic
                 if idle:
                     coordinator = yield from self._committed.coordinator(str(asked.group_id), cluster, table)
             if isinstance(coordinator, Code):
@@ -538,9 +538,9 @@ class AdminRequests:
             code = int(_GONE if answer is None else answer.error_code)
             if at != broker and self._committed.moved(asked.group_id, at, [code]):
                 code = _AGAIN
-            if code == Code.GROUP_ID_NOT_FOUND and len(shares) > 1:
+            if code == Code.group_id_not_found and len(shares) > 1:
                 # Nothing to delete here, but maybe elsewhere.
-                results += [build_topic_errors(kind, topic, Code.NONE) for topic in shares[at.cluster]]
+                results += [build_topic_errors(kind, topic, Code.none) for topic in shares[at.cluster]]
             elif code:
                 if len(shares) == 1:
                     return build_error_response(request, code)
@@ -582,7 +582,7 @@ def describe_transactions(request: Request, broker: BrokerId | None, table: Rout
     if broker is not None and broker.cluster == table.group_home():
         return ForwardRequest(broker)
     ids = decode_request(request).transactional_ids
-    states = [{"transactional_id": one, "error_code": Code.NOT_COORDINATOR} for one in ids]
+    states = [{"transactional_id": one, "error_code": Code.not_coordinator} for one in ids]
     return RespondNow(build_response(request, transaction_states=states))
 
 
@@ -592,7 +592,7 @@ def respond_empty(request: Request) -> RequestDecision:
 
 
 def _refusal(why: str) -> dict[str, Any]:
-    return {"error_code": Code.POLICY_VIOLATION, "error_message": why}
+    return {"error_code": Code.policy_violation, "error_message": why}
 
 
 def _refuse_quotas(asked: Any) -> dict[str, Any]:
@@ -608,7 +608,7 @@ def _refuse_users(asked: Any) -> dict[str, Any]:
 def _refuse_election(asked: Any) -> dict[str, Any]:
     """Refuse an election. Without named partitions the response has only an error code."""
     if asked.topic_partitions is None:
-        return {"error_code": Code.POLICY_VIOLATION}
+        return {"error_code": Code.policy_violation}
     results = []
     for topic in asked.topic_partitions:
         partitions = [{"partition_id": one, **_refusal(ELECTION_REFUSED_MESSAGE)} for one in topic.partitions]
@@ -683,11 +683,11 @@ def refuse_guarded(request: Request, table: RoutingTable) -> RequestDecision | N
     if guarded is None:
         return None
     if request.key == api_versions.DELETE_RECORDS:
-        return refuse_all_partitions(request, asked, Code.POLICY_VIOLATION)
+        return refuse_all_partitions(request, asked, Code.policy_violation)
     split = SplitRequest(request, asked, table)
     for part in parts:
         why = f"topic {guarded} is Kafka's or Twinshore's own: change it at the cluster's own address, alone"
-        split.refuse(part, Code.POLICY_VIOLATION, why)
+        split.refuse(part, Code.policy_violation, why)
     return FanOut(split.ask())
 
 

@@ -43,7 +43,7 @@ TOPIC_NOTE_INTERVAL_S: Final = 10.0
 # The delay of a response that has only positions beyond the twin's end.
 AHEAD_RESPONSE_DELAY_S: Final = 0.1
 EMPTY_RESPONSE_DELAY_S: Final = 0.5
-_NOT_HERE: Final = int(Code.NOT_LEADER_OR_FOLLOWER)
+_NOT_HERE: Final = int(Code.not_leader_or_follower)
 
 
 class NetworkTable:
@@ -591,7 +591,7 @@ class ClientFollowerFetch:
     ) -> float | None:
         """Returns since when the client waits for the twin, if so. A session names a position only when changed."""
         level, now_s = self.follower_fetch.level(cluster, *part), self.follower_fetch.now_s
-        if error != Code.OFFSET_OUT_OF_RANGE or level is None or not self.follower_fetch.serves(cluster, *part):
+        if error != Code.offset_out_of_range or level is None or not self.follower_fetch.serves(cluster, *part):
             return None
         named = [one.position for one in asked.wanted if (str(one.topic), one.partition) == part]
         since_s = self._ahead.get(part)

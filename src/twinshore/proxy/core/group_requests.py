@@ -103,7 +103,7 @@ _REPEATS: Final = ("*", "?", "{")
 _REBALANCES: Final = ("PreparingRebalance", "CompletingRebalance")
 _IDLE: Final = ("Empty", "Dead")
 # Broker errors for a topic that is missing, or hidden from this client.
-_HIDDEN: Final = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAILED)
+_HIDDEN: Final = (Code.unknown_topic_or_partition, Code.topic_authorization_failed)
 
 
 class ActiveMembers:
@@ -167,12 +167,12 @@ class ClientMembers:
 def route_member_request(request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
     """Route JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
     if place is None or place.cluster != table.group_home():
-        return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
+        return RespondNow(build_error_response(request, Code.not_coordinator))
     if table.groups_gathering and request.key == HEARTBEAT:
         # On this error a member commits what it has read, and rejoins.
-        return RespondNow(build_error_response(request, Code.REBALANCE_IN_PROGRESS))
+        return RespondNow(build_error_response(request, Code.rebalance_in_progress))
     if table.groups_gathering and request.key == JOIN_GROUP:
-        return ParkRequest(build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS))
+        return ParkRequest(build_error_response(request, Code.coordinator_load_in_progress))
     return ForwardRequest(place, _JOINING_S if request.key in (JOIN_GROUP, SYNC_GROUP) else RESPONSE_TIMEOUT_S)
 
 
@@ -184,7 +184,7 @@ def route_describe_groups(request: Request, place: BrokerId | None, table: Routi
         return RespondNow(build_response(request))
     asked = decode_request(request)
     names = asked.group_ids if request.key == CONSUMER_GROUP_DESCRIBE else asked.groups
-    groups = [{"group_id": name, "error_code": Code.NOT_COORDINATOR} for name in names]
+    groups = [{"group_id": name, "error_code": Code.not_coordinator} for name in names]
     return RespondNow(build_response(request, groups=groups))
 
 
@@ -216,9 +216,9 @@ class ConsumerProtocolGroups:
         asked = decode_request(request)
         if not table.serves_newer_groups:
             why = describe_unsupported_protocol(asked.group_id, table.lack_newer_groups)
-            return self._refused(request, Code.UNSUPPORTED_VERSION, why)
+            return self._refused(request, Code.unsupported_version, why)
         if place is None or place.cluster != table.group_home():
-            return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
+            return RespondNow(build_error_response(request, Code.not_coordinator))
         member = str(asked.group_id), str(asked.member_id)
         if asked.member_epoch < 0:
             self._known.pop(member, None)
@@ -226,9 +226,9 @@ class ConsumerProtocolGroups:
             return ForwardRequest(place)
         joins = asked.member_epoch == 0
         if table.groups_gathering or (joins and self._holds(member[0])):
-            return RespondNow(build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS))
+            return RespondNow(build_error_response(request, Code.coordinator_load_in_progress))
         if why := describe_oversized_subscription(asked):
-            return self._refused(request, Code.INVALID_REQUEST, why)
+            return self._refused(request, Code.invalid_request, why)
         wanted = self._complete(asked, Subscription((), "") if joins else self._known.get(member))
         if joins or wanted is None or find_missing_topics(wanted, table) not in ((), self._hidden.get(member)):
             return FanOut(self._ask(request, asked, wanted, place, table))
@@ -263,7 +263,7 @@ class ConsumerProtocolGroups:
         if asked.member_epoch == 0:
             classic = yield from _classic_topics(group, place, table)
             if classic is None:
-                return build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS)
+                return build_error_response(request, Code.coordinator_load_in_progress)
             why = describe_mixed_protocols(group, classic, table)
         if not why and wanted is not None and (missing := find_missing_topics(wanted, table)):
             # The twin may be new.
@@ -273,16 +273,16 @@ class ConsumerProtocolGroups:
             missing = tuple(topic for topic in missing if topic not in made)
             shown = yield from _shown_topics(missing, table)
             if shown is None:
-                return build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS)
+                return build_error_response(request, Code.coordinator_load_in_progress)
             why = describe_missing_topics(group, wanted, missing, table, shown)
             if not why and (group, str(asked.member_id)) in self._known:
                 self._hidden[group, str(asked.member_id)] = missing
         if why:
-            return self._refused(request, Code.INVALID_REQUEST, why).body
+            return self._refused(request, Code.invalid_request, why).body
         body = request.view[request.position :]
         (answer,) = yield [BrokerRequest(place, request.key, request.version, [body])]
         if answer is None:
-            return build_error_response(request, Code.COORDINATOR_NOT_AVAILABLE)
+            return build_error_response(request, Code.coordinator_not_available)
         return _goes_on(request, answer, 0) or [answer]
 
     def _refused(self, request: Request, code: Code, why: str) -> RespondNow:
@@ -304,7 +304,7 @@ class ConsumerProtocolGroups:
         if answer.error_code or answer.leader:
             return None
         self._at_work.refused(why)
-        return build_error_response(request, Code.INCONSISTENT_GROUP_PROTOCOL)
+        return build_error_response(request, Code.inconsistent_group_protocol)
 
 
 def _describe(group: str, key: int, place: BrokerId, table: RoutingTable) -> SubRequests[Any]:
@@ -322,7 +322,7 @@ def read_group_members(group: str, place: BrokerId, table: RoutingTable) -> SubR
 def check_group_idle(group: str, place: BrokerId, table: RoutingTable) -> SubRequests[bool | None]:
     """Whether the group has no members of either protocol; None without an answer."""
     found = yield from _describe(group, DESCRIBE_GROUPS, place, table)
-    if found is None or found.error_code not in (Code.NONE, Code.GROUP_ID_NOT_FOUND):
+    if found is None or found.error_code not in (Code.none, Code.group_id_not_found):
         return None
     if not found.error_code and found.group_state not in _IDLE:
         return False
@@ -371,9 +371,9 @@ def _goes_on(request: Request, view: memoryview, at: int) -> Parts | None:
     it.
     """
     answer = decode_response(CONSUMER_GROUP_HEARTBEAT, request.version, view[at:])
-    if answer.error_code != Code.GROUP_ID_NOT_FOUND:
+    if answer.error_code != Code.group_id_not_found:
         return None
-    return build_error_response(request, Code.UNKNOWN_MEMBER_ID, error_message=answer.error_message)
+    return build_error_response(request, Code.unknown_member_id, error_message=answer.error_message)
 
 
 def parse_subscribed_topics(metadata: bytes) -> Iterator[str]:
@@ -481,7 +481,7 @@ _BATCHED_COORDINATORS: Final = 4
 # The first version of OffsetCommit for members of the newer protocol. From there a missing group is an error.
 _NEWER_COMMIT_VERSION: Final = 9
 # After this error every client repeats the request at the same broker.
-_AGAIN: Final = Code.COORDINATOR_LOAD_IN_PROGRESS
+_AGAIN: Final = Code.coordinator_load_in_progress
 
 
 class OffsetRequests:
@@ -501,7 +501,7 @@ class OffsetRequests:
     ) -> RequestDecision:
         """Commit each offset where it is kept. `still`: whether the grounds for the decision hold."""
         if place is None or place.cluster != table.group_home():
-            return RespondNow(build_commit_errors(request, asked.topics, Code.NOT_COORDINATOR))
+            return RespondNow(build_commit_errors(request, asked.topics, Code.not_coordinator))
         if table.offset_commits_paused:
             return ParkRequest(build_commit_errors(request, asked.topics, _AGAIN))
         self._counting.committed(request, str(asked.group_id), asked.topics, place.cluster)
@@ -520,8 +520,8 @@ class OffsetRequests:
             code = yield from _check_member(request, asked, place, table)
         else:
             idle = yield from check_group_idle(str(asked.group_id), place, table)
-            code = _AGAIN if idle is None else Code.NONE if idle else Code.UNKNOWN_MEMBER_ID
-        if code not in (Code.NONE, Code.REBALANCE_IN_PROGRESS):
+            code = _AGAIN if idle is None else Code.none if idle else Code.unknown_member_id
+        if code not in (Code.none, Code.rebalance_in_progress):
             return build_commit_errors(request, asked.topics, code)
         questions: dict[BrokerId, Any] = {}
         lost: dict[str, int] = {}
@@ -544,7 +544,7 @@ class OffsetRequests:
         for at, answer in answers.items():
             topics = () if answer is None else _by_member(answer).topics
             codes = [part.error_code for topic in topics for part in topic.partitions]
-            if at == place or not self.moved(asked.group_id, at, codes or [Code.NOT_COORDINATOR]):
+            if at == place or not self.moved(asked.group_id, at, codes or [Code.not_coordinator]):
                 told |= {str(topic.name): topic for topic in topics}
         kind = get_response_type(OFFSET_COMMIT, request.version)
         missing = [topic for topic in asked.topics if str(topic.name) not in told]
@@ -556,7 +556,7 @@ class OffsetRequests:
         asked = decode_request(request)
         groups = asked.groups if request.version >= _SEVERAL_GROUPS_VERSION else [asked]
         if place is None or place.cluster != table.group_home():
-            refused = [_offset_errors(request, group, Code.NOT_COORDINATOR) for group in groups]
+            refused = [_offset_errors(request, group, Code.not_coordinator) for group in groups]
             return RespondNow(_offsets_response(request, refused))
         names = [str(topic.name) for group in groups for topic in group.topics or ()]
         here = all(table.stays(name) and not table.may_have_offsets_elsewhere(name) for name in names)
@@ -610,7 +610,7 @@ class OffsetRequests:
         for at, answer in answers.items():
             if several and answer is not None:
                 answer = answer.groups[0]
-            code = Code.NOT_COORDINATOR if answer is None else getattr(answer, "error_code", Code.NONE)
+            code = Code.not_coordinator if answer is None else getattr(answer, "error_code", Code.none)
             if at != place and self.moved(group.group_id, at, [code]):
                 return _AGAIN
             if answer is None or code:
@@ -639,7 +639,7 @@ class OffsetRequests:
         """Whether the coordinator there has moved or is silent, and so is looked up again. The client only knows that
         at home.
         """
-        moved = any(code in (Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE) for code in codes)
+        moved = any(code in (Code.not_coordinator, Code.coordinator_not_available) for code in codes)
         if moved:
             self._coordinators.pop((place.cluster, str(group)), None)
         return moved
@@ -656,12 +656,12 @@ def _by_member(whole: Any) -> Any:
     """Answer UNKNOWN_MEMBER_ID to a member of a group that has moved, who then rejoins. GROUP_ID_NOT_FOUND would reach
     the application.
     """
-    if all(part.error_code != Code.GROUP_ID_NOT_FOUND for topic in whole.topics for part in topic.partitions):
+    if all(part.error_code != Code.group_id_not_found for topic in whole.topics for part in topic.partitions):
         return whole
 
     def told(part: Any) -> Any:
-        gone = part.error_code == Code.GROUP_ID_NOT_FOUND
-        return replace(part, error_code=Code.UNKNOWN_MEMBER_ID) if gone else part
+        gone = part.error_code == Code.group_id_not_found
+        return replace(part, error_code=Code.unknown_member_id) if gone else part
 
     topics = (replace(topic, partitions=tuple(map(told, topic.partitions))) for topic in whole.topics)
     return replace(whole, topics=tuple(topics))
@@ -688,13 +688,13 @@ def _check_member(request: Request, asked: Any, place: BrokerId, table: RoutingT
     )
     answer = yield from ask_broker(place, heartbeat)
     if answer is None:
-        return Code.COORDINATOR_NOT_AVAILABLE
+        return Code.coordinator_not_available
     is_newer = table.serves_newer_groups and request.version >= _NEWER_COMMIT_VERSION
-    if answer.error_code == Code.UNKNOWN_MEMBER_ID and is_newer:
+    if answer.error_code == Code.unknown_member_id and is_newer:
         # A heartbeat of the newer protocol would take news that is meant for the member.
         member = yield from read_group_member(str(asked.group_id), str(asked.member_id), place, table)
         if member is not None:
-            return Code.NONE if member.member_epoch == epoch else Code.STALE_MEMBER_EPOCH
+            return Code.none if member.member_epoch == epoch else Code.stale_member_epoch
     return int(answer.error_code)
 
 

@@ -98,7 +98,7 @@ class ClientLogin:
     def _handshake(self, request: Request) -> LoginStep:
         wanted = str(decode_request(request).mechanism)
         known = wanted in self._mechanisms
-        code = Code.NONE if known else Code.UNSUPPORTED_SASL_MECHANISM
+        code = Code.none if known else Code.unsupported_sasl_mechanism
         body = build_response(request, error_code=code, mechanisms=tuple(self._mechanisms))
         if not known:
             why = f"it wants to log in by {wanted!r:.40}, and [proxy] sasl has no such"
@@ -139,7 +139,7 @@ def _as_bare(message: bytes | None, _: str) -> Parts:
 
 def _wrapped(request: Request) -> _Frames:
     def framed(message: bytes | None, why: str) -> Parts:
-        code = Code.SASL_AUTHENTICATION_FAILED if message is None else Code.NONE
+        code = Code.sasl_authentication_failed if message is None else Code.none
         values = {"error_code": code, "error_message": why or None, "auth_bytes": message or b""}
         return _framed(request, build_response(request, **values))
 

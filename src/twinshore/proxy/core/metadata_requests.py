@@ -161,7 +161,7 @@ class MetadataRequests:
         if any(table.route(name) is None and not topic.error_code for name, topic in found.items()):
             self.news()
         for name in several:  # one is a twin; which one will be known soon
-            found[name] = replace(found[name], error_code=Code.LEADER_NOT_AVAILABLE, partitions=())
+            found[name] = replace(found[name], error_code=Code.leader_not_available, partitions=())
         for name, twin in twins:
             if name in found:
                 found[name] = _with_replicas(found[name], twin)
@@ -170,9 +170,9 @@ class MetadataRequests:
             if name not in found:
                 found[name] = _without_leaders(get_element_type(kind, "topics"), name, table)
         for name in named:
-            if found[name].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            if found[name].error_code == Code.unknown_topic_or_partition:
                 self.counting.unknown(request, name)
-        nameless = [{"topic_id": one, "name": None, "error_code": Code.UNKNOWN_TOPIC_ID} for one in unknown]
+        nameless = [{"topic_id": one, "name": None, "error_code": Code.unknown_topic_id} for one in unknown]
         answer = build_message(kind, topics=[*found.values(), *nameless], **_brokers(self.addressing, table))
         if request.version < NO_AUTO_CREATE_VERSION:
             answer = convert_message(get_response_type(METADATA, request.version), answer)
@@ -219,13 +219,13 @@ def _without_leaders(kind: Any, topic: str, table: RoutingTable) -> Any:
     """Build the topic with its known partitions, so that pattern subscribers do not take it for deleted."""
     home = table.clusters.get(table.routes.get(topic, ""))
     count = max(cluster.partitions.get(topic, 0) for cluster in ([home] if home else table.clusters.values()))
-    partition = {"error_code": Code.LEADER_NOT_AVAILABLE, "leader_id": NO_BROKER}
+    partition = {"error_code": Code.leader_not_available, "leader_id": NO_BROKER}
     return build_message(
         kind,
         name=topic,
         topic_id=get_topic_id(topic, table),
         partitions=[{"partition_index": number, **partition} for number in range(count)],
-        error_code=Code.NONE if count else Code.LEADER_NOT_AVAILABLE,
+        error_code=Code.none if count else Code.leader_not_available,
     )
 
 
@@ -284,7 +284,7 @@ def route_describe_cluster(request: Request, addressing: BrokerAddressing, table
     if getattr(decode_request(request), "endpoint_type", _BROKERS) == _BROKERS:
         return RespondNow(build_response(request, **_brokers(addressing, table)))
     why, cluster_id = "the controllers behind the proxy are not for clients", addressing.cluster_id
-    error = build_error_response(request, Code.UNSUPPORTED_ENDPOINT_TYPE, error_message=why, cluster_id=cluster_id)
+    error = build_error_response(request, Code.unsupported_endpoint_type, error_message=why, cluster_id=cluster_id)
     return RespondNow(error)
 
 
@@ -293,7 +293,7 @@ def route_find_coordinator(request: Request, addressing: BrokerAddressing, table
     asked = decode_request(request)
     if getattr(asked, "key_type", _GROUP) not in (_GROUP, _TRANSACTION):
         why = "only consumer groups and transactions have coordinators at this proxy"
-        return RespondNow(_no_coordinator(request, asked, Code.UNSUPPORTED_VERSION, why))
+        return RespondNow(_no_coordinator(request, asked, Code.unsupported_version, why))
     return FanOut(_find_coordinator(request, asked, addressing, table))
 
 
@@ -301,7 +301,7 @@ def _find_coordinator(request: Request, asked: Any, addressing: BrokerAddressing
     home = table.group_home()
     answer = yield from ask_broker(BrokerId(home, ANY_BROKER), asked)
     if answer is None:
-        return _no_coordinator(request, asked, Code.COORDINATOR_NOT_AVAILABLE, f"cluster {home} does not answer")
+        return _no_coordinator(request, asked, Code.coordinator_not_available, f"cluster {home} does not answer")
     if request.version < _BATCHED:
         return encode_message(_led(answer, home, addressing))
     coordinators = tuple(_led(one, home, addressing) for one in answer.coordinators)
@@ -339,7 +339,7 @@ def route_init_producer_id(request: Request, place: BrokerId | None, table: Rout
 
 def _init_producer_id(request: Request, asked: Any, brokers: Sequence[BrokerId], table: RoutingTable) -> FanOutSteps:
     """Ask brokers in turn: a client may have access to one cluster alone."""
-    refused = build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
+    refused = build_error_response(request, Code.coordinator_load_in_progress, producer_epoch=-1)
     for broker in brokers:
         mark, question = get_cluster_mark(table.clusters[broker.cluster].cluster_id), asked
         if extract_cluster_mark(getattr(asked, "producer_id", NO_BROKER)) == mark:
@@ -373,7 +373,7 @@ def route_by_partitions(request: Request, place: BrokerId | None, table: Routing
     if place is not None and len(here) == len(asked.topics) and not by_epochs:
         return ForwardRequest(place, _wait_s(asked))
     if place is None or not here:
-        return refuse_all_partitions(request, asked, Code.NOT_LEADER_OR_FOLLOWER)
+        return refuse_all_partitions(request, asked, Code.not_leader_or_follower)
     moved = tuple(_refused(request, topic) for topic in asked.topics if topic not in here)
     question = replace(asked, topics=here)
     steps = _query_epochs(request, question, place, table) if by_epochs else _query(request, question, place)
@@ -384,7 +384,7 @@ def refuse_all_partitions(request: Request, asked: Any, code: Code) -> RespondNo
     return RespondNow(build_response(request, topics=[_refused(request, topic, code) for topic in asked.topics]))
 
 
-def _refused(request: Request, topic: Any, code: Code = Code.NOT_LEADER_OR_FOLLOWER) -> Any:
+def _refused(request: Request, topic: Any, code: Code = Code.not_leader_or_follower) -> Any:
     name, number = _FIELDS.get(request.key, _ELSE)
     kind = get_element_type(get_response_type(request.key, request.version), "topics")
     numbers = getattr(topic, "partition_indexes", None)

@@ -422,7 +422,7 @@ class ResetFilter:
             self._ids[group] = member
         if request.key == JOIN_GROUP and isinstance(move, ForwardRequest) and self._resets.holds(group):
             self._wait_for(group)
-            return ParkRequest(build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS))
+            return ParkRequest(build_error_response(request, Code.coordinator_load_in_progress))
         self._wait_for("")
         former = request.key == HEARTBEAT and self._resets.may_be_former_member(group, member)
         if former and isinstance(move, ForwardRequest) and self._gives_up(asked):
@@ -441,7 +441,7 @@ class ResetFilter:
         if outside and self._resets.may_be_former_member(group, self._ids.get(group, "")):
             return self._without_some(request, asked, place, table)
         if outside and group not in self._ids and self._resets.was_just_reset(group) and self._is_meant(asked, table):
-            return RespondNow(build_commit_errors(request, asked.topics, Code.UNKNOWN_MEMBER_ID))
+            return RespondNow(build_commit_errors(request, asked.topics, Code.unknown_member_id))
         move = _on_its_way(self._commit_of(request, asked, place, table), commits_key(group))
         return self._told(move, request, group, table) if self._resets.may_be_former_member(group, member) else move
 
@@ -467,9 +467,9 @@ class ResetFilter:
         known = self._ids.get(group, "") if outside else member
         if outside and not known:
             # As for a group with members.
-            return RespondNow(build_commit_errors(request, asked.topics, Code.UNKNOWN_MEMBER_ID))
+            return RespondNow(build_commit_errors(request, asked.topics, Code.unknown_member_id))
         if self._resets.sets(group) and (outside or self._elsewhere(asked, table)):
-            return ParkRequest(build_commit_errors(request, asked.topics, Code.COORDINATOR_LOAD_IN_PROGRESS))
+            return ParkRequest(build_commit_errors(request, asked.topics, Code.coordinator_load_in_progress))
         if outside and self._resets.is_former_member(group, known):
             return self._without_some(request, asked, place, table)
         move = self._commit_of(request, asked, place, table)
@@ -492,7 +492,7 @@ class ResetFilter:
         group = str(asked.group_id)
         left, kept = _parted(asked.topics, partial(self._resets.means, group, table))
         if not kept:
-            return RespondNow(build_commit_errors(request, left, Code.NONE))
+            return RespondNow(build_commit_errors(request, left, Code.none))
         move = self._commit_of(request, replace(asked, topics=tuple(kept)), place, table)
         if left and isinstance(move, ForwardRequest):
             move = move._replace(
@@ -508,7 +508,7 @@ class ResetFilter:
         def more(body: Parts) -> Parts:
             whole = decode_response(OFFSET_COMMIT, request.version, memoryview(b"".join(body)))
             kind = get_response_type(OFFSET_COMMIT, request.version)
-            told = [build_topic_errors(kind, one, Code.NONE) for one in left]
+            told = [build_topic_errors(kind, one, Code.none) for one in left]
             return encode_message(self._without_errors(whole, group, table, told))
 
         match move:
@@ -529,10 +529,10 @@ class ResetFilter:
 
     def _without_errors(self, whole: Any, group: str, table: RoutingTable, left: Sequence[Any]) -> Any:
         def told(topic: str, part: Any) -> Any:
-            gone = part.error_code == Code.UNKNOWN_MEMBER_ID and self._resets.means(
+            gone = part.error_code == Code.unknown_member_id and self._resets.means(
                 group, table, topic, part.partition_index
             )
-            return replace(part, error_code=to_error_code(Code.NONE)) if gone else part
+            return replace(part, error_code=to_error_code(Code.none)) if gone else part
 
         topics = [
             replace(one, partitions=tuple(map(partial(told, str(one.name)), one.partitions))) for one in whole.topics
@@ -568,9 +568,9 @@ def _on_its_way(move: RequestDecision, way: str) -> RequestDecision:
 def _rebalances(view: memoryview, at: int, version: int) -> Parts | None:
     """Answer a heartbeat so that the member, current or removed, joins."""
     whole = decode_response(HEARTBEAT, version, view[at:])
-    if whole.error_code not in (Code.NONE, Code.UNKNOWN_MEMBER_ID):
+    if whole.error_code not in (Code.none, Code.unknown_member_id):
         return None
-    return encode_message(replace(whole, error_code=to_error_code(Code.REBALANCE_IN_PROGRESS)))
+    return encode_message(replace(whole, error_code=to_error_code(Code.rebalance_in_progress)))
 
 
 def _with(errand: FanOutSteps, more: Callable[[Parts], Parts]) -> FanOutSteps:

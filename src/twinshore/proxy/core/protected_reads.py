@@ -112,5 +112,5 @@ class ProtectedReads:
         if end is None or one.error_code or times.get((topic, one.partition_index)) != _LATEST:
             return one
         if end.offset < 0:
-            return replace(one, error_code=Code.NOT_LEADER_OR_FOLLOWER, offset=-1)
+            return replace(one, error_code=Code.not_leader_or_follower, offset=-1)
         return replace(one, offset=min(one.offset, end.offset))

@@ -70,7 +70,7 @@ class CommitHold(Protocol):
 
 
 class NothingHeld:
-    code = Code.NONE
+    code = Code.none
 
     def wait(self, done: Callable[[], None]) -> None:
         done()

@@ -119,14 +119,14 @@ def check_sequence(header: BatchHeader, wrote: ProducerTail) -> Code:
     batch before is missing, unless the new home has it.
     """
     if header.producer_epoch != wrote.epoch:
-        return Code.NONE if header.producer_epoch > wrote.epoch else Code.INVALID_PRODUCER_EPOCH
+        return Code.none if header.producer_epoch > wrote.epoch else Code.invalid_producer_epoch
     ahead = sequence_distance(header.base_sequence, wrote.last)
     if ahead == 1:
-        return Code.NONE
+        return Code.none
     if ahead > 1:
-        return Code.NONE if wrote.lost else Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return Code.none if wrote.lost else Code.out_of_order_sequence_number
     last_ahead = sequence_distance(header.base_sequence + header.count - 1, wrote.last)
-    return Code.DUPLICATE_SEQUENCE_NUMBER if last_ahead <= 0 else Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    return Code.duplicate_sequence_number if last_ahead <= 0 else Code.out_of_order_sequence_number
 
 
 def find_duplicate_offset(header: BatchHeader, wrote: ProducerTail) -> int | None:
@@ -186,7 +186,7 @@ class MovedProducers:
             topic = str(one.topic)
             key = topic, one.partition
             if topic not in here:
-                refused[key] = Code.NOT_LEADER_OR_FOLLOWER
+                refused[key] = Code.not_leader_or_follower
                 continue
             header = parse_batch(one.records) if topic in table.leads else None
             if header is None or header.producer_id < 0:
@@ -197,14 +197,14 @@ class MovedProducers:
             known = table.wrote.get(key, {}).get(client_id)
             how = self._check(header, producer, known, table)
             self._count(header, how, producer, table)
-            offset = find_duplicate_offset(header, known) if known and how is Code.DUPLICATE_SEQUENCE_NUMBER else None
+            offset = find_duplicate_offset(header, known) if known and how is Code.duplicate_sequence_number else None
             if offset is not None:
                 there[key] = offset
                 continue
-            if how not in (Code.NONE, Code.OUT_OF_ORDER_SEQUENCE_NUMBER):
+            if how not in (Code.none, Code.out_of_order_sequence_number):
                 refused[key] = how
                 continue
-            if how is Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            if how is Code.out_of_order_sequence_number:
                 early.append(producer)
             begins.append(producer)
             if producer.producer_id != client_id:
@@ -220,9 +220,9 @@ class MovedProducers:
         A producer had only the first `IN_FLIGHT_MAX` batches on their way.
         """
         topic, partition, _ = producer
-        if how is Code.DUPLICATE_SEQUENCE_NUMBER and table.leads[topic].torn is not None:
+        if how is Code.duplicate_sequence_number and table.leads[topic].torn is not None:
             self._again.known += header.count
-        elif how is Code.NONE and (most := table.unsure.get((topic, partition))):
+        elif how is Code.none and (most := table.unsure.get((topic, partition))):
             before = self._unsure.get(producer, 0)
             if before or len(self._unsure) < MOVED_PRODUCERS_MAX:
                 self._unsure[producer] = before + 1
@@ -233,11 +233,11 @@ class MovedProducers:
         self, header: BatchHeader, producer: ProducerPartition, known: ProducerTail | None, table: RoutingTable
     ) -> Code:
         if producer in self._begun or known is None:
-            return Code.NONE
+            return Code.none
         how = check_sequence(header, known)
         home = table.clusters.get(table.leads[producer.topic].cluster or "")
         can_tell = home is not None and DESCRIBE_PRODUCERS in home.offers
-        return Code.NONE if how is Code.OUT_OF_ORDER_SEQUENCE_NUMBER and not can_tell else how
+        return Code.none if how is Code.out_of_order_sequence_number and not can_tell else how
 
     def build_producers_request(self, verdict: ProduceVerdict) -> Any:
         """Ask which producers the new home knows."""
@@ -266,7 +266,7 @@ class MovedProducers:
         kept = [one for one in verdict.asked.batches if (str(one.topic), one.partition) not in out]
         refused = dict(verdict.refused)
         for key in out:
-            refused[key] = Code.OUT_OF_ORDER_SEQUENCE_NUMBER if key in answered else Code.NOT_LEADER_OR_FOLLOWER
+            refused[key] = Code.out_of_order_sequence_number if key in answered else Code.not_leader_or_follower
         begins = [one for one in verdict.begins if (one.topic, one.partition) not in out]
         return verdict._replace(asked=verdict.asked._replace(batches=kept), refused=refused, early=(), begins=begins)
 
@@ -278,9 +278,9 @@ class MovedProducers:
         self._begun.update(one for one in begins if (one.topic, one.partition) in taken)
 
 
-_NOT_HERE = int(Code.NOT_LEADER_OR_FOLLOWER)
+_NOT_HERE = int(Code.not_leader_or_follower)
 FETCH_SESSIONS_VERSION = 7  # the first version of Fetch that has them
-SESSION_NOT_FOUND_RESPONSE = fetch.FetchResponse(0, int(Code.FETCH_SESSION_ID_NOT_FOUND), 0, [])
+SESSION_NOT_FOUND_RESPONSE = fetch.FetchResponse(0, int(Code.fetch_session_id_not_found), 0, [])
 # Clients have one for each connection. Beyond these the oldest is dropped, and the client opens it again.
 FETCH_SESSIONS_MAX = 4
 
@@ -409,7 +409,7 @@ class RecordRequests:
             return self._produce(request, place, table, asked)
         parts = tuple(_protected_part(one) for one in asked.batches if str(one.topic) in protected)
         if len({part.partition for part in parts}) < len(parts):  # each has one answer
-            return self._refused(request, asked, Code.INVALID_REQUEST)
+            return self._refused(request, asked, Code.invalid_request)
         decision = self._produce(request, place, table, asked._replace(acks=ACKS_ALL))
         if not isinstance(decision, ForwardRequest | FanOut):
             return decision
@@ -430,16 +430,16 @@ class RecordRequests:
         """Topics elsewhere are refused, so that the client refreshes; held ones wait."""
         topics = tuple(dict.fromkeys([str(one.topic) for one in asked.batches]))
         if place is None or not topics or any(map(is_reserved_topic, topics)):
-            return self._refused(request, asked, Code.NOT_LEADER_OR_FOLLOWER)
+            return self._refused(request, asked, Code.not_leader_or_follower)
         here = [topic for topic in topics if not table.is_elsewhere(topic, place.cluster)]
         if asked.transactional_id is not None and place.cluster != table.group_home() and here:
-            return self._refused(request, asked, Code.INVALID_TXN_STATE)
+            return self._refused(request, asked, Code.invalid_txn_state)
         # A transaction may go on writing: a switch waits until it has ended.
         if asked.transactional_id is None and any(map(table.writes_paused, here)):
-            refusal = refuse_all_batches(request, asked, Code.NOT_LEADER_OR_FOLLOWER) if asked.acks else None
+            refusal = refuse_all_batches(request, asked, Code.not_leader_or_follower) if asked.acks else None
             return ParkRequest(refusal, goes_first=True)
         if not here:
-            return self._refused(request, asked, Code.NOT_LEADER_OR_FOLLOWER)
+            return self._refused(request, asked, Code.not_leader_or_follower)
         untouched = len(here) == len(topics) and table.leads.keys().isdisjoint(here)
         judged = ProduceVerdict(asked) if untouched else self._moved.judge(asked, table, frozenset(here))
         wait_s = RESPONSE_TIMEOUT_S + asked.timeout_ms / 1000
@@ -468,13 +468,13 @@ class RecordRequests:
             producers = yield from ask_broker(place, self._moved.build_producers_request(verdict))
             verdict = self._moved.judge_again(verdict, producers)
         kept = {(str(one.topic), one.partition) for one in verdict.asked.batches}
-        answer, code = produce.ProduceResponse([]), Code.NONE
+        answer, code = produce.ProduceResponse([]), Code.none
         if kept:
             counters = self._counting.sent(request, verdict.asked, place.cluster)
             body = produce.write_produce_request(version, verdict.asked)
             (response,) = yield [BrokerRequest(place, request.key, version, body, counters)]
             if response is None:
-                code = Code.REQUEST_TIMED_OUT
+                code = Code.request_timed_out
             else:
                 answer = self._kept_out(produce.read_produce_response(response, 0, version), place)
         given = {(str(one.topic), one.partition): one for one in answer.appended}
@@ -483,9 +483,9 @@ class RecordRequests:
         for one in asked.batches:
             key = (str(one.topic), one.partition)
             if key in verdict.there:
-                joined.append(produce.ProducedPartition(*key, int(Code.NONE), verdict.there[key]))
+                joined.append(produce.ProducedPartition(*key, int(Code.none), verdict.there[key]))
                 continue
-            refused = int(code) if key in kept else int(verdict.refused.get(key, Code.NOT_LEADER_OR_FOLLOWER))
+            refused = int(code) if key in kept else int(verdict.refused.get(key, Code.not_leader_or_follower))
             joined.append(given.get(key, produce.ProducedPartition(*key, refused, -1)))
         return [produce.write_produce_response(version, _without_leaders(answer._replace(appended=joined)))]
 
@@ -508,7 +508,7 @@ class RecordRequests:
 
     def _kept_out(self, answer: produce.ProduceResponse, place: BrokerId) -> produce.ProduceResponse:
         """Replace authorization errors: a switch also blocks writers by ACLs, and late ones must refresh metadata."""
-        table, refused = self._now() if self._now else None, int(Code.TOPIC_AUTHORIZATION_FAILED)
+        table, refused = self._now() if self._now else None, int(Code.topic_authorization_failed)
         if table is None or all(one.error != refused for one in answer.appended):
             return answer
         appended = []
@@ -662,7 +662,7 @@ def refuse_all_batches(request: Request, asked: produce.ProduceRequest, code: Co
     """Refuse all batches, protected topics as not authorized."""
     appended = []
     for one in asked.batches:
-        error = Code.TOPIC_AUTHORIZATION_FAILED if is_reserved_topic(str(one.topic)) else code
+        error = Code.topic_authorization_failed if is_reserved_topic(str(one.topic)) else code
         appended.append(produce.ProducedPartition(one.topic, one.partition, int(error), -1))
     return [produce.write_produce_response(request.version, produce.ProduceResponse(appended))]
 

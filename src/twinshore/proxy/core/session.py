@@ -174,7 +174,7 @@ class BreakerFilter:
         less = asked._replace(batches=kept)
         move = self._records.on_produce(request, place, table, less)
         if isinstance(move, ParkRequest) and move.refusal is not None:
-            return move._replace(refusal=refuse_all_batches(request, asked, Code.NOT_LEADER_OR_FOLLOWER))
+            return move._replace(refusal=refuse_all_batches(request, asked, Code.not_leader_or_follower))
         if isinstance(move, ForwardRequest) and move.body is None:
             return move._replace(body=produce.write_produce_request(request.version, less))
         return move
@@ -189,12 +189,12 @@ class BreakerFilter:
                 sequence = header.base_sequence
                 first = self._first_refused(producer, sequence)
                 self._refused[producer] = sequence if first is None else first, self._breakers.now_s
-            return _appended(one, Code.NOT_ENOUGH_REPLICAS)
+            return _appended(one, Code.not_enough_replicas)
         self._breakers.dropped(row, str(one.topic), client, one.partition, records, size)
         if producer is not None:
             self._refused.pop(producer, None)
             self._breakers.gap(producer)
-        return _appended(one, Code.NONE)
+        return _appended(one, Code.none)
 
     def _first_refused(self, producer: PartitionProducer, sequence: int) -> int | None:
         """Returns the sequence that was refused lately and comes before this one, if any."""
@@ -210,9 +210,9 @@ class BreakerFilter:
             return None
         if producer in self._breakers.gaps:
             # The client gets a new id or epoch, and counts from 0: then the broker sees no gap.
-            return Code.UNKNOWN_PRODUCER_ID
+            return Code.unknown_producer_id
         if self._first_refused(producer, header.base_sequence) is not None:
-            return Code.NOT_ENOUGH_REPLICAS
+            return Code.not_enough_replicas
         self._refused.pop(producer, None)
         return None
 
@@ -331,7 +331,7 @@ def _fingerprint(one: produce.ProduceRequestPartition) -> BatchFingerprint:
 
 
 def _appended(one: produce.ProduceRequestPartition, code: Code) -> produce.ProducedPartition:
-    log_start = 0 if code is Code.UNKNOWN_PRODUCER_ID else -1
+    log_start = 0 if code is Code.unknown_producer_id else -1
     return produce.ProducedPartition(one.topic, one.partition, int(code), -1, log_start=log_start)
 
 

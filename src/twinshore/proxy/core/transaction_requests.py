@@ -72,7 +72,7 @@ def init_transactional_producer(
 ) -> RequestDecision:
     """Route to the groups' home. A producer id of another cluster means nothing there."""
     if place is None or place.cluster != table.group_home():
-        return RespondNow(build_error_response(request, Code.NOT_COORDINATOR, producer_epoch=-1))
+        return RespondNow(build_error_response(request, Code.not_coordinator, producer_epoch=-1))
     if getattr(asked, "producer_id", _NOBODY) < 0:
         return ForwardRequest(place)
     return FanOut(_init_known(request, asked, place), RESPONSE_TIMEOUT_S)
@@ -84,7 +84,7 @@ def _init_known(request: Request, asked: Any, place: BrokerId) -> FanOutSteps:
         asked = replace(asked, producer_id=_NOBODY, producer_epoch=-1)
     answer = yield from ask_broker(place, asked)
     if answer is None:
-        return build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
+        return build_error_response(request, Code.coordinator_load_in_progress, producer_epoch=-1)
     return encode_message(answer)
 
 
@@ -112,7 +112,7 @@ class TransactionEnds:
     def end(self, request: Request, place: BrokerId | None) -> RequestDecision:
         """Forward EndTxn to the coordinator that has the transaction, also if groups have moved."""
         if place is None:
-            return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
+            return RespondNow(build_error_response(request, Code.not_coordinator))
         asked = decode_request(request)
         name = str(asked.transactional_id)
         if asked.committed and any(level.holds for level in self._protection.levels.values()):
@@ -127,11 +127,11 @@ class TransactionEnds:
 
         While they do not, the client is told to commit again, as if the transaction were not complete at home.
         """
-        later = build_error_response(request, Code.CONCURRENT_TRANSACTIONS)
+        later = build_error_response(request, Code.concurrent_transactions)
         state = yield from _describe(place, name)
         if state is None:
             return later
-        if state.error and state.error != Code.TRANSACTIONAL_ID_NOT_FOUND:
+        if state.error and state.error != Code.transactional_id_not_found:
             return build_error_response(request, state.error)
         written = [TopicPartition(*one) for one in state.partitions]
         if state.state in (_PREPARE_COMMIT, _COMPLETE_COMMIT):
@@ -170,7 +170,7 @@ def _describe(place: BrokerId, name: str) -> SubRequests[TransactionState | None
 
 def _ended(request: Request, view: memoryview, at: int) -> Parts | None:
     answer = decode_response(request.key, request.version, view[at:])
-    return build_error_response(request, Code.NONE) if answer.error_code == Code.INVALID_TXN_STATE else None
+    return build_error_response(request, Code.none) if answer.error_code == Code.invalid_txn_state else None
 
 
 def _has_moved(topic: str, table: RoutingTable) -> bool:
@@ -184,18 +184,18 @@ def _add_partitions(request: Request, asked: Any, place: BrokerId | None, table:
     names = [str(one.name) for one in asked.v3_and_below_topics]
     home = table.group_home()
     if place is None or place.cluster != home:
-        return RespondNow(_of_partitions(request, asked, dict.fromkeys(names, Code.NOT_COORDINATOR)))
+        return RespondNow(_of_partitions(request, asked, dict.fromkeys(names, Code.not_coordinator)))
     # While members gather, transactions may begin: a client that waited here would not rejoin.
     elsewhere = {name for name in names if table.is_elsewhere(name, home)}
     come = elsewhere and (table.groups_gathering or all(_has_moved(name, table) for name in elsewhere))
     if table.offset_commits_paused or come or any(table.writes_paused(name) for name in names):
         # A client that also reads is awaited as groups gather: it aborts, as it must at the new home, and rejoins.
         aborts = elsewhere and table.groups_gathering
-        code = Code.INVALID_PRODUCER_ID_MAPPING if aborts else Code.CONCURRENT_TRANSACTIONS
+        code = Code.invalid_producer_id_mapping if aborts else Code.concurrent_transactions
         return ParkRequest(_of_partitions(request, asked, dict.fromkeys(names, code)))
     if not elsewhere:
         return ForwardRequest(place)
-    codes = {name: Code.TOPIC_AUTHORIZATION_FAILED if name in elsewhere else _NOT_ATTEMPTED for name in names}
+    codes = {name: Code.topic_authorization_failed if name in elsewhere else _NOT_ATTEMPTED for name in names}
     return RespondNow(_of_partitions(request, asked, codes))
 
 
@@ -211,9 +211,9 @@ def _of_partitions(request: Request, asked: Any, codes: Mapping[str, int]) -> Pa
 def route_add_offsets(request: Request, place: BrokerId | None, table: RoutingTable) -> RequestDecision:
     """Route AddOffsetsToTxn, which may begin a transaction."""
     if place is None or place.cluster != table.group_home():
-        return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
+        return RespondNow(build_error_response(request, Code.not_coordinator))
     if table.offset_commits_paused:
-        return ParkRequest(build_error_response(request, Code.CONCURRENT_TRANSACTIONS))
+        return ParkRequest(build_error_response(request, Code.concurrent_transactions))
     return ForwardRequest(place)
 
 
@@ -221,9 +221,9 @@ def route_txn_offset_commit(request: Request, place: BrokerId | None, table: Rou
     """Route TxnOffsetCommit, for topics that the groups' home has."""
     asked = decode_request(request)
     if place is None or place.cluster != table.group_home():
-        return RespondNow(build_commit_errors(request, asked.topics, Code.NOT_COORDINATOR))
+        return RespondNow(build_commit_errors(request, asked.topics, Code.not_coordinator))
     if table.offset_commits_paused:
-        return ParkRequest(build_commit_errors(request, asked.topics, Code.COORDINATOR_LOAD_IN_PROGRESS))
+        return ParkRequest(build_commit_errors(request, asked.topics, Code.coordinator_load_in_progress))
     if not all(table.stays(str(one.name)) for one in asked.topics):
         return RespondNow(build_commit_errors(request, asked.topics, _NOT_FOR_GROUP))
     told = strip_commit_epochs(asked, table)

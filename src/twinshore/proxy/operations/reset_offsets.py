@@ -82,7 +82,7 @@ _ROUNDS_MAX: Final = 5
 _PAUSE_S: Final = 0.1
 _UNHEARD: Final = -2
 _AGAIN: Final = frozenset(
-    {_UNHEARD, Code.UNKNOWN_MEMBER_ID, Code.REBALANCE_IN_PROGRESS, *COORDINATOR_UNAVAILABLE_CODES}
+    {_UNHEARD, Code.unknown_member_id, Code.rebalance_in_progress, *COORDINATOR_UNAVAILABLE_CODES}
 )
 
 TopicSelection = Mapping[str, frozenset[int] | None]
@@ -645,7 +645,7 @@ class OffsetReset:
             raise KafkaError(f"the offsets of group {self._group} could not be set in time", retriable=True)
         self._touched |= bool(places)
         codes = groups.commit({node: {self._group: places}} if places else {}, self._may_write).get(self._group, {})
-        left = {where: place for where, place in places.items() if codes.get(where, _UNHEARD) != Code.NONE}
+        left = {where: place for where, place in places.items() if codes.get(where, _UNHEARD) != Code.none}
         for where in left:
             code = codes.get(where, _UNHEARD)
             if code not in _AGAIN:

@@ -39,7 +39,7 @@ def observe_topics(cluster: KafkaCluster, names: Iterable[str]) -> dict[str, Obs
         topics = cluster.metadata(part, refresh=True).topics
         for name in part:
             topic = topics.get(name)
-            if topic is None or topic.error not in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION):
+            if topic is None or topic.error not in (Code.none, Code.unknown_topic_or_partition):
                 found[name] = ObservedTopic(Presence.HIDDEN)
             elif topic.error or not topic.partitions:
                 found[name] = ObservedTopic(Presence.GONE)
@@ -120,7 +120,7 @@ def is_open_without_acls(cluster: KafkaCluster) -> bool | None:
         try:
             entry = cluster.admin.broker_settings(node).get(OPEN_WITHOUT_ACLS_SETTING)
         except KafkaError as error:
-            if error.code == Code.CLUSTER_AUTHORIZATION_FAILED:
+            if error.code == Code.cluster_authorization_failed:
                 return None
             if not error.retriable:
                 raise

@@ -160,7 +160,7 @@ class DeletionGuard:
         try:
             target.admin.delete_topic(self.link.twin_of(topic), topic_id=bytes.fromhex(topic_id), allow=allow)
         except KafkaError as error:
-            if error.code not in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID):
+            if error.code not in (Code.unknown_topic_or_partition, Code.unknown_topic_id):
                 raise
 
 

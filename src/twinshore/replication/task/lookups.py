@@ -78,7 +78,7 @@ from twinshore.replication.task.core.shared_read import with_young_offset
 from twinshore.replication.task.mapped_lookup import inspect_mapped_target
 
 # Codes of a broker that cuts no log until an administrator changes a right, or the topic's settings.
-DELETE_RECORDS_DENIED_CODES = AUTHORIZATION_CODES | {Code.POLICY_VIOLATION}
+DELETE_RECORDS_DENIED_CODES = AUTHORIZATION_CODES | {Code.policy_violation}
 NONEXISTENT_PARTITION = (NOWHERE_TOPIC, [2**31 - 1])
 
 
@@ -91,7 +91,7 @@ def may_write_markers(target: KafkaCluster) -> bool:
         connection.handwritten_version(MARKERS_KEY)
         body = encode_markers([(TransactionMarker(marker_producer_id(0), 0, False, 0, [NONEXISTENT_PARTITION]), 1)])
         answered = connection.ask(MARKERS_KEY, MARKERS_VERSION, body, parse_markers, timeout_s=timeout_s)
-        return all(marked.error != Code.CLUSTER_AUTHORIZATION_FAILED for marked in answered)
+        return all(marked.error != Code.cluster_authorization_failed for marked in answered)
 
     return target.anybody("the right to write markers", ask)
 

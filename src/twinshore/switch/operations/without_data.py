@@ -76,7 +76,7 @@ def create_topics(new: KafkaCluster, state: SwitchState) -> StepOutcome:
             try:
                 new.admin.create_topic(move.topic, partitions=move.partitions, settings=TOPIC_SETTINGS)
             except KafkaError as error:
-                if error.code != Code.TOPIC_ALREADY_EXISTS:
+                if error.code != Code.topic_already_exists:
                     raise
     if lacking := [move.topic for move in state.topics if move.topic not in topics]:
         return StepPending(f"{join_names(lacking)} {is_or_are(lacking)} made on {new.name}")

@@ -35,12 +35,12 @@ from twinshore.replication.task.core.partition import PartitionReplicator, Phase
 MARKERS_MAX = 4000  # In one request: some tens of milliseconds of a broker's time.
 _CLUSTER = "ClusterAction or Alter on the cluster"
 _GRANTS: dict[int, str] = {
-    Code.CLUSTER_AUTHORIZATION_FAILED: f"Grant {_CLUSTER}",
-    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+    Code.cluster_authorization_failed: f"Grant {_CLUSTER}",
+    Code.transactional_id_authorization_failed: (
         f'Grant Describe and Write on transactional ids that begin with "twinshore.", or {_CLUSTER}'
     ),
 }
-FENCED_CODES = frozenset({Code.TRANSACTION_COORDINATOR_FENCED, Code.INVALID_PRODUCER_EPOCH})
+FENCED_CODES = frozenset({Code.transaction_coordinator_fenced, Code.invalid_producer_epoch})
 
 
 class PendingMarkers(NamedTuple):
@@ -221,7 +221,7 @@ def _stands(replicator: PartitionReplicator) -> bool:
 
 # The id was taken over, or forgotten: acquire it again and inspect.
 ID_TAKEN_CODES = frozenset(
-    {Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE, Code.INVALID_PRODUCER_ID_MAPPING}
+    {Code.invalid_producer_epoch, Code.producer_fenced, Code.invalid_txn_state, Code.invalid_producer_id_mapping}
 )
 
 
