@@ -84,7 +84,8 @@ def bring_up(
                 raise ConfigError("lab.incomplete-start", cluster=name, state=found.state)
             if found and found.state == "down" and found.bootstrap:
                 raise ConfigError("lab.cluster-down", cluster=name, folder=str(folder))
-            _check_same(found, brokers, version)
+            if found and found.state == "up" and (len(found.brokers), found.version) != (brokers, version):
+                raise ConfigError("lab.already-up", cluster=name, version=found.version, brokers=len(found.brokers))
         for name in names:
             found = there.get(name)
             if found and found.state == "up":
@@ -200,11 +201,6 @@ def _check(folder: Path, names: Sequence[str]) -> None:
 
 def _is_empty(place: Path) -> bool:
     return place.is_dir() and not place.is_symlink() and not any(place.iterdir())
-
-
-def _check_same(found: BackgroundCluster | None, brokers: int, version: str) -> None:
-    if found and found.state == "up" and (len(found.brokers), found.version) != (brokers, version):
-        raise ConfigError("lab.already-up", cluster=found.name, version=found.version, brokers=len(found.brokers))
 
 
 @contextmanager

@@ -121,7 +121,8 @@ def wait_for_brokers(cluster: Cluster, node_ids: set[int]) -> None:
     """
 
     def lacks(address: tuple[str, int]) -> str:
-        shown = _shown_by(address, cluster)
+        seen = _ask_metadata(address, cluster, _NO_TOPICS)
+        shown = {int(one.node_id) for one in seen.brokers} if seen else set()
         return "" if shown >= node_ids else f"{sorted(shown)}, not {sorted(node_ids)}"
 
     _wait_for_each(cluster, lacks)
@@ -142,12 +143,12 @@ def _wait_for_each(cluster: Cluster, lacks: Callable[[tuple[str, int]], str]) ->
             time.sleep(0.05)
 
 
-def _shown_by(address: tuple[str, int], cluster: Cluster) -> set[int]:
+def _ask_metadata(address: tuple[str, int], cluster: Cluster, asked: MetadataRequest) -> MetadataResponse | None:
     try:
         with closing(open_connection(address, cluster.security, timeout_s=_ANSWER_S)) as connection:
-            return {int(one.node_id) for one in connection.call(_NO_TOPICS, MetadataResponse).brokers}
+            return connection.call(asked, MetadataResponse)
     except KafkaError:
-        return set()
+        return None
 
 
 def create_topic(
@@ -168,22 +169,14 @@ def create_topic(
 
 def wait_for_leaders(cluster: Cluster, topic: str, partitions: int) -> None:
     """As `wait_for_brokers`, for a leader of every partition."""
+    asked = MetadataRequestTopic(topic_id=None, name=TopicName(topic))
 
     def lacks(address: tuple[str, int]) -> str:
-        led = _led(address, cluster, topic)
+        seen = _ask_metadata(address, cluster, replace(_NO_TOPICS, topics=(asked,)))
+        led = sum(one.leader_id != NO_LEADER for one in seen.topics[0].partitions) if seen else 0
         return "" if led >= partitions else f"{led} of {partitions} partitions of {topic} with a leader"
 
     _wait_for_each(cluster, lacks)
-
-
-def _led(address: tuple[str, int], cluster: Cluster, topic: str) -> int:
-    asked = MetadataRequestTopic(topic_id=None, name=TopicName(topic))
-    try:
-        with closing(open_connection(address, cluster.security, timeout_s=_ANSWER_S)) as connection:
-            (seen,) = connection.call(replace(_NO_TOPICS, topics=(asked,)), MetadataResponse).topics
-    except KafkaError:
-        return 0
-    return sum(one.leader_id != NO_LEADER for one in seen.partitions)
 
 
 class LogEndReader:

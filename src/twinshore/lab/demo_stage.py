@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -78,6 +78,14 @@ class DemoMirror(MirrorProcess):
         return int(victim.pid)
 
 
+def _wait_until(is_ready: Callable[[], object], process: VerbProcess, name: str) -> None:
+    until_s = time.monotonic() + STARTS_WITHIN_S
+    while not is_ready():
+        if not process.child.alive() or time.monotonic() > until_s:
+            raise LabError("lab.not-started", process=name, log=log_tail(process.log))
+        time.sleep(0.05)
+
+
 class DemoProxy(VerbProcess):
     """`twinshore proxy run` with the mirror's settings and store: the one address of producers and the group."""
 
@@ -89,11 +97,7 @@ class DemoProxy(VerbProcess):
     def start(self, *arguments: str) -> None:
         """Returns once the proxy serves."""
         super().start(*arguments)
-        until_s = time.monotonic() + STARTS_WITHIN_S
-        while _SERVES not in self.said:
-            if not self.child.alive() or time.monotonic() > until_s:
-                raise LabError("lab.not-started", process="the proxy", log=log_tail(self.log))
-            time.sleep(0.05)
+        _wait_until(lambda: _SERVES in self.said, self, "the proxy")
 
 
 class DemoPlatform(VerbProcess):
@@ -106,11 +110,7 @@ class DemoPlatform(VerbProcess):
     def start(self, *arguments: str) -> None:
         """Returns once its address is known."""
         super().start(*arguments)
-        until_s = time.monotonic() + STARTS_WITHIN_S
-        while not self.address:
-            if not self.child.alive() or time.monotonic() > until_s:
-                raise LabError("lab.not-started", process="the platform", log=log_tail(self.log))
-            time.sleep(0.05)
+        _wait_until(lambda: self.address, self, "the platform")
 
     @property
     def address(self) -> str:

@@ -10,7 +10,6 @@ import atexit
 import functools
 import json
 import os
-import queue
 import shutil
 import signal
 import subprocess
@@ -19,7 +18,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from typing import Any
 import psutil
 
 from twinshore.config.errors import CodedError
+from twinshore.runtime.scheduler import DaemonExecutor
 
 _TAIL_BYTES = 6_000
 _TAIL_LINES = 25
@@ -234,7 +233,7 @@ def start_child(
             )
         return ChildProcess(process, tied=tied, death_signal=death_signal)
 
-    return fork() if not tied else _forker().run(fork)
+    return fork() if not tied else _forker().submit(fork).result()
 
 
 def build_launch_command(
@@ -244,46 +243,24 @@ def build_launch_command(
     return [sys.executable, "-I", "-S", _LAUNCH, str(parent), str(int(death_signal)), str(user_id), *command]
 
 
-class _Forker:
-    """The forking thread. A daemon thread ends only with the process, as PR_SET_PDEATHSIG needs."""
-
-    def __init__(self) -> None:
-        self.owner = os.getpid()
-        self._jobs: queue.SimpleQueue[tuple[object, Future[ChildProcess]]] = queue.SimpleQueue()
-        threading.Thread(target=self._work, name="lab-forker", daemon=True).start()
-
-    def run(self, fork: object) -> ChildProcess:
-        done: Future[ChildProcess] = Future()
-        self._jobs.put((fork, done))
-        return done.result()
-
-    def _work(self) -> None:
-        while True:
-            fork, done = self._jobs.get()
-            try:
-                assert callable(fork)
-                done.set_result(fork())
-            except BaseException as error:
-                done.set_exception(error)
-
-
 _living: dict[int, ChildProcess] = {}
-_forkers: list[_Forker] = []
+# By process: the forking thread. A daemon thread ends only with the process, as PR_SET_PDEATHSIG needs.
+_forkers: dict[int, DaemonExecutor[ChildProcess]] = {}
 _guard = threading.Lock()
 
 
-def _forker() -> _Forker:
+def _forker() -> DaemonExecutor[ChildProcess]:
     with _guard:
         # After a fork of this process the thread is gone and the children are not ours.
-        if not _forkers or _forkers[-1].owner != os.getpid():
+        if os.getpid() not in _forkers:
             _living.clear()
-            _forkers[:] = [_Forker()]
-        return _forkers[-1]
+            _forkers[os.getpid()] = DaemonExecutor("lab-forker")
+        return _forkers[os.getpid()]
 
 
 @atexit.register
 def _end_all() -> None:
-    if _forkers and _forkers[-1].owner == os.getpid():
+    if os.getpid() in _forkers:
         for child in list(_living.values()):
             child.end()
 

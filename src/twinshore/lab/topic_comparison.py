@@ -102,14 +102,9 @@ def _compare(
         if left is None or right is None:
             return records, _missing(partition, left, right)
         records += 1
-        if (
-            left.value() != right.value()
-            or left.offset() != right.offset()
-            or left.timestamp() != right.timestamp()
-            or left.key() != right.key()
-            or left.headers() != right.headers()
-        ):
-            return records, _difference(partition, _seen(left), _seen(right))
+        on_source, on_target = _seen(left), _seen(right)
+        if on_source != on_target:
+            return records, _difference(partition, on_source, on_target)
         heard(left)
 
 
