@@ -85,7 +85,6 @@ def test_settings_tell_where_they_come_from(east: LabCluster, kafka: KafkaCluste
     broker = kafka.admin.broker_settings(1)
     assert broker["broker.session.timeout.ms"].value == "4000"
     assert broker["broker.session.timeout.ms"].source == "STATIC_BROKER_CONFIG"
-    assert broker["node.id"].read_only
     assert all(one.source != "DEFAULT_CONFIG" for one in broker.values())
 
 

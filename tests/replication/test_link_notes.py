@@ -90,7 +90,7 @@ class Reader:
         self.log.notes += [StateRecord(self.log.end + index, now_ms, *entry) for index, entry in enumerate(entries)]
 
     def topic_settings(self, names: list[str]) -> dict[str, dict[str, ConfigEntry]]:
-        value = ConfigEntry(CLEANUP_POLICY, self.log.policy, "DYNAMIC_TOPIC_CONFIG", sensitive=False, read_only=False)
+        value = ConfigEntry(CLEANUP_POLICY, self.log.policy, "DYNAMIC_TOPIC_CONFIG")
         return {name: {CLEANUP_POLICY: value} for name in names}
 
     def alter_topic_settings(self, _: str, changes: dict[str, str], *, topic_id: bytes) -> None:

@@ -64,7 +64,7 @@ def test_one_transaction_renews_the_leases_of_200_links(store: Store, monkeypatc
     for one in keepers:
         one.close(release=True)
     assert generations == [1] * LINKS
-    assert store not in lease_renewer.stores()
+    assert not lease_renewer._keepers.get(store)
 
 
 @pytest.mark.parametrize("lands_s", [0.0, 40.0])
@@ -203,7 +203,7 @@ def test_where_no_thread_is_left_the_next_one_to_join_begins_it(store: Store, mo
         full.setattr(lease_keeper, "supervise", none_left)
         with pytest.raises(RuntimeError):
             LeaseKeeper(store, "link 0", "first", 1.0, 0.1).begin()
-    assert store not in lease_renewer.stores()
+    assert not lease_renewer._keepers.get(store)
     keeper = LeaseKeeper(store, "link 0", "first", 1.0, 0.1).begin()
     until(keeper.generation, keeper.sentence)
     keeper.close(release=True)

@@ -51,7 +51,7 @@ def check_bounds(task: PumpModel) -> None:
             raise Violation(f"{track.named}: {size} bytes wait, fetched {track.partition_bytes_max} at a time")
     for flow in task.core.targets.values():
         held.update(id(one.buffer) for one in flow.pinned if one.buffer)
-    held.update(id(hold) for hold in task.task.backlog.uses())
+    held.update(id(rest.buffer) for rest in task.task.backlog._rests)
     for source in task.core.sources.values():
         for hold in source.holds:
             if hold.uses != held[id(hold)]:

@@ -77,8 +77,6 @@ class ConfigEntry:
     name: str
     value: str | None
     source: str
-    sensitive: bool
-    read_only: bool
 
     @property
     def own(self) -> bool:
@@ -225,8 +223,6 @@ def _settings(answer: DescribeConfigsResult, *, defaults: bool) -> dict[str, Con
             one.name,
             None if one.is_sensitive else one.value,
             CONFIG_SOURCES.get(int(one.config_source), f"SOURCE_{int(one.config_source)}"),
-            one.is_sensitive,
-            one.read_only,
         )
         for one in answer.configs
         if defaults or int(one.config_source) != DEFAULT_CONFIG_SOURCE

@@ -341,9 +341,6 @@ class CoordinatorServer:
     def holding(self, key: TaskKey) -> tuple[int | None, float, bool]:
         return self._decide(lambda core: core.holding(key, steady_s()))
 
-    def session_of(self, key: TaskKey) -> frozenset[int]:
-        return self._decide(lambda core: core.session_of(key))
-
     def carried_bytes(self) -> dict[TaskKey, int]:
         return self._decide(lambda core: core.carried_bytes())
 

@@ -136,14 +136,13 @@ AUDIT_KIND = "link"  # the kind of audit rows written here
 @dataclass(frozen=True, slots=True)
 class LinkSet:
     """The links as of `revision`. `differences`: remarks on settings that differ from the store, and on links that
-    cannot be with these settings or with other links; the latter are `aside`. `rows`: all links that the store knows.
+    cannot be with these settings or with other links. `rows`: all links that the store knows.
     """
 
     links: tuple[Link, ...]
     revision: int
     differences: tuple[LinkRemark, ...] = ()
     rows: tuple[LinkRow, ...] = ()
-    aside: tuple[Link, ...] = ()
 
     @property
     def removed(self) -> tuple[LinkRow, ...]:
@@ -263,14 +262,13 @@ def _together(found: LinkSet, sown: ReconciledLinks | None = None) -> LinkSet:
     """Sets aside the link that changed last of those that conflict; the others run."""
     changed = {row.link: float(row.revision) for row in found.rows}
     changed |= {row.link: inf for row in sown.rows} if sown else {}
-    links, aside, about = list(found.links), list[Link](), list[LinkRemark]()
+    links, about = found.links, list[LinkRemark]()
     while clashes := find_conflicts(links):
         last = max((name for conflict in clashes for name in conflict.links), key=lambda name: (changed[name], name))
         why = next(conflict.error().message for conflict in clashes if last in conflict.links)
         about.append(LinkRemark(last, f"is set aside, as it was changed last and cannot be with the others: {why}"))
-        aside += [link for link in links if link.name == last]
-        links.remove(aside[-1])
-    return replace(found, links=tuple(links), aside=tuple(aside), differences=(*found.differences, *about))
+        links = tuple(link for link in links if link.name != last)
+    return replace(found, links=links, differences=(*found.differences, *about))
 
 
 def _in_words(row: LinkRow) -> str:

@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Final
 
 import twinshore
-from twinshore.kafka.protocol.batch_join import LOOPS_MODULE, disable_loops, enable_loops, load_loops
+from twinshore.kafka.protocol.batch_join import LOOPS_MODULE, load_loops, loops_being_built
 
 COMPILED_MODULES: Final = (LOOPS_MODULE, "twinshore.proof.core.compiled")
 STAMP_FILE: Final = "compiled.built"
@@ -71,22 +71,18 @@ def build_while_running() -> None:
     """Builds for this process, which runs uncompiled until then. Returns at once."""
     if LOOPS_MODULE in sys.modules or is_built() or not _begun.acquire(blocking=False):
         return
-    disable_loops(LOOPS_MODULE)
+    loops_being_built.set()
     threading.Thread(target=_take_up_once_built, name="compiling", daemon=True).start()
 
 
 def _take_up_once_built() -> None:
     try:
-        if _in_files():
+        # Spark ships an archive to other machines, where numba finds no cache.
+        if (_ROOT / "kafka" / "protocol" / "compiled.py").is_file():
             _builder().wait()
         load_loops(LOOPS_MODULE)
     finally:
-        enable_loops(LOOPS_MODULE)
-
-
-def _in_files() -> bool:
-    """Whether the package is in files. Spark ships an archive to other machines, where numba finds no cache."""
-    return (_ROOT / "kafka" / "protocol" / "compiled.py").is_file()
+        loops_being_built.clear()
 
 
 def _builder() -> subprocess.Popen[bytes]:

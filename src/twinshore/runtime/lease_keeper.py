@@ -162,10 +162,6 @@ class LeaseRenewer:
             self._keepers[keeper.store] = [one for one in self._keepers.get(keeper.store, ()) if one is not keeper]
             self._news.notify_all()
 
-    def stores(self) -> list[Store]:
-        with self._news:
-            return [store for store, ours in self._keepers.items() if ours]
-
     def _work(self, store: Store) -> None:
         while True:
             with self._news:

@@ -166,11 +166,6 @@ class Scheduler:
 
         return self.every(name, run, asks=asks)
 
-    def late_s(self) -> float:
-        """How long the longest waiting task has been due: more than moments if the pool is too small."""
-        with self.changed:
-            return self.queue.late_s(time.monotonic())
-
     def names(self) -> list[str]:
         with self.changed:
             return sorted(task.name for task in self._tasks.keys() | self.queue.running)

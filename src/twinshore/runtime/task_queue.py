@@ -99,11 +99,6 @@ class TaskQueue:
         self._sort_out(now_s)
         return self._coming[0][0] if self._coming else None
 
-    def late_s(self, now_s: float) -> float:
-        """How long the longest waiting task has been due."""
-        self._sort_out(now_s)
-        return max((now_s - waiting[0].due_s for waiting in self._ready.values() if waiting), default=0.0)
-
     def _plan(self, task: QueuedTask, due_s: float) -> None:
         self._number += 1
         task.due_s, task.number = due_s, self._number

@@ -64,7 +64,7 @@ class Water:
         self.until(lambda: self.stands_by(slot), f"task {slot} is at the coordinator")
 
     def stands_by(self, slot: int) -> bool:
-        return bool(self.coordinator.session_of((f"link-{slot}", 0)))
+        return bool(self.coordinator._decide(lambda core: core._assignments[(f"link-{slot}", 0)].sessions))
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + WITHIN_S

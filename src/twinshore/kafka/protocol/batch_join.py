@@ -6,6 +6,7 @@ compressed again. Without numba nothing is.
 
 from __future__ import annotations
 
+import threading
 import warnings
 from functools import cache
 from importlib import import_module
@@ -16,7 +17,8 @@ import numpy as np
 
 from twinshore.kafka.protocol.record_batch import BODY_IN_LENGTH, BatchHeader, seal_known
 
-_being_built: set[str] = set()
+# While this process compiles the loops it does without them: an import would take seconds.
+loops_being_built = threading.Event()
 
 
 def load_loops(module: str) -> ModuleType | None:
@@ -31,21 +33,6 @@ def load_loops(module: str) -> ModuleType | None:
             f"no compiled code here, so batches are replicated one by one: {error!r}", RuntimeWarning, stacklevel=2
         )
         return None
-
-
-def is_compiling(module: str) -> bool:
-    """Whether the module is being compiled: an import now would take seconds."""
-    return module in _being_built
-
-
-def disable_loops(module: str) -> None:
-    """Do without this module until `enable_loops`."""
-    _being_built.add(module)
-
-
-def enable_loops(module: str) -> None:
-    """Allow this module: it is compiled, or cannot be."""
-    _being_built.discard(module)
 
 
 LOOPS_MODULE: Final = "twinshore.kafka.protocol.compiled"
@@ -72,7 +59,7 @@ def compiled_loops() -> ModuleType | None:
 
 
 def can_join() -> bool:
-    return not is_compiling(LOOPS_MODULE) and compiled_loops() is not None
+    return not loops_being_built.is_set() and compiled_loops() is not None
 
 
 def join_buffer_bytes(size: int) -> int:

@@ -12,7 +12,6 @@ result. `kafka.connection.Connection.hold` drives one; an event loop awaits each
 
 from __future__ import annotations
 
-import math
 import struct
 from collections import deque
 from collections.abc import Generator, Sequence
@@ -230,15 +229,6 @@ class InFlightRequests:
     def oldest(self) -> UnansweredRequest:
         """The request to be answered next; there must be one."""
         return self._asked[0]
-
-    @property
-    def due_s(self) -> float:
-        """When the next response is late; `inf` without requests."""
-        return self._asked[0].deadline_s if self._asked else math.inf
-
-    @property
-    def asking(self) -> int:
-        return len(self._asked)
 
     def ask(self, key: int, version: int, parts: Sequence[Buffer], deadline_s: float) -> list[Buffer]:
         """Returns the buffers to send."""

@@ -419,9 +419,6 @@ class Coordinator:
         holder = assignment.ownership.holder if assignment.ownership.manned(now_s) else None
         return holder, now_s - assignment.holder_since_s, assignment.ownership.heir is not None
 
-    def session_of(self, key: TaskKey) -> frozenset[int]:
-        return frozenset(assignment.sessions) if (assignment := self._assignments.get(key)) else frozenset()
-
     def carried_bytes(self) -> dict[TaskKey, int]:
         """Returns the bytes that each task has replicated since it was opened."""
         return {key: assignment.bytes for key, assignment in self._assignments.items()}

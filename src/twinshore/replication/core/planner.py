@@ -253,7 +253,7 @@ def assign_partitions(
 
 
 def plan_moves(
-    placed: Mapping[TopicPartition, int], rate: Mapping[TopicPartition, float], tasks: int, *, unfair: float = 1.5
+    placed: Mapping[TopicPartition, int], rate: Mapping[TopicPartition, float], tasks: int
 ) -> list[tuple[TopicPartition, int]]:
     """Returns moves after which no task has much more than a fair share."""
     load = [0.0] * tasks
@@ -262,7 +262,7 @@ def plan_moves(
     share = sum(load) / tasks if tasks else 0.0
     moves: list[tuple[TopicPartition, int]] = []
     heavy = max(range(tasks), key=load.__getitem__)
-    if share <= 0 or load[heavy] < unfair * share:
+    if share <= 0 or load[heavy] < 1.5 * share:
         return moves
     for partition in sorted((n for n, task in placed.items() if task == heavy), key=lambda n: rate.get(n, 0.0)):
         light = min(range(tasks), key=load.__getitem__)

@@ -287,9 +287,6 @@ class ParseBacklog:
             rest.buffer.uses -= 1
         self._rests.clear()
 
-    def uses(self) -> Iterable[PooledBuffer]:
-        return (rest.buffer for rest in self._rests)
-
 
 def feed_from_window(partitions: TaskPartitions, now_ms: int) -> None:
     """Feeds partitions from the shared window; a drop-oldest queue first drops stale data."""
