@@ -34,7 +34,7 @@ from twinshore.kafka.leader_queries import CONSUMER_REPLICA_ID, LeaderPartition,
 from twinshore.kafka.metadata import TopicMetadata, metadata_request
 from twinshore.kafka.protocol.apis import LIST_OFFSETS, METADATA
 from twinshore.kafka.protocol.framing import InFlightRequests
-from twinshore.kafka.protocol.offsets import parse_list_offsets
+from twinshore.kafka.protocol.transactions import parse_list_offsets
 from twinshore.protection.core.model import AskEpochEnd, SideView
 
 log = logging.getLogger(__name__)
@@ -275,7 +275,7 @@ class WatermarkQueries:
             else:
                 listed = parse_list_offsets(body)
                 broker.offsets = {
-                    TopicPartition(one.topic, one.partition): (one.epoch, one.offset) for one in listed if not one.error
+                    TopicPartition(one.topic, one.partition): (one.epoch, one.end) for one in listed if not one.error
                 }
                 if len(broker.offsets) < len(listed):
                     self._looked_s = -math.inf

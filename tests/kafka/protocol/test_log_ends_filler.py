@@ -39,7 +39,7 @@ def answer(entries: dict[str, list[tuple[int, int, int]]]) -> bytes:
 
 def test_log_ends_are_read_as_they_were_answered() -> None:
     data = answer({"a": [(0, 0, 17), (5, 6, -1)], "b": [(1, 0, 2**40)]})
-    expected = [LogEnd("a", 0, 0, 17), LogEnd("a", 5, 6, -1), LogEnd("b", 1, 0, 2**40)]
+    expected = [LogEnd("a", 0, 0, 17, 3), LogEnd("a", 5, 6, -1, 3), LogEnd("b", 1, 0, 2**40, 3)]
     assert parse_list_offsets(memoryview(b"xx" + data), 2) == expected
     for size in range(len(data)):
         with pytest.raises(WireError, match=r"log ends|runs past the end"):

@@ -1,4 +1,4 @@
-"""OffsetFetch v8 and OffsetCommit v8: committed offsets of many groups in one request; ListOffsets v7's answer.
+"""OffsetFetch v8 and OffsetCommit v8: committed offsets of many groups in one request.
 
 A group whose bytes are the same as last time is not parsed again: of a hundred thousand offsets few change in a second.
 """
@@ -32,8 +32,6 @@ OFFSET_FETCH_VERSION = HANDWRITTEN_VERSIONS[OFFSET_FETCH][1]
 TopicPartitionTuple = tuple[str, int]
 
 _PLACE = struct.Struct(">iqi")
-_LISTED = struct.Struct(">ihqqi")
-_THROTTLE_BYTES = 4
 _CODE = struct.Struct(">ih")
 # No generation, no member, no instance: a commit from outside, which a broker takes only while the group has no member.
 _FROM_OUTSIDE = I32.pack(-1) + b"\1" + b"\0"
@@ -166,28 +164,3 @@ def parse_offset_commit(body: Buffer) -> dict[TopicPartitionTuple, int]:
     found, position = read_partitions(body, I32.size, _CODE)
     skip_tags(body, position)
     return {(topic, partition): error for topic, (partition, error) in found}
-
-
-class ListedOffset(NamedTuple):
-    """A leader's answer: its epoch and the offset, or Kafka's code."""
-
-    topic: str
-    partition: int
-    error: int
-    offset: int
-    epoch: int
-
-
-@parser("an answer about offsets")
-def parse_list_offsets(view: Buffer) -> list[ListedOffset]:
-    found = []
-    topics, position = read_count(view, _THROTTLE_BYTES)
-    for _ in range(topics):
-        topic, position = read_compact_string(view, position)
-        partitions, position = read_count(view, position)
-        for _ in range(partitions):
-            partition, error, _, offset, epoch = _LISTED.unpack_from(view, position)
-            found.append(ListedOffset(topic or "", partition, error, offset, epoch))
-            position = skip_tags(view, position + _LISTED.size)
-        position = skip_tags(view, position)
-    return found

@@ -99,12 +99,13 @@ _ANSWER = struct.Struct(">ihqqi")
 
 
 class LogEnd(NamedTuple):
-    """`end` is undefined with an `error`."""
+    """`end` and the leader's `epoch` are undefined with an `error`."""
 
     topic: str
     partition: int
     error: int
     end: int
+    epoch: int = -1
 
 
 def encode_list_offsets(topics: Sequence[tuple[str, Sequence[tuple[int, int]]]]) -> bytes:
@@ -119,11 +120,11 @@ def encode_list_offsets(topics: Sequence[tuple[str, Sequence[tuple[int, int]]]])
 
 
 @parser("a log ends response")
-def parse_list_offsets(view: memoryview, position: int) -> list[LogEnd]:
+def parse_list_offsets(view: memoryview, position: int = 0) -> list[LogEnd]:
     """`position`: after the response header."""
     found, position = read_partitions(view, position + 4, _ANSWER)
     skip_tags(view, position)
-    return [LogEnd(topic, partition, error, end) for topic, (partition, error, _, end, _) in found]
+    return [LogEnd(topic, partition, error, end, epoch) for topic, (partition, error, _, end, epoch) in found]
 
 
 # Brokers unpack a batch to check each record; a few MB of that is a few milliseconds.
