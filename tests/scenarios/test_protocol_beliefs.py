@@ -363,7 +363,7 @@ def test_who_appended_reads_all_that_came_before(kafka: KafkaCluster, lab: LabCl
             notebook = StateTopic(own, unique_topic)
             start.wait()
             notebook.append([(b"%d" % number, b"")], 5)
-            return [note.key for note in notebook.read(0)[0]]
+            return [note.key for notes, _ in notebook.pages(0) for note in notes]
 
     with ThreadPoolExecutor(6) as pool:
         seen = list(pool.map(begin, range(6)))

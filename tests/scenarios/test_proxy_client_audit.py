@@ -105,8 +105,11 @@ def test_what_a_client_sends_and_reads_is_counted_as_it_is(east: LabCluster, tmp
     assert metrics['twinshore_proxy_topic_records_total{cluster="east",kind="produce",topic="counted"}'] >= 30
     assert shown(proxy, "traffic", "--by", "client")["lines"][0]["subject"] in ("reader", "many")
     with closing(KafkaCluster(east.cluster)) as kafka:
-        notes, _ = StateTopic(kafka, "what-goes-through").read(0)
-    written = [json.loads(one.value or b"") for one in notes]
+        written = [
+            json.loads(one.value or b"")
+            for notes, _ in StateTopic(kafka, "what-goes-through").pages(0)
+            for one in notes
+        ]
     of_lone = [one for one in written if (one["client"], one["kind"]) == ("lone", "produce")]
     assert sum(one["records"] for one in of_lone) == 30
     assert {one["topic"] for one in of_lone} == {"counted"}

@@ -153,7 +153,7 @@ def test_two_claims_of_one_key_agree_until_the_topic_is_compacted(stage: Stage, 
             notebook = StateTopic(kafka, unique_topic)
             start.wait()
             notebook.append([(b"orders", who)], wall_ms())
-            return [note.value for note in notebook.read(0)[0]]
+            return [note.value for notes, _ in notebook.pages(0) for note in notes]
 
     with ThreadPoolExecutor(2) as pool:
         seen_by = list(pool.map(claim, (b"one", b"two")))
@@ -164,7 +164,7 @@ def test_two_claims_of_one_key_agree_until_the_topic_is_compacted(stage: Stage, 
     def cleaned() -> bool:
         notebook.append([(b"other", b"")], wall_ms())  # the last segment is never cleaned
         time.sleep(0.2)
-        return [note.value for note in notebook.read(0)[0] if note.key == b"orders"] == [second]
+        return [note.value for notes, _ in notebook.pages(0) for note in notes if note.key == b"orders"] == [second]
 
     until(cleaned)
 

@@ -497,22 +497,13 @@ def read_status(store: Store, link: str, *, fresh: bool = True) -> dict[str, Any
     return {}
 
 
-def own_offsets_in(word: Mapping[str, Any], group: str) -> frozenset[TopicPartitionTuple]:
-    """Returns the group's own offsets on the target, which the mirror leaves alone."""
-    return _places_in(word, group, 3)
-
-
-def refused_offsets_in(word: Mapping[str, Any], group: str) -> frozenset[TopicPartitionTuple]:
-    return _places_in(word, group, 4)
-
-
-def is_waiting_in(word: Mapping[str, Any], group: str) -> bool:
-    return group in word.get("waits", ())
-
-
-def _places_in(word: Mapping[str, Any], group: str, at: int) -> frozenset[TopicPartitionTuple]:
-    told = word.get("differ", {}).get(group, [])
-    return frozenset((topic, partition) for topic, partition in (told[at] if len(told) > at else ()))
+def offsets_in(
+    word: Mapping[str, Any], group: str
+) -> tuple[frozenset[TopicPartitionTuple], frozenset[TopicPartitionTuple]]:
+    """Returns the group's own offsets on the target, which the mirror leaves alone, and refused ones."""
+    told: list[Any] = [*word.get("differ", {}).get(group, [])[3:5], [], []]
+    own, refused = (frozenset((topic, partition) for topic, partition in some) for some in told[:2])
+    return own, refused
 
 
 def last_compared_status(word: Mapping[str, Any], compared: Collection[str], group: str) -> tuple[str, int]:
@@ -549,8 +540,7 @@ class GroupSyncService:
         # The incident of an earlier process stays until everything was retried.
         self._began_s = float("inf")
         self._settles_s = link.groups.verify_s + REPORT_REFUSAL_AFTER_S
-        self.last: SyncRoundResult | None = None
-        self.totals: dict[str, int] = {"rounds": 0, "failed": 0, "moved": 0}
+        self.failed = 0
         self._closed = threading.Event()
         self._sync: GroupSync | None = None
         self._relay: GroupsHomeAnnouncer | None = None
@@ -593,7 +583,7 @@ class GroupSyncService:
             self._relay.turn(time.monotonic())
             done = sync.run(time.monotonic(), may=self._may)
         except TwinshoreError as error:
-            self.totals["failed"] += 1
+            self.failed += 1
             self._relay.again()
             if not isinstance(error, KafkaError) or not error.silent:
                 self._say({ROUND_KIND: f"groups do not follow now: {error}"})
@@ -601,13 +591,10 @@ class GroupSyncService:
                 self._outages.silent(error.silent, self._link.name, GROUPS_SUBJECT, error.cause)
         except Exception as error:
             # Replication goes on regardless, and so does the next round.
-            self.totals["failed"] += 1
+            self.failed += 1
             self._say({ROUND_KIND: f"groups do not follow now: {type(error).__name__}: {error}"})
         else:
-            self.last = done
             self._outages.answers(self._link.name, GROUPS_SUBJECT)
-            self.totals["rounds"] += 1
-            self.totals["moved"] += sum(done.moved.values())
             self._say(done.told)
             self._leave_word(sync, done)
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from twinshore.config.errors import ConfigError, KafkaError
-from twinshore.config.model import Link, TopicPartition
+from twinshore.config.model import Link, TopicPartition, target_end
 from twinshore.config.schema import did_you_mean
 from twinshore.config.settings import Settings
 from twinshore.groups import sync as offset_sync
@@ -212,7 +212,8 @@ def _view(
     source, target = (side.silent.get(name) for side in sides)
     silence = target or source
     places = [side.places.get(name, {}) for side in sides]
-    partitions = tuple(_parts(places[0], places[1], scope, ends, rules, offset_sync.own_offsets_in(word, name)))
+    own, refused = offset_sync.offsets_in(word, name)
+    partitions = tuple(_parts(places[0], places[1], scope, ends, rules, own))
     if silence:
         # Only what the answering side reports is known.
         partitions = tuple(
@@ -220,7 +221,7 @@ def _view(
             for tp in partitions
         )
     else:
-        refused, waits = offset_sync.refused_offsets_in(word, name), offset_sync.is_waiting_in(word, name)
+        waits = name in word.get("waits", ())
         partitions = tuple(_with_status(tp, refused, waits=waits) for tp in partitions)
     any_listing = here or there
     since_ms = word.get("differ", {}).get(name, [None, 0, None])[2]
@@ -366,7 +367,5 @@ def stored_log_ends(store: Store, link: Link, *, back: bool) -> dict[TopicPartit
     ends: dict[TopicPartitionTuple, int] = {}
     for position in positions:
         last = mapped.get((position.topic, position.partition))
-        ends[link.twin_of(position.topic), position.partition] = (
-            last.target + last.length if last else position.to_offset
-        )
+        ends[link.twin_of(position.topic), position.partition] = target_end(last) if last else position.to_offset
     return ends

@@ -18,6 +18,7 @@ from twinshore.kafka.protocol.error_codes import Code, kafka_error
 from twinshore.kafka.protocol.record_batch import Record, decode_batch, encode_batch, split_batches
 
 APPEND_ATTEMPTS_MAX = 4
+COPIES_MAX = 3
 RETRY_DELAY_S = 0.2
 REQUEST_TIMEOUT_MIN_S = 0.01
 REPLICAS_TIMEOUT_MS = 5_000
@@ -75,10 +76,10 @@ class StateTopic:
             return b"", -1
         return topic.topic_id, topic.partitions[0].leader_epoch
 
-    def make(self, settings: dict[str, str], copies_max: int = 3, *, lasting: bool = False) -> None:
+    def make(self, settings: dict[str, str], *, lasting: bool = False) -> None:
         """Create the topic unless it exists. `lasting`: records survive the loss of one broker, if there are enough."""
         brokers = len(self._cluster.metadata([], refresh=True).brokers)
-        copies = min(copies_max, max(1, brokers))
+        copies = min(COPIES_MAX, max(1, brokers))
         if lasting:
             in_sync = str(max(1, copies - 1))
             settings = {**settings, "unclean.leader.election.enable": "false", "min.insync.replicas": in_sync}
@@ -127,18 +128,8 @@ class StateTopic:
     def end(self) -> int:
         return self._bound(OffsetKind.HIGH_WATERMARK)
 
-    def read(self, offset: int, bounds: tuple[int, int] | None = None) -> tuple[list[StateRecord], int]:
-        """Returns the records from `offset` to the log end or to `bounds`, and the next offset."""
-        found: list[StateRecord] = []
-        bounds = bounds or self.bounds()
-        position = max(offset, bounds[0])
-        for records, reached in self.pages(offset, bounds):
-            position = reached
-            found += records
-        return found, position
-
     def pages(self, offset: int, bounds: tuple[int, int] | None = None) -> Iterator[tuple[list[StateRecord], int]]:
-        """Like `read`, in pages, for logs too large for memory."""
+        """Yields the records from `offset` to the log end or to `bounds`, in pages, each with the next offset."""
         start, end = bounds or self.bounds()
         position = max(offset, start)
         idle = 0
@@ -155,11 +146,10 @@ class StateTopic:
             yield some, position
             idle = idle + 1 if position == before else 0
 
-    def last(self, count: int = 1) -> list[StateRecord]:
-        """Returns the newest `count` records, oldest first."""
-        end = self.end()
-        notes, _ = self.read(max(0, end - count))
-        return notes[-count:]
+    def last(self) -> StateRecord | None:
+        """Returns the newest record."""
+        records = [record for some, _ in self.pages(max(0, self.end() - 1)) for record in some]
+        return records[-1] if records else None
 
     def _bound(self, kind: OffsetKind) -> int:
         return self._cluster.list_offsets([self._partition], kind)[self._partition]

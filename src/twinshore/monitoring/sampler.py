@@ -344,11 +344,11 @@ class Sampler:
                 )
 
     def _heartbeat(self) -> LastHeartbeat | None:
-        notes = self._heartbeats.last() if self._heartbeats else []
-        if not notes:
+        last = self._heartbeats.last() if self._heartbeats else None
+        if last is None:
             return None
-        at_ms = beat_ms(notes[-1].value)
-        return LastHeartbeat(notes[-1].offset, notes[-1].timestamp if at_ms is None else at_ms)
+        at_ms = beat_ms(last.value)
+        return LastHeartbeat(last.offset, last.timestamp if at_ms is None else at_ms)
 
 
 def find_reversed_topics(link: Link, store: Store, rows: Iterable[IncidentRow]) -> dict[str, HomeRow]:

@@ -113,9 +113,9 @@ def _read_store(settings: Settings) -> tuple[dict[str, str], tuple[tuple[str, st
 
 
 def _newest(cluster: KafkaCluster, topic: str, path: tuple[str, ...]) -> list[NewestHeartbeat]:
-    found = []
-    for record in StateTopic(cluster, topic).last():
-        at_ms = beat_ms(record.value)
-        written_ms = record.timestamp if at_ms is None else at_ms
-        found.append(NewestHeartbeat(path, max(0, wall_ms() - written_ms) / 1000))
-    return found
+    record = StateTopic(cluster, topic).last()
+    if record is None:
+        return []
+    at_ms = beat_ms(record.value)
+    written_ms = record.timestamp if at_ms is None else at_ms
+    return [NewestHeartbeat(path, max(0, wall_ms() - written_ms) / 1000)]

@@ -90,17 +90,6 @@ class OffsetTranslation(Protocol):
         """Translates a target offset to the source."""
 
 
-class ExactTranslation:
-    def forward(self, offset: int) -> TranslatedOffset | None:
-        return TranslatedOffset(offset)
-
-    def back(self, offset: int) -> TranslatedOffset | None:
-        return TranslatedOffset(offset)
-
-
-EXACT_TRANSLATION = ExactTranslation()
-
-
 @dataclass(frozen=True, slots=True)
 class ReplicatedTranslation:
     """Exact twins, up to the link's progress. `carried(where, offset)` returns that progress, and reads it again if
@@ -123,6 +112,10 @@ class ReplicatedTranslation:
         if offset <= known:
             return TranslatedOffset(offset)
         return TranslatedOffset(known, reached=False) if known > 0 else None
+
+
+# All of the twin counts as replicated.
+EXACT_TRANSLATION = ReplicatedTranslation(("", -1), carried=lambda _, offset: offset)
 
 
 class ReversedTranslation:
