@@ -19,8 +19,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from twinshore.config.errors import ConfigError
 from twinshore.config.incident_policy import POLICY_GAP, POLICY_STOP, POLICY_TOPIC, IncidentKind
 from twinshore.config.model import Link, TopicPartition
+from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.replication.core.coordinator import TaskReport
-from twinshore.replication.metrics import METRICS, Meters, MirrorCollector, SeriesLimits
+from twinshore.replication.metrics import METRICS, Meters, MirrorCollector
 from twinshore.replication.recorder import ProgressRecorder
 from twinshore.replication.task.core.messages import PartitionProgress
 from twinshore.replication.task.core.shared_read import JOINED_KEY, QUEUED_KEY, READ_KEY
@@ -33,7 +34,7 @@ from twinshore.state.store import Store, open_store
 
 LINK = Link("east", "west", (".*",))
 NAME = LINK.name
-LIMITS = SeriesLimits()
+LIMITS = MirrorSettings()
 RATES = (
     "link_tasks",
     "link_records_per_second",
@@ -66,7 +67,7 @@ def collecting(
     store: Store,
     recorder: ProgressRecorder | None = None,
     *,
-    limits: SeriesLimits = LIMITS,
+    limits: MirrorSettings = LIMITS,
     before: Sequence[LinkStatus] = (),
 ) -> MirrorCollector:
     if recorder is None:
@@ -75,7 +76,7 @@ def collecting(
     return MirrorCollector([LINK], meters, store, recorder, limits, 60.0, before=before)
 
 
-def scrape(meters: Meters, store: Store, limits: SeriesLimits = LIMITS) -> dict[str, float]:
+def scrape(meters: Meters, store: Store, limits: MirrorSettings = LIMITS) -> dict[str, float]:
     registry = CollectorRegistry()
     registry.register(collecting(meters, store, limits=limits))
     lines = generate_latest(registry).decode().splitlines()
@@ -248,7 +249,7 @@ def test_switches_that_have_not_come_to_their_end_are_counted(meters: Meters, st
 
 def test_beyond_the_bounds_only_links_count(meters: Meters, store: Store) -> None:
     told(meters, *(carried(f"t{number}", part, 0, 1, 1) for number in range(4) for part in range(3)))
-    found = scrape(meters, store, SeriesLimits(topics=2, partitions=5))
+    found = scrape(meters, store, MirrorSettings(metrics_topics_max=2, metrics_partitions_max=5))
     assert sum(name.startswith("twinshore_topic_records_total") for name in found) == 2
     assert sum(name.startswith("twinshore_partition_records_total") for name in found) == 5
     assert found['twinshore_metrics_omitted{level="topic"}'] == 2

@@ -62,11 +62,6 @@ class NotCompared:
         return name if self.partition < 0 else f"{name}-{self.partition}"
 
 
-def link_not_compared(link: str, error: KafkaError) -> NotCompared:
-    """For the whole link, while a cluster does not answer."""
-    return NotCompared(link, "", -1, str(error))
-
-
 @dataclass(frozen=True, slots=True)
 class LinkScan:
     """What a scan found. `cleaned`: states to save of topics that are, or were, compacted."""

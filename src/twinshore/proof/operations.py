@@ -294,5 +294,4 @@ def _shown(
     if not request.values:
         return shown
     headers = tuple((as_text(name) or "", as_text(value)) for name, value in content.headers)
-    values = {"key": as_text(content.key), "value": as_text(content.value), "headers": headers}
-    return ShownRecord(**{**asdict(shown), **values})
+    return replace(shown, key=as_text(content.key), value=as_text(content.value), headers=headers)

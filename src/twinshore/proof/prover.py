@@ -309,7 +309,8 @@ def _looked_twice(prover: Prover) -> CompareResult:
     try:
         return prover.run()
     except WireError as error:
-        return prover.account(prover.corrupt(error))
+        at = prover.progress.at
+        return prover.account(ProofDifference(DifferenceKind.CORRUPT, at, error.message, None, None))
 
 
 class Prover:
@@ -340,14 +341,10 @@ class Prover:
             progress.target_at,
             progress.records,
             self.source.read_bytes + self.target.read_bytes,
-            progress.equal_batches,
             progress.sums.value if self.offset_range.digest else 0,
             difference=difference,
             **more,
         )
-
-    def corrupt(self, error: WireError) -> ProofDifference:
-        return ProofDifference(DifferenceKind.CORRUPT, self.progress.at, error.message, None, None)
 
     def _begin(self, start: int) -> None:
         self.start = start

@@ -45,7 +45,7 @@ from twinshore.proof.core.planning import (
     refresh_idle_proof,
 )
 from twinshore.proof.jobs import RunBundle, run_bundles
-from twinshore.proof.link_scan import LinkScan, LinkScanner, NotCompared, add_offset_runs, link_not_compared
+from twinshore.proof.link_scan import LinkScan, LinkScanner, NotCompared, add_offset_runs
 from twinshore.replication.links import effective_links
 from twinshore.runtime.endpoints import LinkClients, pin_cluster_ids
 from twinshore.state.core.values import IncidentRow, KeyCheckRow, PartitionKey, ProofRow, ProofState, key_of
@@ -343,20 +343,17 @@ class ProofRounds:
             works: list[_Work] = []
             lacking: list[NotCompared] = []
             try:
-                self._link(self._as_it_holds(link), asked, works, lacking, again=again)
+                now = effective_links(self._settings.links, self._store)[link.name].link
+                self._link(now, asked, works, lacking, again=again)
             except KafkaError as error:
                 # Report a silent cluster for this link, and prove the others.
-                lacking.append(link_not_compared(link.name, error))
+                lacking.append(NotCompared(link.name, "", -1, str(error)))
             lacks += lacking
             stopped = self._stopped()
             if not asked and not stopped:
                 self._tell_lacking(link.name, lacking)
             reports += [work.report(sampled=self._samples(work), stopped=stopped) for work in works]
         return ProofReport(tuple(reports), tuple(lacks), time.monotonic() - began_s)
-
-    def _as_it_holds(self, link: Link) -> Link:
-        """Returns the link with operators' overrides."""
-        return effective_links(self._settings.links, self._store)[link.name].link
 
     def _tell_lacking(self, link: str, lacks: Sequence[NotCompared]) -> None:
         """Saves what was not compared, for status pages."""

@@ -446,8 +446,6 @@ class EndOffsetPoller:
 
 
 SERVE_RETRY_S = 2.0
-TOPICS_MAX = 1_000
-PARTITIONS_MAX = 2_000
 
 
 class MetricsService:
@@ -460,9 +458,8 @@ class MetricsService:
         self._looks: dict[str, EndOffsetPoller] = {}
         self._server: MetricsServer | None = None
         self._tried_at_s: float | None = None
-        limits = SeriesLimits(settings.metrics_topics_max, settings.metrics_partitions_max)
         ttl_s = status_ttl_s(settings.progress_s)
-        self._collector = MirrorCollector(links, meters, store, recorder, limits, ttl_s, before=_statuses(store))
+        self._collector = MirrorCollector(links, meters, store, recorder, settings, ttl_s, before=_statuses(store))
         self._serve()
 
     def take(self, report: TaskReport) -> None:
@@ -533,14 +530,6 @@ SHARED_FETCH_METRICS = {
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesLimits:
-    """Limits of series by topic and by partition."""
-
-    topics: int = TOPICS_MAX
-    partitions: int = PARTITIONS_MAX
-
-
-@dataclass(frozen=True, slots=True)
 class StoreSnapshot:
     """The store at a scrape; empty, and not `up`, when there is no answer."""
 
@@ -592,7 +581,7 @@ class MirrorCollector(Collector):
         meters: Meters,
         store: Store,
         recorder: ProgressRecorder,
-        limits: SeriesLimits,
+        limits: MirrorSettings,
         ttl_s: float,
         *,
         before: Iterable[LinkStatus],
@@ -620,7 +609,7 @@ class MirrorCollector(Collector):
         metrics.put("store_up", (), float(known.up))
         if known.up:
             metrics.put("switches_open", (), known.switches)
-        topics_left, partitions_left = self._limits.topics, self._limits.partitions
+        topics_left, partitions_left = self._limits.metrics_topics_max, self._limits.metrics_partitions_max
         missing = {"topic": 0, "partition": 0}
         for link in watched:
             readings = self._meters.readings(link.name, time.monotonic())

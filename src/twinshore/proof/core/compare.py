@@ -263,7 +263,6 @@ class CompareProgress:
     at: int
     target_at: int = -1
     records: int = 0
-    equal_batches: int = 0
     sums: RunningDigest = field(default_factory=RunningDigest)
 
 
@@ -395,7 +394,6 @@ class _Queue:
 
 def _take_packed(chunk: Chunk, progress: CompareProgress, *, digest: bool) -> None:
     assert chunk.packed is not None
-    progress.equal_batches += 1
     progress.records += chunk.packed[1].count
     if digest:
         data, rows = chunk.opened()

@@ -122,7 +122,6 @@ class CompareResult:
     target_to: int = -1
     records: int = 0
     bytes: int = 0
-    equal_batches: int = 0
     digest: int = 0
     seconds: float = 0.0
     cpu_s: float = 0.0
