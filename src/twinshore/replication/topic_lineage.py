@@ -55,7 +55,7 @@ class TopicLineage:
         tell: Callable[[Collection[str]], None] = lambda _: None,
         quiet: bool = False,
     ) -> None:
-        self._now, self._store = link, store
+        self._link, self._store = link, store
         self._source, self._target = source, target
         self._log, self._tell_doubts, self._quiet = LinkLogger(log, link().name), tell, quiet
         self._clusters = {"source": source, "target": target}
@@ -72,18 +72,14 @@ class TopicLineage:
         self.staying: dict[str, str] = {}
         self.unread: dict[str, str] = {}  # topics that a newer version speaks of: whether they are twins is unknown
 
-    @property
-    def _link(self) -> Link:
-        return self._now()
-
     def admitted(self, names: TopicVersions, at_home: Collection[str] = ()) -> TopicVersions:
         """Returns topics that the link may replicate. `at_home`: topics written on the source by now, of any origin."""
         for name in at_home:
             self._descents[name] = NO_LINEAGE
             self.staying.pop(name, None)
-        if self._judged_by != _filters(self._link):
+        if self._judged_by != _filters(self._link()):
             self._judged.clear()
-            self._judged_by = _filters(self._link)
+            self._judged_by = _filters(self._link())
         self.unread = {name: why for name, why in self.unread.items() if name in names and name not in at_home}
         judged = {name: seen for name, seen in names.items() if name not in at_home}
         fresh = {name: seen for name, seen in judged.items() if (name, seen[0]) not in self._judged}
@@ -117,7 +113,7 @@ class TopicLineage:
         self._append([((step.twin or step.topic).encode(), None)])
 
     def _onward(self, topic: str, topic_id: str) -> Lineage:
-        hop = Hop(self._source.cluster_id(), self._link.source)
+        hop = Hop(self._source.cluster_id(), self._link().source)
         return self._descents.get(topic, NO_LINEAGE).onward(hop, topic_id)
 
     def _judge(self, fresh: TopicVersions) -> None:
@@ -127,12 +123,12 @@ class TopicLineage:
         before = self._told_before()
         target_id, now_s = self._target.cluster_id(), time.monotonic()
         doubted = {name: topic_id for name, topic_id in (self._doubted or {}).items() if name not in fresh}
-        records, known = self._told["source"], {row.source_topic_id for row in self._store.twins.of(self._link.name)}
+        records, known = self._told["source"], {row.source_topic_id for row in self._store.twins.of(self._link().name)}
         written = records.written()
         for name, (topic_id, _) in fresh.items():
             self.unread.pop(name, None)
             if name in records.unread and topic_id not in own and (name, topic_id) not in before:
-                record = f"{TWINS_TOPIC} on {self._link.source} has a record of topic {name} of a newer version"
+                record = f"{TWINS_TOPIC} on {self._link().source} has a record of topic {name} of a newer version"
                 self.unread[name] = f"{record} (v {records.unread[name]}): whether it is a twin is unknown here"
                 self._stay(name, self.unread[name])
                 continue
@@ -147,13 +143,13 @@ class TopicLineage:
             )
             if belief is LineageVerdict.WAITING:
                 self._stay(
-                    name, f"a record says that {name} on {self._link.source} is a twin: waiting for its mirror's"
+                    name, f"a record says that {name} on {self._link().source} is a twin: waiting for its mirror's"
                 )
                 continue
             if belief is LineageVerdict.DOUBTED:
                 doubted[name] = topic_id
             self._descents[name] = descent
-            reason = self._judged[name, topic_id] = explain_not_replicated(self._link, name, descent, target_id)
+            reason = self._judged[name, topic_id] = explain_not_replicated(self._link(), name, descent, target_id)
             if reason:
                 self._stay(name, reason)
             else:
@@ -172,8 +168,8 @@ class TopicLineage:
         """What the target was told at each topic's start."""
         found = {}
         lines = self._told["target"]
-        for row in self._store.twins.of(self._link.name):
-            lineage = lines.claim(self._link.twin_of(row.topic), row.target_topic_id)
+        for row in self._store.twins.of(self._link().name):
+            lineage = lines.claim(self._link().twin_of(row.topic), row.target_topic_id)
             if lineage.topic_id and lineage.path and lineage.path[-1].cluster_id == self._source.cluster_id():
                 found[row.topic, row.source_topic_id] = Lineage(row.source_topic_id, lineage.path[:-1])
         return found
@@ -192,7 +188,7 @@ class TopicLineage:
 
     def _tell(self, twins: dict[str, Lineage]) -> None:
         if twins:
-            self._append([(name.encode(), descent.to_json(self._link.name)) for name, descent in twins.items()])
+            self._append([(name.encode(), descent.to_json(self._link().name)) for name, descent in twins.items()])
 
     def _append(self, lines: Sequence[tuple[bytes, bytes | None]]) -> None:
         topic = self._topics["target"]

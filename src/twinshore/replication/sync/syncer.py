@@ -196,7 +196,7 @@ class AclSync:
         survey_s: float,
         ours: frozenset[str] = frozenset(),
     ) -> None:
-        self._now, self._source, self._target, self._store, self._admin = link, source, target, store, admin
+        self._link, self._source, self._target, self._store, self._admin = link, source, target, store, admin
         self._active, self._wake, self._ours = active, wake, ours
         self._asked_s_max = max(EXPECTED_S_MIN, 3 * survey_s)
         self._guard = threading.Lock()
@@ -205,10 +205,6 @@ class AclSync:
         self._why: dict[str, Refuse] = {}  # without the topic
         self._none_follow = not link().follow.acls
         self._news = False
-
-    @property
-    def _link(self) -> Link:
-        return self._now()
 
     # -- for the controller
 
@@ -242,12 +238,12 @@ class AclSync:
         """Compares both sides' rules, and changes the target's if ACLs follow. Reports other users that may change
         Twinshore's own topics.
         """
-        if not self._link.follow.acls:
+        if not self._link().follow.acls:
             self._set_none_follow(none=True)
             with suppress(TwinshoreError):
                 self._tell_open_topics(read_acls(self._source), read_acls(self._target))
             return
-        stored = {row.topic for row in self._store.twins.of(self._link.name)}
+        stored = {row.topic for row in self._store.twins.of(self._link().name)}
         soon = self._expected(stored)
         try:
             theirs = self._read(self._source, IncidentKind.SOURCE_AWAY, soon)
@@ -274,15 +270,15 @@ class AclSync:
             return
         sentences = []
         for cluster, acls in zip((self._source, self._target), rules, strict=True):
-            if acls is not None and (us := target_principal(self._link, cluster)):
+            if acls is not None and (us := target_principal(self._link(), cluster)):
                 exposing = decisions.find_open_topic_acls(acls, self._ours | {us})
                 sentences.append(decisions.describe_open_topics(cluster.name, cluster.cluster.bootstrap[0], exposing))
         sentence = "; ".join(filter(None, sentences))
-        stopped_partitions.report_link_incident(self._store, self._link.name, IncidentKind.OWN_TOPICS_OPEN, sentence)
+        stopped_partitions.report_link_incident(self._store, self._link().name, IncidentKind.OWN_TOPICS_OPEN, sentence)
 
     def _follow(self, theirs: frozenset[Acl], ours: frozenset[Acl], topics: set[str], soon: set[str]) -> str:
-        known = self._store.link_states.of(self._link.name)
-        compared = ClusterComparison(self._link, self._source, self._target, self._store).acls(
+        known = self._store.link_states.of(self._link().name)
+        compared = ClusterComparison(self._link(), self._source, self._target, self._store).acls(
             theirs, ours, topics, known
         )
         twins = compared.floor.twins
@@ -301,7 +297,7 @@ class AclSync:
     def _judge(self, soon: set[str], why: Mapping[str, Refuse], made: set[str]) -> None:
         """Rules made just now count once the next poll finds them."""
         self._tell(why)
-        unseen = {topic for topic in soon if self._link.twin_of(topic) in made}
+        unseen = {topic for topic in soon if self._link().twin_of(topic) in made}
         stands = soon - why.keys() - unseen
         with self._guard:
             self._news |= bool(stands - self._standing)
@@ -379,7 +375,7 @@ class ConfigSync:
         leaves: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._leaves = leaves
-        self._now, begins = link, link()
+        self._link, begins = link, link()
         self._clients = LinkClients(begins, settings, patience_s=10.0, shared=LONG_TIMEOUT_CONNECTIONS)
         self._source, self._target = self._clients.source, self._clients.target
         self._store = store
@@ -397,10 +393,6 @@ class ConfigSync:
         name, asks, first_s = f"follow {begins.name}", (begins.source, begins.target), begins.follow.every_s
         self._task = process_scheduler.every(name, self._go, asks=asks, first_s=first_s, rest_s=PAUSE_S)
 
-    @property
-    def _link(self) -> Link:
-        return self._now()
-
     def doubt(self, topics: Iterable[str]) -> None:
         """Polls at once: tasks stopped at these topics."""
         if self.endings.doubt(topics):
@@ -416,12 +408,12 @@ class ConfigSync:
     def _go(self) -> float:
         if self._active():
             self.look()
-        return PAUSE_S + self._link.follow.every_s
+        return PAUSE_S + self._link().follow.every_s
 
     def look(self) -> None:
         """Polls everything. Failures are logged and do not stop other parts."""
         try:
-            self._held = self._held or pin_cluster_ids(self._link, self._store, self._source, self._target)
+            self._held = self._held or pin_cluster_ids(self._link(), self._store, self._source, self._target)
         except Exception as error:
             self._trouble("anything").say("nothing follows now", error)
             return
@@ -446,13 +438,13 @@ class ConfigSync:
 
     def _trouble(self, what: str) -> FailureLog:
         if what not in self._troubles:
-            self._troubles[what] = FailureLog(self._link.name, what, log, self._outages)
+            self._troubles[what] = FailureLog(self._link().name, what, log, self._outages)
         return self._troubles[what]
 
     # -- topic settings
 
     def _settings(self) -> None:
-        name = self._link.name
+        name = self._link().name
         ids = {row.topic: row.target_topic_id for row in self._store.twins.of(name)}
         chosen = self._turn(sorted(topic for topic in ids if self.endings.is_plain(topic) and not self._leaves(topic)))
         if not chosen:
@@ -461,7 +453,7 @@ class ConfigSync:
         self._remark("settings left", list(plan.silent.values()))
         for topic, wanted in plan.wanted.items():
             if self._active() and not self._leaves(topic):
-                self._admin.alter_settings(self._link.twin_of(topic), ids[topic], wanted)
+                self._admin.alter_settings(self._link().twin_of(topic), ids[topic], wanted)
         known = {row.subject: row.value for row in self._store.link_states.of(name, decisions.SETTING_KIND)}
         rows = []
         for topic, settings in plan.source.items():
@@ -476,15 +468,15 @@ class ConfigSync:
 
     def _compacted(self, source: Mapping[str, decisions.TopicSettings], known: Mapping[str, str]) -> list[LinkStateRow]:
         """Topics compacted now or at the last poll: a proof must know while the cleaned part exists."""
-        before = parse_compacted(self._store.link_states.of(self._link.name, COMPACTED_KIND))
-        ids = {row.topic: row.source_topic_id for row in self._store.twins.of(self._link.name)}
+        before = parse_compacted(self._store.link_states.of(self._link().name, COMPACTED_KIND))
+        ids = {row.topic: row.source_topic_id for row in self._store.twins.of(self._link().name)}
         rows = []
         for topic, settings in source.items():
             is_compacted = is_compacted_policy(settings.in_force.get("cleanup.policy"))
             old, new = before.get(topic), CompactedTopic(ids.get(topic, ""))
             changed = old is None or old.source_id != new.source_id
             if (is_compacted and old != new) or (changed and is_compacted_policy(_cleanup(known.get(topic, "")))):
-                rows.append(compacted_row(self._link.name, topic, new, wall_ms()))
+                rows.append(compacted_row(self._link().name, topic, new, wall_ms()))
         return rows
 
     def _turn(self, topics: list[str]) -> list[str]:
@@ -511,10 +503,10 @@ class ConfigSync:
             return
         self._remark("users left", [str(remark) for remark in plan.remarks])
         if self._active():
-            self._admin.apply_users(plan, dict(self._link.follow.users))
+            self._admin.apply_users(plan, dict(self._link().follow.users))
 
     def _comparing(self) -> ClusterComparison:
-        return ClusterComparison(self._link, self._source, self._target, self._store)
+        return ClusterComparison(self._link(), self._source, self._target, self._store)
 
     def _remark(self, what: str, sentences: list[str]) -> None:
         if sentences:

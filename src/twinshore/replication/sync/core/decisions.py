@@ -98,17 +98,18 @@ class RememberState:
 
 
 @dataclass(frozen=True, slots=True)
-class WithdrawTopic:
+class TopicOrder:
+    """What is to be done about one topic."""
+
+    topic: str
+
+
+class WithdrawTopic(TopicOrder):
     """No task replicates the topic any more."""
 
-    topic: str
 
-
-@dataclass(frozen=True, slots=True)
-class ReplanTopic:
+class ReplanTopic(TopicOrder):
     """The planner decides about the topic again."""
-
-    topic: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +124,12 @@ class ReportIncident:
     side: IncidentSide | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AskTwinRanges:
+class AskTwinRanges(TopicOrder):
     """Read what the twin holds, and decide again. Decides nothing yet."""
 
-    topic: str
 
-
-@dataclass(frozen=True, slots=True)
-class ArchiveTwin:
+class ArchiveTwin(TopicOrder):
     """Marks the twin's partitions; they are no longer watched."""
-
-    topic: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,21 +139,14 @@ class DeleteTwin:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class DropTopicState:
+class DropTopicState(TopicOrder):
     """The store forgets the topic, except incident log and audit."""
 
-    topic: str
 
-
-@dataclass(frozen=True, slots=True)
-class RevokeApproval:
+class RevokeApproval(TopicOrder):
     """An approval is void, as it covered something else."""
 
-    topic: str
 
-
-TopicOrder = AskTwinRanges | WithdrawTopic | ReplanTopic | ArchiveTwin | DropTopicState | RevokeApproval
 LifecycleAction = TopicOrder | RememberState | ReportIncident | DeleteTwin
 
 ACL_KIND = "acl"
