@@ -27,13 +27,20 @@ from twinshore.advisor.core.model import (
 )
 from twinshore.config.errors import KafkaError, TwinshoreError, WireError
 from twinshore.config.frozen import ADVISE_CLIENT_ID
+from twinshore.config.grouping import grouped
 from twinshore.config.model import Cluster, Link, TopicPartition
 from twinshore.config.sentences import count_phrase
 from twinshore.config.settings import Settings
 from twinshore.kafka.admin import ConfigEntry, read_acls
 from twinshore.kafka.brokers import BrokerFeatures, PartitionReassignment, read_features, read_reassignments
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.consumer_groups import CLASSIC_TYPE, ConsumerGroups, GroupListing, read_assigned_partitions
+from twinshore.kafka.consumer_groups import (
+    CLASSIC_TYPE,
+    ConsumerGroups,
+    GroupListing,
+    group_by_coordinator,
+    read_assigned_partitions,
+)
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.metadata import ClusterMetadata, TopicMetadata
 from twinshore.kafka.pool import ConnectionPool
@@ -95,10 +102,8 @@ class GroupCollector:
 
     def _held(self, groups: Mapping[str, GroupListing]) -> dict[str, frozenset[TopicPartition]]:
         """Partitions assigned to members, which also reveals groups that have committed nothing yet."""
-        by_node: dict[int, list[str]] = {}
-        for name, one in groups.items():
-            if one.live and one.kind == CLASSIC_TYPE:
-                by_node.setdefault(one.coordinator, []).append(name)
+        classic = (item for item in groups.items() if item[1].live and item[1].kind == CLASSIC_TYPE)
+        by_node = grouped((one.coordinator, name) for name, one in classic)
         held: dict[str, frozenset[TopicPartition]] = {}
         errors: dict[str, KafkaError] = {}
         for node, names in by_node.items():
@@ -110,10 +115,8 @@ class GroupCollector:
         return held
 
     def _places(self, groups: Mapping[str, GroupListing]) -> dict[str, GroupOffsets]:
-        wanted: dict[int, dict[str, None]] = {}
-        for name, one in groups.items():
-            wanted.setdefault(one.coordinator, {})[name] = None
-        places, away = self._groups.places(wanted, {})
+        coordinators = {name: one.coordinator for name, one in groups.items()}
+        places, away = self._groups.places(group_by_coordinator(coordinators), {})
         self._missed("committed offsets of groups at broker", {str(node): error for node, error in away.items()})
         errors = {name: self._refused(name, one.error) for name, one in places.items() if one.error}
         self._missed("committed offsets of group", errors)

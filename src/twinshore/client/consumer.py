@@ -32,6 +32,7 @@ from twinshore.client.group_member import (
 )
 from twinshore.client.sites import Site, WarningQueue, check_group_id, check_topic_names
 from twinshore.config.errors import ConfigError
+from twinshore.config.grouping import grouped
 from twinshore.config.model import FIRST_TERM
 from twinshore.config.repeat_filter import run_all
 from twinshore.kafka.clock import steady_s
@@ -469,11 +470,8 @@ def _grouped(
     partitions: Iterable[TopicPartition], key_of: Callable[[str], Key | None]
 ) -> dict[Key, list[TopicPartition]]:
     """Group partitions by a key of their topic, without those whose key is None."""
-    groups: dict[Key, list[TopicPartition]] = {}
-    for partition in partitions:
-        if (key := key_of(partition.topic)) is not None:
-            groups.setdefault(key, []).append(partition)
-    return groups
+    keyed = ((key_of(partition.topic), partition) for partition in partitions)
+    return grouped((key, partition) for key, partition in keyed if key is not None)
 
 
 def _place(where: TopicPartitionTuple, at: int | None) -> TopicPartition:

@@ -17,6 +17,7 @@ from twinshore.kafka.consumer_groups import (
     GroupListing,
     GroupListings,
     always_allowed,
+    group_by_coordinator,
 )
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.error_codes import error_kind
@@ -65,14 +66,6 @@ class LogEndSource(Protocol):
 
 
 DecideCommit = Callable[..., commit_rules.CommitDecision]
-
-
-def group_by_coordinator(nodes: Mapping[str, int]) -> dict[int, dict[str, None]]:
-    """Returns the groups of each coordinator, to fetch all their offsets."""
-    wanted: dict[int, dict[str, None]] = {}
-    for name, node in nodes.items():
-        wanted.setdefault(node, {})[name] = None
-    return wanted
 
 
 class SyncDirection:

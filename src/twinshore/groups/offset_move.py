@@ -12,11 +12,12 @@ from twinshore.config.errors import KafkaError
 from twinshore.config.frozen import COMMIT_MARK
 from twinshore.config.model import Link
 from twinshore.config.settings import Settings
-from twinshore.groups.cluster_groups import OffsetClient, group_by_coordinator
+from twinshore.groups.cluster_groups import OffsetClient
 from twinshore.groups.core.goals import GroupOnBothSides, OffsetGoal, build_goals
 from twinshore.groups.sync import GroupSync
 from twinshore.groups.view import view_groups
 from twinshore.kafka.clock import wall_ms
+from twinshore.kafka.consumer_groups import group_by_coordinator
 from twinshore.kafka.protocol.error_codes import UNKNOWN_ERROR, error_kind
 from twinshore.kafka.protocol.offsets import CommittedOffset, TopicPartitionTuple
 from twinshore.replication.links import effective_links, load_all_links

@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from twinshore.config.errors import ConfigError, KafkaError
+from twinshore.config.grouping import grouped
 from twinshore.config.model import Link, Plan
 from twinshore.config.schema import did_you_mean, pattern_error
 from twinshore.config.sentences import count_phrase, join_names
@@ -208,10 +209,7 @@ def view_remarks(views: Sequence[GroupView]) -> list[str]:
         ago_s = next(view.said_s_ago for view in views if view.link == name)
         when = "the mirror never compared them" if ago_s is None else f"these offsets are {ago_s:,.0f} s old"
         found.append(f"{name}: the source does not answer; {when}")
-    silent: dict[tuple[str, str], list[str]] = {}
-    for view in views:
-        if view.why:
-            silent.setdefault((view.link, view.why), []).append(view.group)
+    silent = grouped(((view.link, view.why), view.group) for view in views if view.why)
     for (name, why), groups in list(silent.items())[:UNAVAILABLE_SHOWN_MAX]:
         found.append(f"{name}: {join_names(groups, UNAVAILABLE_SHOWN_MAX)}: {why}")
     if len(silent) > UNAVAILABLE_SHOWN_MAX:

@@ -14,7 +14,7 @@ from twinshore.config.model import Link, TopicPartition, target_end
 from twinshore.config.schema import did_you_mean
 from twinshore.config.settings import Settings
 from twinshore.groups import sync as offset_sync
-from twinshore.groups.cluster_groups import OffsetClient, group_by_coordinator
+from twinshore.groups.cluster_groups import OffsetClient
 from twinshore.groups.core.commit_rules import (
     EXACT_TRANSLATION,
     NO_MEMORY,
@@ -34,6 +34,7 @@ from twinshore.kafka.consumer_groups import (
     GroupCoordinators,
     GroupListing,
     GroupListings,
+    group_by_coordinator,
 )
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.error_codes import Code

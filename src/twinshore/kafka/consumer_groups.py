@@ -40,6 +40,7 @@ from kio.serial.errors import SerialError
 from kio.static.primitive import i8, i32, i64
 
 from twinshore.config.errors import KafkaError, WireError
+from twinshore.config.grouping import grouped
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
@@ -81,6 +82,11 @@ Item = TypeVar("Item")
 GroupCommits: TypeAlias = Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]
 CommitCodes: TypeAlias = dict[TopicPartitionTuple, int]
 WantedOffsets: TypeAlias = Mapping[str, Iterable[TopicPartitionTuple] | None]
+
+
+def group_by_coordinator(nodes: Mapping[str, int]) -> dict[int, dict[str, None]]:
+    """Returns the groups of each coordinator, to fetch all their offsets."""
+    return {node: dict.fromkeys(names) for node, names in grouped((n, name) for name, n in nodes.items()).items()}
 
 
 def always_allowed() -> bool:
@@ -157,10 +163,7 @@ class ConsumerGroups:
         """Returns groups that commit offsets, their committed offsets, and errors of brokers."""
         listed = self.listed()
         ours = {name: one for name, one in listed.groups.items() if one.reads_by_offsets}
-        wanted: dict[int, dict[str, None]] = {}
-        for name, one in ours.items():
-            wanted.setdefault(one.coordinator, {})[name] = None
-        found, away = self.places(wanted, {})
+        found, away = self.places(group_by_coordinator({name: one.coordinator for name, one in ours.items()}), {})
         return ours, found, [*listed.away.values(), *away.values()]
 
     def coordinators(self, groups: Sequence[str]) -> dict[str, int]:

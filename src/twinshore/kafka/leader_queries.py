@@ -22,6 +22,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from twinshore.config.errors import KafkaError
+from twinshore.config.grouping import grouped
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.metadata import NO_LEADER, ClusterMetadata, TopicMetadata
@@ -83,9 +84,7 @@ def _by_topic(
     wanted: Iterable[LeaderPartition], build: Callable[[LeaderPartition], Value]
 ) -> Iterator[tuple[TopicName, tuple[Value, ...]]]:
     """Yields topics, each with what `build` makes of its partitions."""
-    topics: dict[str, list[Value]] = {}
-    for one in wanted:
-        topics.setdefault(one.partition.topic, []).append(build(one))
+    topics = grouped((one.partition.topic, build(one)) for one in wanted)
     yield from ((TopicName(topic), tuple(built)) for topic, built in topics.items())
 
 

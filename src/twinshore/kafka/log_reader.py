@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from twinshore.config.errors import KafkaError, WireError
+from twinshore.config.grouping import grouped
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.clock import delay_s
 from twinshore.kafka.cluster import KafkaCluster
@@ -212,9 +213,7 @@ def read_log_ends(
 
 
 def _one_by_one(cluster: KafkaCluster, partitions: Iterable[TopicPartition], kind: OffsetKind) -> LogEnds:
-    by_topic: dict[str, list[TopicPartition]] = {}
-    for partition in partitions:
-        by_topic.setdefault(partition.topic, []).append(partition)
+    by_topic = grouped((partition.topic, partition) for partition in partitions)
     found: dict[TopicPartition, int] = {}
     gone: set[str] = set()
     mute: set[str] = set()

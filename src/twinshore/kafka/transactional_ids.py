@@ -20,6 +20,7 @@ from kio.static.primitive import i8, i16, i32, i32Timedelta
 from kio.static.protocol import RequestPayload, ResponsePayload
 
 from twinshore.config.errors import KafkaError
+from twinshore.config.grouping import grouped
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
@@ -75,9 +76,7 @@ class TransactionalIds:
         """Open a transaction, once the previous one is complete. Returns an empty dict, or the errors that prevented
         it. Its end appends one marker to each partition.
         """
-        topics: dict[str, list[i32]] = {}
-        for partition in partitions:
-            topics.setdefault(partition.topic, []).append(i32(partition.partition))
+        topics = grouped((partition.topic, i32(partition.partition)) for partition in partitions)
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=TransactionalId(writer.name),
             v3_and_below_producer_id=ProducerId(writer.producer_id),

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from twinshore.config.errors import TwinshoreError
 from twinshore.config.frozen import STATUS_CLIENT_ID
+from twinshore.config.grouping import grouped
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Link, LinkControl
 from twinshore.config.sentences import count_phrase, format_age, format_time, join_names
@@ -425,13 +426,11 @@ def _by_topic(
     refused: Container[str] = (),
     now_ms: int = 0,
 ) -> Iterator[TopicView]:
-    grouped: dict[str, list[ReplicatedPosition]] = {}
-    for position in positions:
-        grouped.setdefault(position.topic, []).append(position)
+    by_topic = grouped((position.topic, position) for position in positions)
     known = lag_status.topics if lag_status else {}
     seen_ms = lag_status.seen_ms if lag_status and lag and not lag.known else 0
-    for topic in sorted({*grouped, *known}):
-        ours = grouped.get(topic, [])
+    for topic in sorted({*by_topic, *known}):
+        ours = by_topic.get(topic, [])
         told, last_end = known.get(topic, TopicLag(unseen=1)), sum(position.to_offset for position in ours)
         last_lag = sum(position.lag_records for position in ours)
         fresh, excluded = lag is not None and lag.known and not told.unseen, not admits(link, topic)
@@ -523,11 +522,8 @@ class SilentCluster:
 
 def find_silent_clusters(views: Iterable[LinkView]) -> list[SilentCluster]:
     """Clusters that links wait for, by their open incidents."""
-    rows: dict[str, list[IncidentRow]] = {}
-    for view in views:
-        for row in view.incidents:
-            if row.incident.kind in CLUSTER_AWAY_KINDS and not row.incident.topic and _cause(row):
-                rows.setdefault(_cluster(row), []).append(row)
+    wide = (row for view in views for row in view.incidents if not row.incident.topic)
+    rows = grouped((_cluster(row), row) for row in wide if row.incident.kind in CLUSTER_AWAY_KINDS and _cause(row))
     return [SilentCluster(name, tuple(found)) for name, found in rows.items()]
 
 

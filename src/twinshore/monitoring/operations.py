@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Any
 
 from twinshore.config.errors import ConfigError, RefusedError
+from twinshore.config.grouping import grouped
 from twinshore.config.model import Link, Plan
 from twinshore.config.schema import did_you_mean
 from twinshore.config.sentences import count_phrase
@@ -329,9 +330,7 @@ class Delays:
     stopped: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def topics(self) -> list[TopicDelay]:
-        found: dict[tuple[str, str, str], list[PartitionDelayRow]] = {}
-        for row in self.rows:
-            found.setdefault((row.link, row.topic, row.group), []).append(row)
+        found = grouped(((row.link, row.topic, row.group), row) for row in self.rows)
         return [self._topic(key, ours) for key, ours in sorted(found.items())]
 
     def sentences(self) -> list[str]:

@@ -18,7 +18,7 @@ from twinshore.config.frozen import HEARTBEATS
 from twinshore.config.incident_policy import IncidentEffect, IncidentKind, stops_replication
 from twinshore.config.model import Link, OffsetRun, TopicPartition, is_heartbeats_topic
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.consumer_groups import ConsumerGroups
+from twinshore.kafka.consumer_groups import ConsumerGroups, group_by_coordinator
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.metadata import ClusterMetadata
 from twinshore.kafka.protocol.offsets import GroupOffsets
@@ -309,9 +309,9 @@ class Sampler:
             failures[GROUPS_PART] = why.message
         if not wanted:
             return []
-        found, away = ours.places(_by_broker(wanted), {})
+        found, away = ours.places(group_by_coordinator(wanted), {})
         nodes, errors = theirs.located(sorted(wanted))
-        there, away_there = theirs.places(_by_broker(nodes), {})
+        there, away_there = theirs.places(group_by_coordinator(nodes), {})
         for name, told in ((self._source.name, found), (self._target.name, there)):
             untold = sorted(group for group in wanted if group not in told or told[group].error)
             if untold:
@@ -408,10 +408,3 @@ def _read(
         return {}
     failures.update((named[partition.topic], error.message) for partition, error in failed.items())
     return {partition: end for partition, end in found.items() if named[partition.topic] not in failures}
-
-
-def _by_broker(coordinators: Mapping[str, int]) -> dict[int, dict[str, None]]:
-    found: dict[int, dict[str, None]] = {}
-    for group, node in coordinators.items():
-        found.setdefault(node, {})[group] = None
-    return found

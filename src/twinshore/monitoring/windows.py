@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from twinshore.config.grouping import grouped
 from twinshore.config.sections.delay import DelaySettings
 from twinshore.kafka.clock import wall_ms
 from twinshore.monitoring.core.alerts import WindowVerdict
@@ -221,10 +222,7 @@ def open_window_engine(rules: ThresholdRules, folder: Path) -> Iterator[WindowEn
 
 def group_by_tick(judged: Iterable[WindowVerdict]) -> VerdictsByTick:
     """Groups a batch's verdicts by tick, ascending."""
-    ticks: dict[int, list[WindowVerdict]] = {}
-    for one in judged:
-        ticks.setdefault(one.tick, []).append(one)
-    return sorted(ticks.items())
+    return sorted(grouped((one.tick, one) for one in judged).items())
 
 
 READINGS_SCHEMA = "place string, line string"

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from twinshore.config.errors import KafkaError
+from twinshore.config.grouping import grouped
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Link, TopicPartition, is_heartbeats_topic, source_end
 from twinshore.kafka.admin import ConfigEntry
@@ -276,10 +277,8 @@ class LinkScanner:
     def _told(self) -> tuple[dict[TopicPartition, tuple[IncidentRow, ...]], int]:
         """Returns the incidents with offsets of single partitions, and the newest incident's id."""
         rows = self._store.incidents.rows(self._link.name)
-        found: dict[TopicPartition, list[IncidentRow]] = {}
-        for row in rows:
-            if row.incident.partition >= 0 and row.incident.from_offset >= 0:
-                found.setdefault(TopicPartition(row.incident.topic, row.incident.partition), []).append(row)
+        of_one = (row for row in rows if row.incident.partition >= 0 and row.incident.from_offset >= 0)
+        found = grouped((TopicPartition(row.incident.topic, row.incident.partition), row) for row in of_one)
         return {tp: tuple(ours) for tp, ours in found.items()}, max((row.id for row in rows), default=0)
 
     def _ways(

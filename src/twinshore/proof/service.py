@@ -17,6 +17,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from twinshore.config.errors import StoreError, TwinshoreError
+from twinshore.config.grouping import grouped
 from twinshore.config.model import Link
 from twinshore.config.sections.proof import ProofSettings
 from twinshore.config.settings import Settings
@@ -98,9 +99,7 @@ class Rereader:
         now_ms, now_s = wall_ms(), time.monotonic()
         self._failed = {place: until_s for place, until_s in self._failed.items() if until_s > now_s}
         stored = {key_of(row): row for row in self._store.proofs.of()}
-        looks: dict[Link, list[PartitionScan]] = {}
-        for link, scan in self._looks():
-            looks.setdefault(link, []).append(replace(scan, stored=stored.get(scan.key)))
+        looks = grouped((link, replace(scan, stored=stored.get(scan.key))) for link, scan in self._looks())
         self._refuse([row for ours in looks.values() for scan in ours if (row := scan.stored)])
         # The link unread longest; a task reads from one pair of clusters.
         most, before_ms = self._bytes_s * REREAD_TASK_S, now_ms - int(self._rest_s * 1000)

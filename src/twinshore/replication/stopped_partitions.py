@@ -16,6 +16,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from twinshore.config.errors import KafkaError
+from twinshore.config.grouping import grouped
 from twinshore.config.incident_policy import IncidentEffect, IncidentKind, IncidentOutcome, is_transient
 from twinshore.config.model import TopicPartition, is_heartbeats_topic
 from twinshore.config.sentences import append_hint
@@ -237,11 +238,8 @@ def are_retried(rows: list[IncidentRow]) -> bool:
 
 
 def _open_by_partition(store: Store, link: str) -> dict[TopicPartition, list[IncidentRow]]:
-    found: dict[TopicPartition, list[IncidentRow]] = {}
-    for row in store.incidents.rows(link, open_only=True):
-        if row.incident.partition >= 0:
-            found.setdefault(TopicPartition(row.incident.topic, row.incident.partition), []).append(row)
-    return found
+    of_one = (row for row in store.incidents.rows(link, open_only=True) if row.incident.partition >= 0)
+    return grouped((TopicPartition(row.incident.topic, row.incident.partition), row) for row in of_one)
 
 
 def _stopping(rows: list[IncidentRow]) -> list[IncidentRow]:

@@ -18,6 +18,7 @@ from twinshore.advisor.core.model import (
     LinkSnapshot,
     RuleCase,
 )
+from twinshore.config.grouping import grouped
 from twinshore.config.sentences import count_phrase, join_names
 
 ITEMS_NAMED_MAX = 10
@@ -40,10 +41,7 @@ def _racks_unset(snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase
 
 
 def _versions(snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
-    by_level: dict[int, list[str]] = {}
-    for broker in snapshot.brokers:
-        if broker.supports:
-            by_level.setdefault(broker.supports, []).append(str(broker.node))
+    by_level = grouped((broker.supports, str(broker.node)) for broker in snapshot.brokers if broker.supports)
     if len(by_level) > 1:
         told = "; ".join(
             f"broker {join_names(nodes, ITEMS_NAMED_MAX)} up to {describe_metadata_version(at)}"
@@ -72,11 +70,8 @@ def _unfinished(snapshot: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]
 
 def _with(snapshot: ClusterSnapshot, setting: str) -> dict[str, list[BrokerSnapshot]]:
     """Brokers by their value of a setting, as far as readable."""
-    found: dict[str, list[BrokerSnapshot]] = {}
-    for broker in snapshot.brokers:
-        if (value := broker.says(setting)) is not None:
-            found.setdefault(value, []).append(broker)
-    return found
+    told = ((broker.says(setting), broker) for broker in snapshot.brokers)
+    return grouped((value, broker) for value, broker in told if value is not None)
 
 
 def _at(brokers: list[BrokerSnapshot]) -> str:

@@ -23,6 +23,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from pydantic import Field
 
 from twinshore.config.errors import ConfigError
+from twinshore.config.grouping import grouped
 from twinshore.config.model import TopicPartition
 from twinshore.config.schema import Complaints, SettingFields, check_pattern, did_you_mean, read_keys
 from twinshore.kafka.protocol.access_control import Acl
@@ -180,10 +181,7 @@ class ConsumerGroupSnapshot:
     unplaced: tuple[str, ...] = ()
 
     def by_topic(self) -> dict[str, list[GroupPosition]]:
-        found: dict[str, list[GroupPosition]] = {}
-        for position in self.places:
-            found.setdefault(position.topic, []).append(position)
-        return found
+        return grouped((position.topic, position) for position in self.places)
 
 
 def replace_positions(

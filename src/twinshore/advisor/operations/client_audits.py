@@ -28,6 +28,7 @@ from twinshore.advisor.core.client_rules import (
 from twinshore.advisor.core.model import AdvisorPolicy
 from twinshore.advisor.operations.advice_on_cluster import load_policy
 from twinshore.config.frozen import AUDIT_CLIENT_ID
+from twinshore.config.grouping import grouped
 from twinshore.config.model import Secret
 from twinshore.config.sentences import Tell
 from twinshore.config.settings import Settings
@@ -175,11 +176,8 @@ def audit_clients(
 
 def min_insync(usages: UsageByFlow, settings: Settings, blind_spots: BlindSpotCollector) -> MinInsync:
     """min.insync.replicas of topics written with less than acks=all, read from their clusters."""
-    wanted: dict[str, list[str]] = {}
-    for cluster, topic in find_weak_acks_topics(usages):
-        wanted.setdefault(cluster, []).append(topic)
     found: dict[tuple[str, str], int] = {}
-    for name, topics in wanted.items():
+    for name, topics in grouped(find_weak_acks_topics(usages)).items():
         if name not in settings.clusters:
             continue
         ways = {"client_id": AUDIT_CLIENT_ID, "patience_s": CLUSTER_TIMEOUT_S, "call_s": CLUSTER_TIMEOUT_S}

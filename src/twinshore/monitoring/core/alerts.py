@@ -14,6 +14,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from twinshore.config.grouping import grouped
 from twinshore.config.sections.delay import DelaySection
 from twinshore.config.sentences import format_age, join_names
 from twinshore.monitoring.core.partition_lag import (
@@ -75,12 +76,8 @@ def describe_paused(rows: Iterable[PartitionDelayRow], topic: str = "") -> list[
     return found
 
 
-def _by_link(rows: Iterable[PartitionDelayRow]) -> dict[str, Sequence[PartitionDelayRow]]:
-    found: dict[str, list[PartitionDelayRow]] = {}
-    for row in rows:
-        if not row.group:
-            found.setdefault(row.link, []).append(row)
-    return dict(found)
+def _by_link(rows: Iterable[PartitionDelayRow]) -> dict[str, list[PartitionDelayRow]]:
+    return grouped((row.link, row) for row in rows if not row.group)
 
 
 def build_zabbix_discovery(rows: Iterable[PartitionDelayRow]) -> str:
@@ -544,10 +541,8 @@ def check_recovery_points(
 
     `resting`: stopped partitions by topic; -1 stands for all.
     """
-    topics: dict[str, list[PartitionLag]] = {}
-    for lag in views:
-        if lag.axis is not OffsetRelation.FOREIGN and not lag.place.group:
-            topics.setdefault(lag.place.topic, []).append(lag)
+    ours = (lag for lag in views if lag.axis is not OffsetRelation.FOREIGN and not lag.place.group)
+    topics = grouped((lag.place.topic, lag) for lag in ours)
     none = frozenset[int]()
     return [
         _recovery_condition(link, topic, lags, bound_s(topic), resting.get(topic, none))

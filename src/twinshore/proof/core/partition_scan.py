@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import NamedTuple
 
+from twinshore.config.grouping import grouped
 from twinshore.config.incident_policy import IncidentKind, IncidentOutcome, stops_replication
 from twinshore.config.model import Link, TopicPartition
 from twinshore.proof.core.model import CompareMode, CompareRange, CompareResult, DifferenceKind, ProofDifference
@@ -377,10 +378,9 @@ def find_unreplicated_topics(
     link: Link, admitted: Iterable[str], known: Collection[str], rows: Iterable[IncidentRow]
 ) -> Iterator[UnreplicatedTopic]:
     """Yields admitted topics that the link refuses or never began. `known` have twins; `rows` are open incidents."""
-    refused: dict[str, list[IncidentRow]] = {}
-    for row in rows:
-        if row.incident.partition < 0 and stops_replication(row.incident.kind, row.incident.policy):
-            refused.setdefault(row.incident.topic, []).append(row)
+    wide = (row for row in rows if row.incident.partition < 0)
+    stop = (row for row in wide if stops_replication(row.incident.kind, row.incident.policy))
+    refused = grouped((row.incident.topic, row) for row in stop)
     for name in sorted(admitted):
         if name in refused:
             yield UnreplicatedTopic(name, -1, f"the mirror refuses it: {'; '.join(map(_told, refused[name]))}")
@@ -392,10 +392,8 @@ def find_unreplicated_partitions(
     looks: Iterable[PartitionScan], rows: Iterable[IncidentRow]
 ) -> Iterator[UnreplicatedTopic]:
     """Yields partitions that lack records since the mirror stopped at their end, outside compared offsets."""
-    stopped: dict[tuple[str, int], list[IncidentRow]] = {}
-    for row in rows:
-        if row.incident.partition >= 0 and row.incident.policy.stops:
-            stopped.setdefault((row.incident.topic, row.incident.partition), []).append(row)
+    stop = (row for row in rows if row.incident.partition >= 0 and row.incident.policy.stops)
+    stopped = grouped(((row.incident.topic, row.incident.partition), row) for row in stop)
     for scan in looks:
         over = {row.id for row in scan.open_incidents}
         found = [row for row in stopped.get((scan.partition.topic, scan.partition.partition), ()) if row.id not in over]

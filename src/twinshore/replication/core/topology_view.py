@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from twinshore.config.frozen import HEARTBEATS
+from twinshore.config.grouping import grouped
 from twinshore.config.model import Link
 from twinshore.config.sentences import count_phrase
 from twinshore.routing.core.home_records import line_value, read_line
@@ -79,9 +80,7 @@ class Topology:
         return [f"broadcast {name}: {source} -> {', '.join(names)}" for (name, source), names in targets.items()]
 
     def describe_homes(self) -> list[str]:
-        by_pair: dict[str, list[str]] = {}
-        for pair, home, count in self.homes:
-            by_pair.setdefault(pair, []).append(f"{count_phrase(count, 'topic')} at home on {home}")
+        by_pair = grouped((pair, f"{count_phrase(n, 'topic')} at home on {home}") for pair, home, n in self.homes)
         return [f"{pair}: {', '.join(parts)}" for pair, parts in by_pair.items()]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, TwinshoreError
 from twinshore.config.frozen import FIRST_CLIENT_ID, PLAN_CLIENT_ID
+from twinshore.config.grouping import grouped
 from twinshore.config.model import Link, OffsetRun, SourceOffset, TargetOffset, TopicPartition, is_heartbeats_topic
 from twinshore.config.sentences import count_copies, count_phrase, join_names
 from twinshore.config.settings import Settings
@@ -358,9 +359,7 @@ NAMED_MAX = 3
 
 
 def summarize_plan(link: str, steps: Iterable[PlanStep | Cost], besides: Iterable[Change | Remark]) -> list[str]:
-    topics: dict[str, list[PlanStep | Cost]] = {}
-    for step in steps:
-        topics.setdefault(step.topic, []).append(step)
+    topics = grouped((step.topic, step) for step in steps)
     return [line for ours in topics.values() for line in _topic(ours)] + _besides(link, list(besides))
 
 

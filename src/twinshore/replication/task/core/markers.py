@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
+from twinshore.config.grouping import grouped
 from twinshore.kafka.protocol.transactions import TransactionMarker
 
 _MARKER_BIT = 1 << 62
@@ -55,10 +56,7 @@ def group_markers(
 ) -> list[tuple[TransactionMarker, int]]:
     """Groups the runs into few markers: each names all partitions that need it equally often."""
     markers: list[tuple[TransactionMarker, int]] = []
-    by_fence: dict[int, list[MarkerRun]] = {}
-    for run in runs:
-        by_fence.setdefault(run.fence, []).append(run)
-    for fence, fenced in by_fence.items():
+    for fence, fenced in grouped((run.fence, run) for run in runs).items():
         fenced.sort(key=lambda run: run.times)
         done = 0
         for index, run in enumerate(fenced):
@@ -76,7 +74,4 @@ def end_offset_queries(runs: Iterable[MarkerRun]) -> list[tuple[str, list[tuple[
 
 
 def _by_topic(runs: Iterable[MarkerRun], part: Callable[[MarkerRun], T]) -> list[tuple[str, list[T]]]:
-    topics: dict[str, list[T]] = {}
-    for run in runs:
-        topics.setdefault(run.topic, []).append(part(run))
-    return list(topics.items())
+    return list(grouped((run.topic, part(run)) for run in runs).items())
