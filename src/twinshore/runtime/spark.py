@@ -35,6 +35,7 @@ from twinshore.config.errors import CodedError
 from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.runtime import forked_workers
 from twinshore.runtime.process import user_cache_folder
+from twinshore.runtime.scheduler import DaemonExecutor
 
 T = TypeVar("T")
 LOG4J_CONFIG = Path(__file__).with_name("log4j2.xml")
@@ -125,28 +126,18 @@ def start_unless_stopped(begin: Callable[[], T], stop: threading.Event) -> T | N
 
     `begin` runs in a separate thread: in the main thread Spark would take the signals for itself.
     """
-    found: list[T] = []
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            found.append(begin())
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=work, name="spark-start", daemon=True)
-    thread.start()
-    while thread.is_alive():
+    executor = DaemonExecutor[T]("spark-start")
+    begun = executor.submit(begin)
+    executor.close()
+    while not begun.done():
         if stop.wait(POLL_INTERVAL_S):
             until_s = time.monotonic() + EXIT_TIMEOUT_S
-            while thread.is_alive() and time.monotonic() < until_s:
+            while not begun.done() and time.monotonic() < until_s:
                 end_gateway()
-                thread.join(POLL_INTERVAL_S)
+                time.sleep(POLL_INTERVAL_S)
             end_gateway()
             return None
-    if failed:
-        raise failed[0]
-    return found[0]
+    return begun.result()
 
 
 SPARE_SLOTS = 4  # Standby attempts and other jobs (delay, proof) must never wait for a slot.
