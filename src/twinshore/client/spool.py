@@ -43,7 +43,7 @@ from twinshore.client.core.spool_format import (
 )
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.frozen import SPOOL_HOMES_FILE, SPOOL_LOCK_FILE, SPOOL_MARKS_FILE, SPOOL_SEGMENT_ENDING
-from twinshore.config.private_files import make_private_folder, sync_folder
+from twinshore.config.private_files import make_private_folder, private_opener, sync_folder
 from twinshore.config.sentences import count_phrase, format_time
 from twinshore.kafka.clock import steady_s
 
@@ -149,11 +149,8 @@ class SpoolFiles:
         path = self.path(sequence)
 
         def read(at: int, size: int) -> bytes:
-            handle = os.open(path, os.O_RDONLY)
-            try:
-                return os.pread(handle, size, at)
-            finally:
-                os.close(handle)
+            with path.open("rb", buffering=0) as file:
+                return os.pread(file.fileno(), size, at)
 
         return read
 
@@ -211,12 +208,9 @@ class SpoolFiles:
 
     def cut(self, sequence: int, at: int) -> None:
         """Truncate a torn write."""
-        handle = os.open(self.path(sequence), os.O_RDWR)
-        try:
-            os.ftruncate(handle, at)
-            self._sync(handle)
-        finally:
-            os.close(handle)
+        with self.path(sequence).open("r+b", buffering=0) as file:
+            file.truncate(at)
+            self._sync(file.fileno())
 
     def delete(self, sequence: int, *, at_once: bool = False) -> None:
         """`at_once`: sync the folder before returning."""
@@ -228,14 +222,10 @@ class SpoolFiles:
     def save_marks(self, text: bytes) -> None:
         """The former ones stay until these are whole."""
         new = self.folder / f"{SPOOL_MARKS_FILE}.new"
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            left = memoryview(text)
-            while left:
-                left = left[os.write(handle, left) :]
-            self._sync(handle)
-        finally:
-            os.close(handle)
+        with open(new, "wb", opener=private_opener) as file:
+            file.write(text)
+            file.flush()
+            self._sync(file.fileno())
         new.replace(self.folder / SPOOL_MARKS_FILE)
 
     def close(self) -> None:
