@@ -16,7 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -322,10 +322,9 @@ def read_group_to_ends(
     Raises LabError if a record is not the next one. A switch leaves one invisible marker in each partition that moves,
     so one offset per partition may be skipped.
     """
-    consumer = _member(cluster, "error")
     expected, passed = dict(stood), set[TopicPartition]()
     read, heard_s = 0, time.monotonic() + _JOINED_WITHIN_S - _SILENT_S_MAX
-    try:
+    with closing(_member(cluster, "error")) as consumer:
         consumer.subscribe(sorted({tp.topic for tp in stood}))
         while any(expected[tp] < end for tp, end in ends.items()):
             messages = consumer.consume(_BATCH, timeout=_WAIT_S)
@@ -350,8 +349,6 @@ def read_group_to_ends(
                 raise LabError("lab.group-silent", group=GROUP, records=read)
         consumer.commit(asynchronous=False)
         return read
-    finally:
-        consumer.close()
 
 
 def _member(cluster: Cluster, reset: str) -> Consumer:
@@ -405,7 +402,6 @@ class DemoOutcome:
 
     records: int
     partitions: int
-    gap_s: float
     difference: str = ""
 
 
@@ -454,8 +450,8 @@ class _Play:
         self._target = LogEndReader(self._stage.west.cluster, self._plan.topics)
         try:
             self._begin()
-            gap_s = self._kill()
-            outcome = self._finish(gap_s)
+            self._kill()
+            outcome = self._finish()
             if outcome.difference:
                 return outcome
             self._move()
@@ -466,7 +462,7 @@ class _Play:
             read = self._go_on()
             if not self._plan.keep:
                 self._come_back()
-            return self._end(gap_s, read)
+            return self._end(read)
         finally:
             if self._writers is not None:
                 self._writers.stop()
@@ -518,7 +514,7 @@ class _Play:
                 least, slower_s = lag, now_s + SLOW_DOWN_AFTER_S
             self._watch(0.1)
 
-    def _kill(self) -> float:
+    def _kill(self) -> None:
         assert self._tail is not None
         tail = self._tail
         tail.begin_watch()
@@ -543,21 +539,20 @@ class _Play:
         self._stood = self._reader.leave()
         self._say(f"{GROUP} stops for now, after {sum(self._stood.values()):,} records; others keep coming")
         self._watch(self._plan.carry_s)
-        return gap_s
 
-    def _finish(self, gap_s: float) -> DemoOutcome:
+    def _finish(self) -> DemoOutcome:
         acknowledged = self._acknowledged = self._stage.stop_load()
         self._say(f"the producer has stopped: east acknowledged {acknowledged:,} records")
         self._catch_up()
         self._say("west has everything; now an ordinary consumer reads both sides and compares")
         self._say("each offset, key, value, header and timestamp")
-        outcome = self._compared(gap_s)
+        outcome = self._compared()
         if not outcome.difference and outcome.records != acknowledged:
             difference = f"both sides hold {outcome.records} records, {acknowledged} were acknowledged"
             return replace(outcome, difference=difference)
         return outcome
 
-    def _compared(self, gap_s: float, rescued: DemoRescuedRecords | None = None) -> DemoOutcome:
+    def _compared(self, rescued: DemoRescuedRecords | None = None) -> DemoOutcome:
         found = []
         for topic in self._plan.topics:
             heard = rescued.listener(topic) if rescued else lambda _message: None
@@ -566,7 +561,7 @@ class _Play:
             found.append(compared)
         records, partitions = sum(one.records for one in found), sum(one.partitions for one in found)
         difference = next((str(comparison) for comparison in found if not comparison.identical), "")
-        return DemoOutcome(records, partitions, gap_s, difference)
+        return DemoOutcome(records, partitions, difference)
 
     def _move(self) -> None:
         topics = self._plan.topics
@@ -580,7 +575,7 @@ class _Play:
         self._until(
             lambda: bool(writers.first_since(done_s, [MOVED_TOPIC])), SWITCH_TIMEOUT_S, f"{MOVED_TOPIC} is not written"
         )
-        self._wait(NEW_HOME_PAUSE_S)
+        self._watch(NEW_HOME_PAUSE_S, figures=False)
         if self._ends_on_west(MOVED_TOPIC) <= before:
             raise LabError("lab.demo-not-replicated", topic=MOVED_TOPIC)
         self._say(
@@ -611,7 +606,7 @@ class _Play:
         self._say(f"  {took_s:.1f} s after the command west takes what is written to {' and '.join(others)}")
         self._say("groups were at home on east as well:")
         run_verb(self._mirror, ["proxy", "groups", "--to", "west", "--force", "--yes"], self._say)
-        self._wait(NEW_HOME_PAUSE_S)
+        self._watch(NEW_HOME_PAUSE_S, figures=False)
         self._acknowledged += writers.stop()
 
     def _go_on(self) -> int:
@@ -636,12 +631,12 @@ class _Play:
         # The topics were recreated, which a client that knows the old ones does not notice.
         self._source = LogEndReader(self._stage.east.cluster, self._plan.topics)
 
-    def _end(self, gap_s: float, read: int) -> DemoOutcome:
+    def _end(self, read: int) -> DemoOutcome:
         """Checks that both sides are identical and that the group read every record once."""
         self._until(lambda: self._source.read() == self._target.read(), CATCH_UP_TIMEOUT_S, "the sides are not level")
         self._say("both sides are compared again:")
         rescued = DemoRescuedRecords(self._mirror.settings.parent / "rescued")
-        outcome = self._compared(gap_s, rescued)
+        outcome = self._compared(rescued)
         if outcome.difference:
             return outcome
         if outcome.records != read:
@@ -649,12 +644,6 @@ class _Play:
         self._say(DemoAccount(self._acknowledged, outcome.records, rescued.count, rescued.again).sentence())
         self._say(f"{GROUP} read {read:,} records in all, none twice, none left out")
         return outcome
-
-    def _wait(self, seconds: float) -> None:
-        until_s = time.monotonic() + seconds
-        while time.monotonic() < until_s:
-            self._mirror.check()
-            time.sleep(0.05)
 
     def _catch_up(self) -> None:
         """Returns when the twin's end equals the source's. Raises LabError if replication stalls."""
@@ -671,12 +660,13 @@ class _Play:
             self._line()
             time.sleep(0.05)
 
-    def _watch(self, seconds: float) -> None:
-        """Prints a line of figures each second."""
+    def _watch(self, seconds: float, *, figures: bool = True) -> None:
+        """Waits; with `figures` prints a line of them each second."""
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
             self._mirror.check()
-            self._line()
+            if figures:
+                self._line()
             time.sleep(0.05)
 
     def _until(self, done: Callable[[], bool], within_s: float, otherwise: str) -> None:

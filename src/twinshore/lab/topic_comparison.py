@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -75,7 +76,7 @@ def compare_topic(
     """
     target_topic = target_topic or topic
     records = 0
-    with _Reader(source, topic) as left, _Reader(target, target_topic) as right:
+    with closing(_Reader(source, topic)) as left, closing(_Reader(target, target_topic)) as right:
         count = len(left.partitions)
         if left.partitions != right.partitions:
             what = f"source has {count} partitions, target has {len(right.partitions)}"
@@ -147,10 +148,7 @@ class _Reader:
             raise LabError("lab.unreadable-topic", topic=topic, cluster=cluster.name, cause=listed.error.str())
         self.partitions = sorted(listed.partitions)
 
-    def __enter__(self) -> _Reader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._consumer.close()
 
     def ends(self, partition: int) -> tuple[int, int]:
