@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from secrets import token_hex
 from typing import cast
 
@@ -159,7 +160,7 @@ class SendSearch:
                 "isolation.level": "read_uncommitted",
             }
         )
-        try:
+        with closing(consumer):
             until_s = steady_s() + SEARCH_TIMEOUT_S
             left = self._begin(consumer)
             while left and not self.stopping.is_set():
@@ -167,8 +168,6 @@ class SendSearch:
                     raise TimeoutError(f"its log is not read in {SEARCH_TIMEOUT_S:g} s")
                 for message in consumer.consume(MESSAGES_PER_POLL, POLL_TIMEOUT_S):
                     self._take(message, left)
-        finally:
-            consumer.close()
 
     def _begin(self, consumer: Consumer) -> dict[int, int]:
         """Assign partitions. Returns end offsets by partition."""

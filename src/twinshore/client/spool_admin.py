@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -155,8 +156,7 @@ def plan_drop(drop_topic: DropTopic) -> Plan[SpoolStep]:
 
 
 def drop_topic(plan: Plan[SpoolStep], drop_topic: DropTopic) -> Iterator[SpoolStep]:
-    spool = Spool(drop_topic.folder, past_damage=drop_topic.past_damage)
-    try:
+    with closing(Spool(drop_topic.folder, past_damage=drop_topic.past_damage)) as spool:
         for step in plan.steps:
             topic = step.topic.topic
             while spool.unsent(topic):
@@ -165,8 +165,6 @@ def drop_topic(plan: Plan[SpoolStep], drop_topic: DropTopic) -> Iterator[SpoolSt
                     spool.handed_out(topic, head.number)
                     spool.done(topic, head.number)
             yield step
-    finally:
-        spool.close()
 
 
 def _free(folder: Path, *, past_damage: bool) -> SpoolReport:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -402,12 +403,10 @@ def _ask(
             call_s=SOURCE_TIMEOUT_S,
             pool=pool,
         )
-        try:
+        with closing(source):
             reached |= read_log_starts(source, refused)
             there = find_existing_partitions(source, tuple(reached))
             ends = read_log_ends(source, there).without(recreated_topics(store, link.name))
-        finally:
-            source.close()
     except TwinshoreError as error:
         return f"{link.source} cannot be asked from here: {error.message}"
     places = [

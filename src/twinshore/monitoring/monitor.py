@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -127,11 +127,8 @@ def serve_metrics(section: DelaySection, monitor: MonitorState, alarms: AlarmMan
         return {name: {"sampled_ms": at_ms} for name, at_ms in monitor.sampled_ms.items()}
 
     collector = DelayCollector(monitor, alarms)
-    server = MetricsServer(section.metrics_address, section.metrics_port, collector, links)
-    try:
+    with closing(MetricsServer(section.metrics_address, section.metrics_port, collector, links)) as server:
         yield server
-    finally:
-        server.close()
 
 
 CLUSTER_TIMEOUT_S = 2.0
@@ -393,7 +390,7 @@ class Monitor:
         sampler = Sampler(link, clients.source, clients.target, store, groups=self._section.groups, expected=expected)
         period_ms = max(1, int(self._section.period_s * 1000))
         last, due_s = -1, time.monotonic()
-        try:
+        with closing(sampler):
             while not self._stop.wait(max(0.0, due_s - time.monotonic())):
                 due_s = max(due_s + self._section.sample_s, time.monotonic())
                 tick = self._clock() // period_ms
@@ -407,8 +404,6 @@ class Monitor:
                 if sample.tick >= 0 and "" not in sample.failures:
                     last = tick
                 self._samples.put(sample)
-        finally:
-            sampler.close()
 
     def _expected(self, link: str) -> ExpectedNames:
         """Called in the link's thread. Returns topics that were seen before, and topics and groups that are late."""

@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -125,12 +125,9 @@ def _refusal(error: urllib.error.HTTPError) -> str:
 
 def send_test(settings: DelaySettings, by: str, now_ms: int) -> str:
     """Sends one event that is no alarm. Returns why that failed; empty on success."""
-    hook = Webhook(settings.hook_url, settings.token, settings.section.webhook_timeout_s)
     said = f"{by} tests this webhook: no alarm has risen."
-    try:
+    with closing(Webhook(settings.hook_url, settings.token, settings.section.webhook_timeout_s)) as hook:
         return hook.post(AlarmEvent(AlarmTransition.TEST, AlarmKey("", AlarmKind.MONITOR), now_ms, now_ms, said))
-    finally:
-        hook.close()
 
 
 def encode_event(event: AlarmEvent) -> bytes:

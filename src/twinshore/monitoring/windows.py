@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import queue
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -211,13 +209,8 @@ def open_window_engine(rules: ThresholdRules, folder: Path) -> Iterator[WindowEn
     if rules.settings.section.windows == "plain":
         yield LocalWindowEngine(rules)
         return
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    engine = SparkWindowEngine(rules, folder.absolute())
-    try:
+    with closing(SparkWindowEngine(rules, folder.absolute())) as engine:
         yield engine
-    finally:
-        engine.close()
 
 
 def group_by_tick(judged: Iterable[WindowVerdict]) -> VerdictsByTick:

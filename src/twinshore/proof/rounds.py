@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 
 from twinshore.config.errors import KafkaError
@@ -147,11 +148,8 @@ class KeyCheckRounds:
             self.store.incidents.add(incident, now_ms=wall_ms())
 
     def _retentions(self, link: Link, topics: Collection[str]) -> dict[str, int]:
-        source = KafkaCluster(self.settings.cluster(link.source))
-        try:
+        with closing(KafkaCluster(self.settings.cluster(link.source))) as source:
             settings, _ = source.admin.readable_settings(sorted(topics))
-        finally:
-            source.close()
         values = {name: settings.get(name, {}).get("delete.retention.ms") for name in topics}
         return {name: parse_delete_retention_ms(value.value if value else None) for name, value in values.items()}
 

@@ -323,8 +323,5 @@ def serve_proof_metrics(port: int, store: Store) -> Iterator[Callable[[], None]]
         yield lambda: None
         return
     collector = ProofCollector(store)
-    server = MetricsServer("127.0.0.1", port, collector, collector.links)
-    try:
+    with contextlib.closing(MetricsServer("127.0.0.1", port, collector, collector.links)) as server:
         yield server.beat
-    finally:
-        server.close()

@@ -14,7 +14,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
@@ -240,13 +240,11 @@ class ProtectionOverview:
 def read_clusters(settings: Settings) -> dict[str, ClusterProtection]:
     found = {}
     for name, cluster in settings.clusters.items():
-        kafka = KafkaCluster(cluster, patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S)
-        try:
-            found[name] = ClusterProtection(ProtectionTopic(kafka).read(), GatesTopic(kafka).read())
-        except KafkaError as error:
-            found[name] = ClusterProtection(error=str(error))
-        finally:
-            kafka.close()
+        with closing(KafkaCluster(cluster, patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S)) as kafka:
+            try:
+                found[name] = ClusterProtection(ProtectionTopic(kafka).read(), GatesTopic(kafka).read())
+            except KafkaError as error:
+                found[name] = ClusterProtection(error=str(error))
     return found
 
 
@@ -566,12 +564,9 @@ def _check_twin(topic: str, links: Sequence[Link]) -> Link:
 
 def _weakness(topic: str, cluster: str, settings: Settings) -> str:
     """Returns why the loss of one broker may lose records there; empty if it may not."""
-    kafka = KafkaCluster(settings.cluster(cluster), patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S)
-    try:
+    with closing(KafkaCluster(settings.cluster(cluster), patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S)) as kafka:
         partitions = kafka.metadata([topic], refresh=True).topics[topic].partitions
         found = kafka.admin.topic_settings([topic]).get(topic, {})
-    finally:
-        kafka.close()
     replicas = min(len(one.replicas) for one in partitions)
     in_sync = found["min.insync.replicas"].value if "min.insync.replicas" in found else None
     unclean = found["unclean.leader.election.enable"].value if "unclean.leader.election.enable" in found else None
@@ -587,11 +582,11 @@ def act(plan: Plan[ProtectStep], settings: Settings, store: Store, *, by: str) -
     """Executes the steps: each cluster is told, and the change goes into the audit. RefusedError if a cluster that must
     have a higher level did not take it, or another command came between.
     """
-    with ExitStack() as closing:
+    with ExitStack() as opened:
         topics, made = {}, set[str]()
         for name, cluster in settings.clusters.items():
             kafka = KafkaCluster(cluster, patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S)
-            closing.callback(kafka.close)
+            opened.callback(kafka.close)
             topics[name] = ProtectionTopic(kafka), GatesTopic(kafka)
         for step in plan.steps:
             line = level_line(step.topic, step.protection)
