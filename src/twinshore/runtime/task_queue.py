@@ -20,9 +20,6 @@ class ConcurrencyLimits:
     share: int = 24
     slow_s: float = 1.0
 
-    def room_for(self, *, slow: bool) -> int:
-        return max(1, self.share // 2) if slow else self.share
-
 
 @dataclass(slots=True, eq=False)
 class QueuedTask:
@@ -116,6 +113,7 @@ class TaskQueue:
     def _allowed(self, now_s: float) -> Iterable[deque[QueuedTask]]:
         busy: Counter[str] = Counter()
         long: Counter[str] = Counter()
+        long_max = max(1, self.bounds.share // 2)
         for task in self.running:
             busy.update(task.asks)
             if task.long(now_s, self.bounds.slow_s):
@@ -124,6 +122,6 @@ class TaskQueue:
             if not waiting:
                 del self._ready[asks, slow]
             elif all(busy[name] < self.bounds.share for name in asks) and not (
-                slow and any(long[name] >= self.bounds.room_for(slow=True) for name in asks)
+                slow and any(long[name] >= long_max for name in asks)
             ):
                 yield waiting

@@ -92,11 +92,7 @@ def effective_link(link: Link, rows: Iterable[ControlRow]) -> EffectiveLink:
 
 def as_json(value: Any) -> str:
     """Returns the value as in the store and the audit."""
-    return json.dumps([list(item) if isinstance(item, tuple) else item for item in value] if _is_list(value) else value)
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, tuple | list)
+    return json.dumps(value)
 
 
 def resolve_filter_conflicts(links: Sequence[Link], effective: Mapping[str, EffectiveLink]) -> dict[str, EffectiveLink]:
