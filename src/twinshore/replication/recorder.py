@@ -48,8 +48,6 @@ SETTLE_TIMEOUT_S = 5.0  # so long a new epoch waits for what the last one left u
 class LinkStats:
     records: int = 0
     bytes: int = 0
-    records_total: int = 0
-    bytes_total: int = 0
     since_s: float = 0.0
     records_per_s: float = 0.0
     bytes_per_s: float = 0.0
@@ -433,8 +431,6 @@ class ProgressRecorder:
             partition = TopicPartition(progress.topic, progress.partition)
             stats.records += progress.records
             stats.bytes += progress.bytes
-            stats.records_total += progress.records
-            stats.bytes_total += progress.bytes
             stats.lag[partition] = max(0, progress.source_end - progress.to_offset)
             stats.aligning.note(partition, progress.to_offset, progress.source_start)
             stats.starts[partition] = min(progress.source_start, progress.to_offset)
