@@ -17,9 +17,8 @@ from twinshore.groups.sync import (
     compared_groups,
     group_names_row,
     last_compared_status,
-    own_offsets_in,
+    offsets_in,
     parse_group_names,
-    refused_offsets_in,
 )
 from twinshore.kafka.protocol.offsets import GroupOffsets
 from twinshore.state.store import open_store
@@ -77,13 +76,10 @@ def test_the_word_names_the_places_that_are_somebodys_own() -> None:
     made = entry("flink", 7)
     made.standing[("orders", 1)] = (GroupSyncStatus.OWN, 5, 1.0)
     word = json.loads(json.dumps(build_status({"flink": made}, SyncRoundResult(groups=1), now_s=5.0, now_ms=5000)))
-    assert own_offsets_in(word, "flink") == {("orders", 1)}
-    assert own_offsets_in(word, "other") == own_offsets_in({}, "flink") == frozenset()
+    none = frozenset[tuple[str, int]]()
+    assert offsets_in(word, "flink") == ({("orders", 1)}, none)
+    assert offsets_in(word, "other") == offsets_in({}, "flink") == (none, none)
     made.standing[("orders", 2)] = (GroupSyncStatus.REFUSED, 5, 1.0)
-    assert refused_offsets_in(word, "flink") == refused_offsets_in({}, "flink") == frozenset()
     word = json.loads(json.dumps(build_status({"flink": made}, SyncRoundResult(groups=1), now_s=5.0, now_ms=5000)))
-    assert refused_offsets_in(word, "flink") == {("orders", 2)}
-    assert own_offsets_in(word, "flink") == {("orders", 1)}
-    assert own_offsets_in({"differ": {"flink": ["behind", 7, 1]}}, "flink") == frozenset(), (
-        "as an older version left it"
-    )
+    assert offsets_in(word, "flink") == ({("orders", 1)}, {("orders", 2)})
+    assert offsets_in({"differ": {"flink": ["behind", 7, 1]}}, "flink") == (none, none), "as an older version left it"
