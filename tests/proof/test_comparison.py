@@ -84,14 +84,14 @@ def test_any_single_change_is_found_at_its_offset(seed: int) -> None:
         assert tally.records == at
 
 
-def test_equal_compressed_batches_need_no_looking_into() -> None:
+def test_equal_compressed_batches_need_no_looking_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows.UnpackBuffer, "unpacked", lambda *_: pytest.fail("a batch is unpacked"))
     chance = random.Random(5)
     log = records(chance, 100)
     data = batched(chance, log, 100, codecs=[Codec.LZ4, Codec.ZSTD])
     tally = CompareProgress(0)
     assert compare_by_offset(chunks(data), chunks(data), tally, 100, digest=False)
     assert tally.records == 100 and tally.sums.value == 0
-    assert tally.equal_batches == len(split_batches(memoryview(data)))
 
 
 @pytest.mark.parametrize("seed", range(10))
