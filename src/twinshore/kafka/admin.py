@@ -48,6 +48,7 @@ from kio.schema.types import TopicName
 from kio.static.primitive import f64, i8, i16, i32, i32Timedelta
 
 from twinshore.config.errors import KafkaError
+from twinshore.config.grouping import in_slices
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.protocol.access_control import Acl, AclOperation, QuotaEntity, ScramUser
@@ -175,9 +176,7 @@ class Admin:
         """Like `topic_settings`, with errors of refused topics. With `keys`: only these configs, defaults too."""
         found: dict[str, dict[str, ConfigEntry]] = {}
         errors: dict[str, KafkaError] = {}
-        wanted = list(dict.fromkeys(names))
-        for start in range(0, len(wanted), TOPICS_PER_DESCRIBE_CONFIGS):
-            some = wanted[start : start + TOPICS_PER_DESCRIBE_CONFIGS]
+        for some in in_slices(dict.fromkeys(names), TOPICS_PER_DESCRIBE_CONFIGS):
             for one in self._cluster.anybody("settings of topics", _describing(TOPIC_RESOURCE, some, keys)):
                 name = one.resource_name
                 if one.error_code:
@@ -305,8 +304,7 @@ def _in_parts(
     act: Callable[[Sequence[Acl], Connection, float], list[tuple[int, str | None]]],
 ) -> RefusedAcls:
     refused: RefusedAcls = {}
-    for start in range(0, len(acls), ACLS_PER_REQUEST):
-        part = acls[start : start + ACLS_PER_REQUEST]
+    for part in in_slices(acls, ACLS_PER_REQUEST):
         results = cluster.change(f"{verb} ACLs", partial(act, part))
         for acl, (code, message) in zip(part, results, strict=True):
             if code:

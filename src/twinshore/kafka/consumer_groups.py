@@ -40,7 +40,7 @@ from kio.serial.errors import SerialError
 from kio.static.primitive import i8, i32, i64
 
 from twinshore.config.errors import KafkaError, WireError
-from twinshore.config.grouping import grouped
+from twinshore.config.grouping import grouped, in_slices
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
@@ -172,8 +172,7 @@ class ConsumerGroups:
     def located(self, groups: Sequence[str]) -> GroupCoordinators:
         """Returns coordinators, and groups that this user may not describe."""
         found = GroupCoordinators({}, {})
-        for start in range(0, len(groups), GROUPS_PER_FIND_COORDINATOR):
-            some = tuple(groups[start : start + GROUPS_PER_FIND_COORDINATOR])
+        for some in in_slices(groups, GROUPS_PER_FIND_COORDINATOR):
             self.asked["FindCoordinator"] += 1
             answer = self.cluster.find_coordinators(GROUP_COORDINATOR, some)
             nodes, errors = parse_coordinators(answer, self.name)
@@ -249,9 +248,8 @@ class ConsumerGroups:
         return True
 
     def _places_at(self, node: int, groups: WantedOffsets, known: Mapping[str, GroupOffsets]) -> Iterator[GroupOffsets]:
-        names = list(groups)
-        for start in range(0, len(names), GROUPS_PER_OFFSET_FETCH):
-            some = {name: groups[name] for name in names[start : start + GROUPS_PER_OFFSET_FETCH]}
+        for names in in_slices(groups, GROUPS_PER_OFFSET_FETCH):
+            some = {name: groups[name] for name in names}
             self.asked["OffsetFetch"] += 1
             connection = self.cluster.connection_to(node)
             connection.handwritten_version(OFFSET_FETCH)
@@ -343,9 +341,9 @@ def read_assigned_partitions(
     cluster: KafkaCluster, node: int, groups: Iterable[str]
 ) -> dict[str, frozenset[TopicPartition]]:
     """Returns partitions assigned in each group. Groups not described, or with other assignments, are left out."""
-    named, held = sorted(groups), {}
-    for start in range(0, len(named), GROUPS_PER_DESCRIBE):
-        for one in _describe(cluster, node, named[start : start + GROUPS_PER_DESCRIBE]).groups:
+    held = {}
+    for some in in_slices(sorted(groups), GROUPS_PER_DESCRIBE):
+        for one in _describe(cluster, node, some).groups:
             if not one.error_code and one.protocol_type == "consumer":
                 parts = (parse_assignment(member.member_assignment) for member in one.members)
                 held[str(one.group_id)] = frozenset(chain.from_iterable(parts))
@@ -373,9 +371,8 @@ def _describe(cluster: KafkaCluster, node: int, groups: Iterable[str]) -> Descri
 def remove_members(cluster: KafkaCluster, node: int, group: str, members: Mapping[str, str | None]) -> None:
     """Remove members still in the group. They learn so with their next request, and join again."""
     named = [MemberIdentity(member_id=one, group_instance_id=name) for one, name in sorted(members.items())]
-    for start in range(0, len(named), MEMBERS_PER_LEAVE_GROUP):
-        some = tuple(named[start : start + MEMBERS_PER_LEAVE_GROUP])
-        request = LeaveGroupRequest(group_id=GroupId(group), members=some)
+    for some in in_slices(named, MEMBERS_PER_LEAVE_GROUP):
+        request = LeaveGroupRequest(group_id=GroupId(group), members=tuple(some))
         answer = cluster.call("members that leave a group", request, LeaveGroupResponse, node_id=node)
         for code in (answer.error_code, *(one.error_code for one in answer.members)):
             if int(code) not in (Code.none, Code.unknown_member_id):
@@ -431,17 +428,17 @@ class ShareGroups:
 
     def _described(self, node: int, names: Sequence[str]) -> Iterator[GroupOffsets]:
         wanted = [DescribeShareGroupOffsetsRequestGroup(group_id=GroupId(name), topics=None) for name in names]
-        for start in range(0, len(wanted), SHARE_GROUPS_PER_REQUEST):
+        for some in in_slices(wanted, SHARE_GROUPS_PER_REQUEST):
             self.asked["DescribeShareGroupOffsets"] += 1
-            request = DescribeShareGroupOffsetsRequest(groups=tuple(wanted[start : start + SHARE_GROUPS_PER_REQUEST]))
+            request = DescribeShareGroupOffsetsRequest(groups=tuple(some))
             answer = self._cluster.connection_to(node).call(request, DescribeShareGroupOffsetsResponse)
             yield from map(_places, answer.groups)
 
     def _altered(self, node: int, group: str, places: Mapping[TopicPartitionTuple, CommittedOffset]) -> CommitCodes:
-        topics: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
-        for (topic, partition), place in places.items():
-            one = AlterShareGroupOffsetsRequestPartition(partition_index=i32(partition), start_offset=i64(place.offset))
-            topics.setdefault(topic, []).append(one)
+        topics = grouped(
+            (topic, AlterShareGroupOffsetsRequestPartition(partition_index=i32(number), start_offset=i64(place.offset)))
+            for (topic, number), place in places.items()
+        )
         asked = tuple(
             AlterShareGroupOffsetsRequestTopic(topic_name=TopicName(topic), partitions=tuple(ours))
             for topic, ours in topics.items()

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError, TwinshoreError, WireError
+from twinshore.config.grouping import in_slices
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Link
 from twinshore.config.sections.mirror import MirrorSettings
@@ -303,10 +304,10 @@ class LinkController:
                 self._log.info(f"topic {name} is no longer admitted", extra={"topic": name})
             del epoch.flowing[name]
         known = read_known_twins(self._store, self.link) if fresh else {}
-        for start in range(0, len(fresh), 100):
+        for some in in_slices(fresh, 100):
             if self._safety.never_cut and not epoch.never_cut:
                 return  # no attempt begins with an outdated config: the next turn ends the epoch
-            self._apply_plan(fresh[start : start + 100], known, names)
+            self._apply_plan(some, known, names)
             self._safety.against()
         self._homes.records.publish_first_homes(epoch.flowing, self._lineage.is_twin)
 

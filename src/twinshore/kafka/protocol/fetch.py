@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from twinshore.config.errors import WireError
+from twinshore.config.grouping import grouped
 from twinshore.kafka.protocol.apis import FETCH, HANDWRITTEN_VERSIONS
 from twinshore.kafka.protocol.primitives import (
     COMPACT_ENCODING,
@@ -108,9 +109,7 @@ def encode_fetch_by_id(
     for topic_id, partition, position, leader_epoch, last_fetched_epoch, limit_bytes in partitions:
         entry = _PARTITION.pack(partition, leader_epoch, position, last_fetched_epoch, -1, limit_bytes, 0)
         wanted.setdefault(topic_id, []).append(entry)
-    dropped: dict[bytes, list[bytes]] = {}
-    for topic_id, partition in forgotten:
-        dropped.setdefault(topic_id, []).append(I32.pack(partition))
+    dropped = grouped((topic_id, I32.pack(partition)) for topic_id, partition in forgotten)
     opening = _REQUEST.pack(-1, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch)
     no_rack = b"\1"
     return opening + write_partitions(wanted.items()) + write_partitions(dropped.items()) + no_rack + NO_TAGS

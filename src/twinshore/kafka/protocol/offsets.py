@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from twinshore.config.grouping import grouped
 from twinshore.kafka.protocol.apis import HANDWRITTEN_VERSIONS, OFFSET_FETCH
 from twinshore.kafka.protocol.primitives import (
     COMPACT_ENCODING,
@@ -69,9 +70,7 @@ def encode_offset_fetch(groups: Mapping[str, Iterable[TopicPartitionTuple] | Non
 
 
 def _wanted(wanted: Iterable[TopicPartitionTuple]) -> bytes:
-    topics: dict[bytes, list[bytes]] = {}
-    for topic, partition in wanted:
-        topics.setdefault(compact_string(topic), []).append(I32.pack(partition))
+    topics = grouped((compact_string(topic), I32.pack(partition)) for topic, partition in wanted)
     return write_partitions(topics.items())
 
 

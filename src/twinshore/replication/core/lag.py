@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
+from twinshore.config.grouping import in_slices
 from twinshore.config.model import TopicPartition
 from twinshore.config.sentences import count_phrase
 from twinshore.replication.task.core.shared_read import JOINED_KEY, QUEUED_KEY
@@ -68,11 +69,7 @@ class OffsetArrivals:
 
     def _thin(self) -> None:
         """Joins pairs of marks under the earlier time: offsets seem a little older."""
-        kept: deque[tuple[float, int]] = deque()
-        marks = list(self._marks)
-        for pair in (marks[at : at + 2] for at in range(0, len(marks), 2)):
-            kept.append((pair[0][0], pair[-1][1]))
-        self._marks = kept
+        self._marks = deque((pair[0][0], pair[-1][1]) for pair in in_slices(self._marks, 2))
 
 
 GROUPS_KIND = "groups"
@@ -171,8 +168,7 @@ def parse_backlog(rows: Iterable[LinkStateRow]) -> dict[TopicPartition, tuple[Ar
 def _joined(marks: Sequence[ArrivalMark]) -> tuple[ArrivalMark, ...]:
     """Joins neighbours: the older time, the later end."""
     size = -(-len(marks) // BACKLOG_MARKS_MAX)
-    groups = [marks[at : at + size] for at in range(0, len(marks), size)]
-    return tuple(ArrivalMark(group[0].at_ms, group[-1].end) for group in groups)
+    return tuple(ArrivalMark(group[0].at_ms, group[-1].end) for group in in_slices(marks, size))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, TwinshoreError
 from twinshore.config.frozen import FIRST_CLIENT_ID, PLAN_CLIENT_ID
-from twinshore.config.grouping import grouped
+from twinshore.config.grouping import grouped, in_slices
 from twinshore.config.model import Link, OffsetRun, SourceOffset, TargetOffset, TopicPartition, is_heartbeats_topic
 from twinshore.config.sentences import count_copies, count_phrase, join_names
 from twinshore.config.settings import Settings
@@ -132,8 +132,7 @@ def preview_link(
         descents = TopicLineage(lambda: link, *sides, quiet=True)
         homing = TopicHomes(lambda: link, settings.links, *sides, descents, notes=False)
         names = [name for name in homing.admitted(surveyor.names()) if not is_heartbeats_topic(name)]
-        chunks = [names[at : at + TOPICS_PER_SCAN] for at in range(0, len(names), TOPICS_PER_SCAN)]
-        planned = [step for chunk in chunks for step in surveyor.plan(chunk, known)]
+        planned = [step for some in in_slices(names, TOPICS_PER_SCAN) for step in surveyor.plan(some, known)]
         steps = TopicConflicts(link, store).judged(planned, known)
         staying = descents.staying | homing.homeless | homing.elsewhere
         stay = [Stay(name, why) for name, why in sorted(staying.items()) if not is_heartbeats_topic(name)]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from twinshore.config.errors import KafkaError
+from twinshore.config.grouping import in_slices
 from twinshore.config.model import Cluster, Link, SaslMechanism, TopicPartition
 from twinshore.config.settings import Settings
 from twinshore.kafka.admin import ConfigEntry, read_quotas, read_scram_users
@@ -32,10 +33,8 @@ OPEN_WITHOUT_ACLS_SETTING = "allow.everyone.if.no.acl.found"
 
 def observe_topics(cluster: KafkaCluster, names: Iterable[str]) -> dict[str, ObservedTopic]:
     """Returns each topic as the cluster shows it. Asked by name, a cluster tells missing topics from hidden ones."""
-    wanted = sorted(set(names))
     found: dict[str, ObservedTopic] = {}
-    for start in range(0, len(wanted), TOPICS_PER_REQUEST):
-        part = wanted[start : start + TOPICS_PER_REQUEST]
+    for part in in_slices(sorted(set(names)), TOPICS_PER_REQUEST):
         topics = cluster.metadata(part, refresh=True).topics
         for name in part:
             topic = topics.get(name)

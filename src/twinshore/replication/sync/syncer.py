@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import partial
 
 from twinshore.config.errors import KafkaError, TwinshoreError
+from twinshore.config.grouping import in_slices
 from twinshore.config.incident_policy import IncidentKind, IncidentSide
 from twinshore.config.model import Link
 from twinshore.config.sections.links import unmatched_outputs
@@ -135,8 +136,8 @@ def preview_topic(judging: TopicJudge, one: JudgedTopic) -> list[PreviewLine]:
 
 def _settings(comparison: ClusterComparison, plain: list[str]) -> list[PreviewLine]:
     found: list[PreviewLine] = []
-    for start in range(0, len(plain), PREVIEW_TOPICS_PER_REQUEST):
-        plan = comparison.settings(plain[start : start + PREVIEW_TOPICS_PER_REQUEST])
+    for some in in_slices(plain, PREVIEW_TOPICS_PER_REQUEST):
+        plan = comparison.settings(some)
         found += [Remark(decisions.SETTING_KIND, name, why) for name, why in plan.silent.items()]
         for topic, wanted in plan.wanted.items():
             found += decisions.settings_to_changes(comparison.link.twin_of(topic), wanted)

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from twinshore.config.errors import KafkaError, WireError
 from twinshore.config.frozen import NOWHERE_TOPIC, SCOUT_CLIENT_ID, TRANSACTIONAL_ID_PREFIX, UNITS_CLIENT_ID
+from twinshore.config.grouping import grouped, in_slices
 from twinshore.config.model import Cluster, TopicPartition
 from twinshore.config.sentences import append_hint
 from twinshore.kafka.clock import wall_ms
@@ -610,13 +611,10 @@ class BlockingCalls:
         self, partitions: Iterable[TopicPartition], replicators: Mapping[TopicPartition, PartitionReplicator]
     ) -> None:
         """Inspects twins and sources, by leader and in groups."""
-        by_node: dict[int, list[TopicPartition]] = {}
-        for partition in partitions:
-            node = replicators[partition].leaders.target if partition in replicators else -1
-            by_node.setdefault(node, []).append(partition)
-        for group in by_node.values():
-            for start in range(0, len(group), INSPECTION_PARTITIONS_MAX):
-                self._look_at_led(group[start : start + INSPECTION_PARTITIONS_MAX], replicators)
+        nodes = ((replicators[one].leaders.target if one in replicators else -1, one) for one in partitions)
+        for group in grouped(nodes).values():
+            for some in in_slices(group, INSPECTION_PARTITIONS_MAX):
+                self._look_at_led(some, replicators)
 
     def _look_at_led(
         self, partitions: list[TopicPartition], replicators: Mapping[TopicPartition, PartitionReplicator]
