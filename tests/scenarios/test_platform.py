@@ -205,7 +205,7 @@ def test_a_topic_is_switched_there_and_back_by_pages(
         until(
             lambda: stage.admin.get("/").lead.startswith(well),
             60,
-            lambda: stage.admin.get("/").text,
+            lambda: stage.admin.get("/links/west-%3Eeast").text + stage.rig.rig.process.said[-3000:],
         )
         switches = stage.admin.get("/switch").text
         assert switches.count(f"{unique_topic}") >= 3 and "No switch is under way." in switches

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from testkit.clients import delete_records
+from tests.scenarios.test_following_writers import until
 from twinshore.config.errors import WireError
 from twinshore.config.frozen import RESCUED_TOPIC
 from twinshore.config.model import TopicPartition
@@ -74,9 +75,14 @@ def test_nothing_in_the_topic_expires(home: KafkaCluster) -> None:
     rescued.save(ORIGIN, some(1))
     topic_id = home.metadata([RESCUED_TOPIC], refresh=True).topics[RESCUED_TOPIC].topic_id
     home.admin.alter_topic_settings(RESCUED_TOPIC, {"retention.ms": "1000"}, topic_id=topic_id)
+
+    def standing() -> dict[str, str | None]:
+        stands = home.admin.topic_settings([RESCUED_TOPIC])[RESCUED_TOPIC]
+        return {name: stands[name].value for name in TOPIC_SETTINGS}
+
+    until(lambda: standing()["retention.ms"] == "1000", 30, "brokers learn of a setting some time later")
     rescued.save(ORIGIN, some(1))
-    stands = home.admin.topic_settings([RESCUED_TOPIC])[RESCUED_TOPIC]
-    assert {name: stands[name].value for name in TOPIC_SETTINGS} == TOPIC_SETTINGS
+    until(lambda: standing() == TOPIC_SETTINGS, 30, "the settings are restored")
 
 
 def test_two_attempts_at_once_and_half_a_copy_are_told_apart() -> None:

@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Final
 
 import twinshore
-from twinshore.kafka.protocol.batch_join import LOOPS_MODULE, load_loops, loops_being_built
+from twinshore.kafka.protocol.batch_join import LOOPS_MODULE, load_loops, loops_build
 
 COMPILED_MODULES: Final = (LOOPS_MODULE, "twinshore.proof.core.compiled")
 STAMP_FILE: Final = "compiled.built"
@@ -71,7 +71,7 @@ def build_while_running() -> None:
     """Builds for this process, which runs uncompiled until then. Returns at once."""
     if LOOPS_MODULE in sys.modules or is_built() or not _begun.acquire(blocking=False):
         return
-    loops_being_built.set()
+    loops_build.runs = True
     threading.Thread(target=_take_up_once_built, name="compiling", daemon=True).start()
 
 
@@ -82,7 +82,7 @@ def _take_up_once_built() -> None:
             _builder().wait()
         load_loops(LOOPS_MODULE)
     finally:
-        loops_being_built.clear()
+        loops_build.runs = False
 
 
 def _builder() -> subprocess.Popen[bytes]:

@@ -6,11 +6,10 @@ compressed again. Without numba nothing is.
 
 from __future__ import annotations
 
-import threading
 import warnings
 from functools import cache
 from importlib import import_module
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy as np
 from twinshore.kafka.protocol.record_batch import BODY_IN_LENGTH, BatchHeader, seal_known
 
 # While this process compiles the loops it does without them: an import would take seconds.
-loops_being_built = threading.Event()
+loops_build = SimpleNamespace(runs=False)
 
 
 def load_loops(module: str) -> ModuleType | None:
@@ -59,7 +58,7 @@ def compiled_loops() -> ModuleType | None:
 
 
 def can_join() -> bool:
-    return not loops_being_built.is_set() and compiled_loops() is not None
+    return not loops_build.runs and compiled_loops() is not None
 
 
 def join_buffer_bytes(size: int) -> int:
