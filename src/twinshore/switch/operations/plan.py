@@ -426,6 +426,8 @@ def plan(request: SwitchPlanRequest, settings: Settings, store: Store, *, by: st
     if not topics:
         return SwitchPlan(refusal=RefusedError("switch.refilling", cause=left[0].removeprefix("left out: ")))
     back = find_reverse_link(link, links)
+    unlinked = [topic for topic in topics if back is None or not admits(back, topic)]
+    back_topics = () if kept or request.drill else tuple(unlinked)
     shown = [*_shown(request, link, [row for row in rows if row.topic in topics], store, kept=bool(kept)), *left]
     with open_link(link, settings) as clients:
         away = _away(request, link, settings, clients)
@@ -440,6 +442,9 @@ def plan(request: SwitchPlanRequest, settings: Settings, store: Store, *, by: st
         if refusal:
             return SwitchPlan(shown=tuple(shown), refusal=refusal)
         shown += [describe_takeover(state, topics) for state in others]
+        if back_topics:
+            does = "replicate" if back else "be added, and replicate"
+            shown.append(f"{Link(link.target, link.source).name} would {does} {join_names(back_topics)} back")
         moves = tuple(topic_move_of(topic, rows, link, store) for topic in topics)
         if forced:
             remarks = [*_forced_remarks(link, topics, store, clients, away, disk)]
@@ -455,7 +460,7 @@ def plan(request: SwitchPlanRequest, settings: Settings, store: Store, *, by: st
         tuple(shown),
         tuple(remarks),
         state=replace(new_switch_state(request.kind, link, moves, by), hold_s_max=request.hold_s, kept=kept),
-        back_topics=() if kept else tuple(topic for topic in topics if back is None or not admits(back, topic)),
+        back_topics=back_topics,
         takes_over=others,
         alive=next(iter(_elsewhere(link, topics, store).values()), "" if away else link.source) if forced else "",
     )

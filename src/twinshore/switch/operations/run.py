@@ -187,7 +187,7 @@ def run_switch(plan: SwitchPlan, settings: Settings, store: Store, caller: Switc
             for other in plan.takes_over:
                 take_over(other, state.names(), new, store, caller.by)
                 caller.tell(describe_takeover(other, state.names()))
-    if plan.back_topics and state.kind is not SwitchKind.DRILL:
+    if plan.back_topics:
         ensure_link_carries(state.back, plan.back_topics, settings, store, caller)
     return _go_on(begin_switch(state, wall_ms()), settings, store, caller)
 
