@@ -151,6 +151,12 @@ def test_a_filter_that_could_loop_is_refused_before_anything_changes(file: Path)
     assert held(file)["topics"]["from"] == "settings"
 
 
+def test_a_link_that_the_settings_lack_is_from_the_store(file: Path) -> None:
+    run(file, "add", "south->west", 'topics=["lists"]')
+    (shown,) = json.loads(run(file, "list", "--link", "south->west", "--json"))
+    assert shown["topics"] == {"value": ["lists"], "from": "store"}
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twinshore.config.errors import ConfigError, TwinshoreError
@@ -24,6 +24,7 @@ from twinshore.replication.core.lag import (
 )
 from twinshore.replication.core.link_config import (
     FILTER_NAMES,
+    FROM_STORE,
     EffectiveLink,
     LinkRemark,
     Override,
@@ -223,6 +224,8 @@ def list_effective_links(names: Sequence[str], settings: Settings, store: Store 
     effective, overviews = effective_links(settings.links, store), []
     for link in settings.chosen(names):
         now = effective[link.name]
+        if link.name not in settings.link_sections:
+            now = replace(now, origins=tuple((name, FROM_STORE) for name, _ in now.origins))
         rows = store.link_states.of(link.name, SHARED_FETCH_KIND) if now.link.broadcast else ()
         reading = parse_shared_fetch(rows, wall_ms(), status_ttl_s(settings.mirror.progress_s))
         overviews.append(_overview(now, found.differences, reading))
