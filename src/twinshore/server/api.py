@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from twinshore import __version__
 from twinshore.config.errors import CodedError, ConfigError, RefusedError, TwinshoreError
+from twinshore.server.accounts import Accounts
 from twinshore.server.core.access import Caller
 from twinshore.server.core.catalogue import Operation, Parameter, ValueKind
 from twinshore.server.core.jobs import JobPlan
@@ -91,6 +92,7 @@ class Api:
             ("POST", "/jobs/{job}/approve"): self.approve,
             ("POST", "/jobs/{job}/cancel"): self.cancel,
             ("GET", "/me"): self.me,
+            ("DELETE", "/me"): self.log_out,
         }
 
     def operations(self, _: ApiCall) -> Response:
@@ -98,6 +100,10 @@ class Api:
 
     def me(self, call: ApiCall) -> Response:
         return JSONResponse({"name": call.caller.name, "role": str(call.caller.role), "by": call.caller.by})
+
+    def log_out(self, call: ApiCall) -> Response:
+        Accounts(self._store).end_token(call.caller, call.caller.digest)
+        return JSONResponse({})
 
     def ask(self, call: ApiCall) -> Response:
         row = self._requests.ask(call.path["operation"], call.body, call.caller, call.key)
@@ -179,6 +185,9 @@ def _limit(query: Mapping[str, str]) -> int:
 
 
 def _texts(body: Mapping[str, Any], *names: str) -> list[str]:
+    """Returns the values of these names, of which the first must be there."""
+    if names[0] not in body:
+        raise ConfigError("server.missing-value", operation="the request", name=names[0])
     found = [word for name in names for word in Parameter(name, ValueKind.TEXT, "").read(body.get(name, ""))]
     if unknown := body.keys() - set(names):
         raise ConfigError("server.not-json", why=f"unknown: {', '.join(sorted(unknown))}")
@@ -190,6 +199,11 @@ def openapi() -> dict[str, Any]:
     found: dict[str, Any] = json.loads(resources.files(__package__).joinpath("openapi.json").read_text("utf-8"))
     found["info"]["version"] = __version__
     answers = {status: {"$ref": f"#/components/responses/{status}"} for status in found["components"]["responses"]}
+    for way in found["paths"].values():
+        for method, one in way.items():
+            ok = {"200": {"description": one["summary"], "content": {"application/json": {"schema": {}}}}}
+            faults = {status: answer for status, answer in answers.items() if status != "202"}
+            one["responses"] = answers if method == "post" else {**ok, **faults}
     key = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "maxLength": KEY_CHARS_MAX}}
     for one in operations().values():
         schema = one.schema()
