@@ -371,7 +371,7 @@ def render_cli_page() -> str:
 
 def _operations() -> Iterator[str]:
     """The roles and effects of all operations, and the verbs that are left out."""
-    yield "## Who may ask a platform\n"
+    yield "## Who may ask a platform\n\nThese verbs also take `--server`.\n"
     yield "| verb | | role | effect |\n| --- | --- | --- | --- |"
     yield from (
         f"| `{name}` | {one.rule.title} | {one.rule.role} | {one.rule.effect} |" for name, one in operations().items()
@@ -421,8 +421,7 @@ def _verb(name: str, verb: Any) -> Iterator[str]:
 
 
 def _is_hidden(parameter: Any) -> bool:
-    shell_help = {"install_completion", "show_completion"}
-    return bool(getattr(parameter, "hidden", False)) or parameter.name in shell_help
+    return bool(getattr(parameter, "hidden", False)) or not parameter.expose_value
 
 
 def _row(parameter: Any) -> str:

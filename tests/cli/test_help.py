@@ -50,6 +50,11 @@ def test_help_ends_with_the_example(name: str) -> None:
     assert f"Example: twinshore {EXAMPLES[name]}" in done.stdout
 
 
+def test_help_shows_how_to_ask_a_platform_where_one_takes_the_verb() -> None:
+    shown = {name for name, verb in VERBS.items() if any(one.name == "server" for one in verb.params)}
+    assert {"link list", "delay", "login"} <= shown and shown.isdisjoint({"mirror run", "lab up"})
+
+
 def test_the_help_of_all_says_what_its_exit_codes_mean() -> None:
     done = subprocess.run([TWINSHORE, "--help"], capture_output=True, text=True, check=True)
     said = " ".join(done.stdout.split())

@@ -302,13 +302,12 @@ def test_a_planned_job_is_cancelled_and_an_error_is_told(stage: Stage, admin: Br
     assert stage.lines(failed.id)[0].startswith("error: ")
 
 
-def twinshore(stage: Stage, *words: str) -> tuple[int, str]:
-    """Exit code and output of the command, whose tokens are in the test's folder."""
+def twinshore(stage: Stage, *words: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of the command, whose tokens are in the test's folder."""
     environment = {**os.environ, "XDG_CONFIG_HOME": str(stage.folder)}
-    done = subprocess.run(
-        [sys.executable, "-m", "twinshore.cli", *words], capture_output=True, text=True, env=environment, check=False
-    )
-    return done.returncode, done.stdout + done.stderr
+    command = [sys.executable, "-m", "twinshore.cli", *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.claim(
@@ -329,9 +328,10 @@ def test_a_command_line_gets_the_same_answers_from_a_platform(stage: Stage, admi
             os.environ.pop(name) if value is None else os.environ.update({name: value})
     settings = ("--settings", str(stage.settings))
 
-    def same(*words: str) -> None:
-        here, there = twinshore(stage, *words, *settings), twinshore(stage, *words, "--server", bob.base)
-        assert (there[0], there[1].split()) == (here[0], here[1].split()), words
+    def same(*words: str, code: int = 0) -> None:
+        here, there = (twinshore(stage, *words, *way) for way in (settings, ("--server", bob.base)))
+        assert here[0] == there[0] == code, (words, here, there)
+        assert [text.split() for text in there[1:]] == [text.split() for text in here[1:]], words
 
     same("link", "list")
     same("link", "list", "--json")
@@ -343,7 +343,8 @@ def test_a_command_line_gets_the_same_answers_from_a_platform(stage: Stage, admi
     assert twinshore(stage, "link", "pause", LINK, "--server", bob.base)[0] == 0
     assert [row.changed_by for row in stage.store.controls.of(LINK)] == ["bob"]
     same("link", "pause", LINK)  # there is nothing to change
-    refused = twinshore(stage, "link", "pause", "no->where", "--server", bob.base)
-    assert refused[0] == twinshore(stage, "link", "pause", "no->where", *settings)[0] == 2
+    same("link", "pause", "no->where", code=2)
+    same("incidents", "--link", "no->where", "--json", code=2)
+    assert twinshore(stage, "link", "pause", LINK, "--odd", "--server", bob.base)[0] == 2
     assert twinshore(stage, "lab", "status", "--server", bob.base)[0] == 2
     assert twinshore(stage, "status", *settings, "--server", bob.base)[0] == 2

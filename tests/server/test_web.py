@@ -7,7 +7,9 @@ import json
 import logging
 import re
 import shutil
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,13 +17,17 @@ import pytest
 
 from testkit.console import PASSWORD, Browser, first_admin, person, web_process
 from testkit.errors import raises
+from tests.cli.test_interrupted import command
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.settings import parse_settings
+from twinshore.kafka.clock import wall_ms
+from twinshore.runtime.process import INTERRUPTED_EXIT_CODE, STOPPED_MESSAGE
 from twinshore.server.accounts import Accounts
 from twinshore.server.api import openapi
 from twinshore.server.core.catalogue import Role
+from twinshore.server.core.jobs import JobPlan, planned
 from twinshore.server.pages import PAGES
-from twinshore.server.remote import Platform
+from twinshore.server.remote import Platform, keep_token, log_out, read_tokens, run_command
 from twinshore.server.serve import print_admin_link
 from twinshore.server.verbs import operations
 from twinshore.state.core.platform_values import JobState
@@ -253,6 +259,8 @@ def test_requests_that_are_too_long_or_broken_are_refused(admin: Browser) -> Non
     assert bob.send("POST", "/api/v1/operations/groups", half % b"group", sent).status == 400
     job = bob.api("POST", "/operations/link-pause", {"link": "a->b"}).json()["id"]
     assert bob.send("POST", f"/api/v1/jobs/{job}/apply", half % b"reason", sent).status == 400
+    for change in ("apply", "approve"):
+        assert bob.api("POST", f"/jobs/{job}/{change}", {}).json()["values"]["name"] == "digest"
     assert bob.api("GET", "/snapshots/nothing").status == 404
     assert bob.api("GET", "/snapshots/links?limit=1000").status == 400
     assert bob.api("GET", "/snapshots/links?after=x").status == 400
@@ -407,6 +415,41 @@ def test_a_command_line_logs_in_by_a_code(admin: Browser) -> None:
     bob.submit(begun["path"], "/device", code=begun["code"])
     assert waiting.api("GET", "/me").json()["name"] == "bob"
     assert "no such code" in bob.submit("/device", "/device", code=begun["code"]).text, "once"
+
+
+def test_a_command_line_that_waits_for_its_login_ends_at_ctrl_c(base: str) -> None:
+    with command("login", "--server", base) as waiting:
+        assert waiting.stdout is not None and waiting.stdout.readline().startswith("open ")
+        waiting.send_signal(signal.SIGINT)
+        _, said = waiting.communicate(timeout=20)
+    assert (waiting.returncode, said.splitlines()) == (INTERRUPTED_EXIT_CODE, [STOPPED_MESSAGE])
+
+
+def test_a_no_cancels_the_job(store: Store, admin: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    bob = person(admin, "bob", "operator")
+    keep_token(bob.base, bob.token)
+    with command("switch", "free", "--server", bob.base) as asking:  # its input has ended, which is a no
+        until_s = time.monotonic() + 30
+        while not (rows := store.jobs.page(JobFilter())) and time.monotonic() < until_s:
+            time.sleep(0.05)
+        store.jobs.swap(rows[0], planned(rows[0], JobPlan(decisions=(("it",),)), wall_ms()))
+        _, said = asking.communicate(timeout=30)
+    assert (asking.returncode, said.split()) == (1, ["Aborted."])
+    assert store.jobs.page(JobFilter())[0].state is JobState.CANCELLED
+
+
+def test_a_command_line_logs_out(admin: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    bob = person(admin, "bob", "viewer")
+    keep_token(bob.base, bob.token)
+    log_out(f"{bob.base}/")
+    assert read_tokens() == {}
+    with pytest.raises(RefusedError) as caught:
+        Platform(bob.base, bob.token).ask("GET", "/me")
+    assert f"twinshore login --server {bob.base}" in caught.value.hint
+    with raises(ConfigError, "client.url-invalid", url=""):
+        run_command(["link", "list", "--server"])
 
 
 def test_the_description_of_the_api_is_whole() -> None:

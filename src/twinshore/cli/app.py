@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 from twinshore import __version__
 from twinshore.config.errors import CodedError, ConfigError, TwinshoreError
@@ -154,9 +155,13 @@ def main() -> None:
     whole = build_command()  # This takes a while too.
     raise_on_interrupt()
     try:
-        if any(word == "--server" or word.startswith("--server=") for word in sys.argv[1:]):
-            sys.exit(importlib.import_module("twinshore.server.remote").run_command(sys.argv[1:]))
-        whole()
+        words = sys.argv[1:]
+        if words[:1] != ["login"] and any(word.partition("=")[0] == "--server" for word in words):
+            remote = importlib.import_module("twinshore.server.remote")
+            # A command too, so that a wrong option, a "no", Ctrl-C and a closed pipe end it as they end a verb.
+            TyperCommand("twinshore", callback=lambda: sys.exit(remote.run_command(words))).main([])
+        else:
+            whole()
     except SystemExit as ended:
         if interrupt := find_interrupt(ended):
             print_interrupted(*interrupt.args)
@@ -184,6 +189,7 @@ def build_command() -> Any:
     register_verbs()
     whole = typer.main.get_command(app)
     _tell(whole, ())
+    importlib.import_module("twinshore.server.commands").offer_server(whole)
     return whole
 
 

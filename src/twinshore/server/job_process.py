@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import typer
 
-from twinshore.cli.app import INTERNAL_ERROR_EXIT_CODE, build_command, verb_caller
+from twinshore.cli.app import INTERNAL_ERROR_EXIT_CODE, build_command, print_error, verb_caller
 from twinshore.config.errors import RefusedError, StoreError, TwinshoreError
 from twinshore.config.model import Plan
 from twinshore.config.sentences import escape_line
@@ -246,9 +246,7 @@ def run_verb(words: list[str], settings: list[str]) -> tuple[int, str]:
     try:
         ended_with = command.main(args=words, prog_name="twinshore", standalone_mode=False)
     except TwinshoreError as error:
-        typer.echo(f"error: {error.message}")
-        if error.hint:
-            typer.echo(f"  try: {error.hint}")
+        print_error(error, as_json="--json" in words)
         return REFUSED, error.message
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("cancelled")
