@@ -138,11 +138,11 @@ def test_forms_do_not_speak_the_language_of_the_command_line() -> None:
     assert {name for name in known if units.intersection(label_of(name).lower().split())} == {"rate_mb_s", "throttle"}
     for one in operations().values():
         assert one.rule.first <= {parameter.name for parameter in one.parameters}, one.name
-        for parameter in one.parameters:
-            assert "--" not in one.help_in_form(parameter), (one.name, parameter.name)
+        for text in (one.summary, *(parameter.help for parameter in one.parameters)):
+            assert "--" not in one.in_form(text), (one.name, text)
     switch = operation_of("switch-run")
     (wave,) = (parameter for parameter in switch.parameters if parameter.name == "wave")
-    assert switch.help_in_form(wave) == 'Topics per wave, with "All topics".'
+    assert switch.in_form(wave.help) == 'Topics per wave, with "All topics".'
 
 
 def test_the_name_that_is_typed() -> None:

@@ -67,7 +67,7 @@ def operations_page(visit: Visit) -> Page:
 def _entry(one: Operation, visit: Visit) -> Markup:
     if not visit.caller.may(one.rule.role):
         return tag("li", one.rule.title, tag("small", f" (needs the role {one.rule.role})"))
-    return tag("li", link(path_to("do", one.path), one.rule.title), tag("small", f" {one.summary}"))
+    return tag("li", link(path_to("do", one.path), one.rule.title), tag("small", f" {one.in_form(one.summary)}"))
 
 
 def operation_page(visit: Visit, path: str, fault: str = "") -> Page:
@@ -87,12 +87,12 @@ def operation_page(visit: Visit, path: str, fault: str = "") -> Page:
     said = tag("p", fault, class_="error", role="alert") if fault else None
     form = visit.form(path_to("do", one.path), said, first, folded, tag("p", button(label)))
     hint = None if is_reading else "Nothing changes before you have seen what would, and agreed."
-    lead = render(one.summary, " ", hint)
+    lead = render(one.in_form(one.summary), " ", hint)
     return Page(one.rule.title, lead, fixed=card("What", form), every_s=0, status=400 if fault else 200)
 
 
 def _input(one: Parameter, operation: Operation, visit: Visit) -> Markup:
-    label, help_, given = label_of(one.name), operation.help_in_form(one), visit.text(one.name)
+    label, help_, given = label_of(one.name), operation.in_form(one.help), visit.text(one.name)
     if one.kind is ValueKind.FLAG:
         checked = given in ("1", "true", "on") if given else bool(one.default)
         box = tag("input", type="checkbox", name=one.name, value="on", checked=checked)

@@ -203,11 +203,10 @@ class Operation:
         """The name in addresses."""
         return self.name.replace(" ", "-")
 
-    def help_in_form(self, parameter: Parameter) -> str:
-        """Returns the help with labels of the form in place of options; what the platform gives itself is left out."""
+    def in_form(self, text: str) -> str:
+        """Returns help with labels of the form in place of options; what the platform gives itself is left out."""
         labels = {one.option.partition("/")[0]: f' "{label_of(one.name)}"' for one in self.parameters}
-        said = parameter.help.replace("; repeatable", "")
-        return re.sub(r" ?(--[a-z-]+)", lambda found: labels.get(found[1], ""), said)
+        return re.sub(r" ?(--[a-z-]+)", lambda found: labels.get(found[1], ""), text.replace("; repeatable", ""))
 
     def effect(self, arguments: Mapping[str, object]) -> Effect:
         worse = (
