@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from testkit.clients import delete_all_topics
 from testkit.console import Answer, Browser, first_admin, web_process
 from testkit.databases import PostgresServer
 from testkit.switch_under_load import told
@@ -178,6 +179,8 @@ def under_load(stage: PlatformStage) -> Iterator[Callable[[str], None]]:
 def test_a_topic_is_switched_there_and_back_by_pages(
     east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path
 ) -> None:
+    for lab in (east, west):
+        delete_all_topics(lab.cluster)  # another test's heartbeats would be refused, and all is well at the end
     with platform(east, west, unique_topic, tmp_path) as stage:
         until(lambda: stage.store.snapshots.of(SnapshotKind.OVERVIEW, "all") is not None, 60, stage.said())
         with under_load(stage) as at:
