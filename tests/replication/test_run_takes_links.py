@@ -37,7 +37,9 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 def begun(settings: Settings) -> list[str]:
     """What a mirror logs until it would begin to carry."""
     with keep_log_lines() as lines:
-        Mirror(with_stored_links(settings), ()).run()
+        mirror = Mirror(with_stored_links(settings), ())
+        mirror.run()
+        mirror.stop()  # else its thread says in a later test that clusters are silent
     return lines
 
 
