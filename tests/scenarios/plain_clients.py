@@ -24,6 +24,7 @@ from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import ONE_COMPILER_FLAG, find_java
 
 KEYS = 24
+CLOSED = ("Cannot perform operation after producer has been closed", "Producer closed while allocating memory")
 NOTHING: Mapping[str, object] = MappingProxyType({})
 Place = tuple[int, int]
 
@@ -172,7 +173,7 @@ class JavaWriter:
     def failed(self) -> list[str]:
         """What it was refused, but for the send that its own end met: that record was never given to a broker."""
         told = [str(one["message"]) for one in self._lines() if one["name"] == "producer_send_error"]
-        return [one for one in told if one != "Cannot perform operation after producer has been closed"]
+        return [one for one in told if one not in CLOSED]
 
     def stop(self) -> list[Acked]:
         self._process.send_signal(signal.SIGTERM)
