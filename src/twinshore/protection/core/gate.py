@@ -296,9 +296,13 @@ class PartitionGate:
             return True
         if pending.last < 0 or not 0 <= pending.epoch < home.epoch:
             return False
-        question = AskEpochEnd(home.topic_id, pending.epoch, home.epoch)
-        end, heard_s = self._epoch_ends.get(question, (-1, math.inf))
-        return end > pending.last if home.asked_s >= heard_s else None
+        end = self._epoch_end(pending.epoch, home)
+        return end > pending.last if end is not None else None
+
+    def _epoch_end(self, epoch: int, home: SideView) -> int | None:
+        """Where that epoch ends in the home's log, -1 if it has no record of it; None if that is not known yet."""
+        end, heard_s = self._epoch_ends.get(AskEpochEnd(home.topic_id, epoch, home.epoch), (-1, math.inf))
+        return end if home.asked_s >= heard_s else None
 
     def _prove_read_end(self, now_s: float) -> None:
         """A view of the twin counts while the mirror's word does: after a forced switch others write there."""
@@ -374,12 +378,12 @@ class PartitionGate:
 
     def _is_reached(self, reached: ReachedEpoch, home: SideView, end: int) -> bool:
         """Whether the mirror has reached the epoch of the home's last record below `end`. Since an election there may
-        be no record of the home's epoch: while this gate refuses writes, nobody else may write one.
+        be no record of the home's epoch: while gates refuse writes, no client may write one.
         """
         if not end or reached.epoch == home.epoch:
             return True
-        found, heard_s = self._epoch_ends.get(AskEpochEnd(home.topic_id, reached.epoch, home.epoch), (-1, math.inf))
-        return found >= end and home.asked_s >= heard_s
+        found = self._epoch_end(reached.epoch, home)
+        return found is not None and found >= end
 
     def _rejoin(self, now_s: float) -> list[GateCommand]:
         """Leaves `STALLED` and `ALONE` once the twin is level, and `CATCHING_UP` once it has all that was acknowledged
